@@ -1,0 +1,47 @@
+"""Checks of arguments, in the user's words: the name, what was expected, what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+
+def positive(name: str, value: float) -> float:
+    """A finite number above 0."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name}: expected a positive number, got {value!r}")
+    return number
+
+
+def in_range(name: str, value: float, low: float, high: float, *, left_closed: bool = False) -> float:
+    """A number in (low, high), or in [low, high) with left_closed."""
+    number = _number(name, value)
+    if not (low < number < high or (left_closed and number == low)):
+        raise ValueError(f"{name}: expected a number in {'[' if left_closed else '('}{low}, {high}), got {value!r}")
+    return number
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """A whole number of at least ``least``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: expected a whole number, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name}: expected a whole number >= {least}, got {value!r}")
+    return number
+
+
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """One of the named choices."""
+    if value not in choices or not isinstance(value, str):
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected a number, got {value!r}") from None

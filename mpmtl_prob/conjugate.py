@@ -1,0 +1,138 @@
+"""One task's Gaussian linear model in closed form, for all tasks at once, from their Gram matrices.
+
+    y_i = X_i w_i + e,   e ~ N(0, sigma_i^2 I),   w_i = S_i v_i,   v_i ~ N(0, c_i Omega)
+
+S_i is a diagonal scale that task i reads off its own rows. The scale-free signal-to-noise ratio
+``snr_i = c_i tr(X_i S_i Omega S_i X_i') / (n_i sigma_i^2)`` carries the prior, log-normal; sigma_i has Jeffreys' prior
+1/sigma_i. Given snr everything is conjugate, so the posterior is a mixture, over a grid of snr, of
+normal-inverse-gammas. Omega matters only up to a factor: a direction is all that other tasks need to teach.
+
+NumPy in float64: the messages of a release are computed here, and need no JAX setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob.tasks import FloatArray, Gram
+
+#: Prior of the signal-to-noise ratio: the middle half of it lies between 3.6 and 28.
+SNR_MEDIAN = 10.0
+SNR_LOG_SD = 1.5
+_GRID = np.linspace(-3.0, 3.0, 49)  # of log(snr), in prior standard deviations: 0.2 on the log scale
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskPosteriors:
+    """The posterior of every task's weights, a mixture over the grid of signal-to-noise ratios.
+
+    In the basis ``w = S R U z`` (Omega = R R', U the eigenvectors of R'S X'X S R) the components of z are independent.
+
+    Attributes:
+        weights: posterior probability of each grid value, (m, g).
+        log_snr: the grid, (g,).
+        ratio: c / sigma^2 at each grid value, (m, g).
+        scale: the diagonals of S, (m, d).
+        basis: R U, (m, d, d).
+        eigenvalues: of R'S X'X S R, (m, d).
+        projected: U'R'S X'y, (m, d).
+        residual: y'(I + ratio X S Omega S X')^{-1} y at each grid value, (m, g).
+        n: rows per task, (m,).
+    """
+
+    weights: FloatArray
+    log_snr: FloatArray
+    ratio: FloatArray
+    scale: FloatArray
+    basis: FloatArray
+    eigenvalues: FloatArray
+    projected: FloatArray
+    residual: FloatArray
+    n: NDArray[np.int64]
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean of W, (d, m)."""
+        return self.scale.T * self.scaled_mean
+
+    @property
+    def scaled_mean(self) -> FloatArray:
+        """Posterior mean of v = S^{-1} w, in which tasks are compared, (d, m)."""
+        shrunk = self.ratio[:, :, None] / (1 + self.ratio[:, :, None] * self.eigenvalues[:, None, :])
+        z = np.einsum("tg,tgj,tj->tj", self.weights, shrunk, self.projected)
+        return np.einsum("tij,tj->it", self.basis, z)
+
+    def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
+        """Independent draws: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m)."""
+        m, d = self.eigenvalues.shape
+        u = rng.random((num_samples, m, 1))
+        last = len(self.log_snr) - 1
+        index = np.minimum(np.sum(u > np.cumsum(self.weights, axis=1), axis=2), last)  # (S, m)
+        task = np.arange(m)
+        ratio = self.ratio[task, index]
+        # sigma^2 | snr, y ~ InverseGamma(n/2, residual/2)
+        sigma2 = self.residual[task, index] / (2 * rng.standard_gamma(self.n / 2, size=(num_samples, m)))
+        shrunk = ratio[..., None] / (1 + ratio[..., None] * self.eigenvalues)
+        z = shrunk * self.projected + np.sqrt(sigma2[..., None] * shrunk) * rng.standard_normal((num_samples, m, d))
+        v = np.moveaxis(z, 0, 1) @ np.swapaxes(self.basis, 1, 2)  # (m, S, d)
+        W = np.moveaxis(v * self.scale[:, None, :], 0, 2)
+        return {"W": W, "sigma": np.sqrt(sigma2), "log_snr": self.log_snr[index]}
+
+
+def pareto_scale(gram: Gram) -> FloatArray:
+    """Pareto scaling, S_i = diag(rms(x_ij)^{-1/2}), (m, d): halfway between no scaling and unit variance.
+
+    Each task computes it from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one
+    that is not.
+
+    Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
+    """
+    power = np.einsum("tii->ti", gram.xx) / gram.n[:, None]  # mean of x_ij^2 over rows
+    seen = power > 1e-12 * power.max(axis=1, keepdims=True)
+    rarest = np.min(np.where(seen, power, np.inf), axis=1, keepdims=True)
+    power = np.where(seen, power, np.where(np.isfinite(rarest), rarest, 1.0))
+    return power**-0.25
+
+
+def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArray | None = None) -> TaskPosteriors:
+    """The posterior of every task given its own rows and the shape of the shared covariance.
+
+    Args:
+        gram: of the m tasks.
+        omega: (d, d) positive definite, up to a factor; default the identity, that is ridge regression whose penalty
+            is averaged over each task's own evidence.
+        scale: the diagonals of S_i, (m, d); default 1.
+    """
+    d = gram.xx.shape[-1]
+    R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
+    S = np.ones_like(gram.xy) if scale is None else scale
+    SR = S[:, :, None] * R
+    eigenvalues, U = np.linalg.eigh(np.swapaxes(SR, 1, 2) @ gram.xx @ SR)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    projected = np.einsum("tij,ti->tj", SR @ U, gram.xy)
+
+    log_snr = np.log(SNR_MEDIAN) + SNR_LOG_SD * _GRID
+    signal = np.maximum(eigenvalues.sum(axis=1), np.finfo(float).tiny) / gram.n  # tr(X S Omega S X') / n
+    ratio = np.exp(log_snr) / signal[:, None]
+    gain = ratio[:, :, None] * eigenvalues[:, None, :]  # (m, g, d)
+    explained = np.sum(ratio[:, :, None] * projected[:, None, :] ** 2 / (1 + gain), axis=2)
+    # rounding may leave a tiny negative residual when the rows are interpolated
+    floor = np.finfo(float).eps * np.maximum(gram.yy, np.finfo(float).tiny)
+    residual = np.maximum(gram.yy[:, None] - explained, floor[:, None])
+    # log p(y | snr), sigma integrated out, plus the log prior
+    log_weight = -0.5 * (np.sum(np.log1p(gain), axis=2) + gram.n[:, None] * np.log(residual) + _GRID**2)
+    weights = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n)
+
+
+def ridge(gram: Gram, penalty: float) -> FloatArray:
+    """argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2 of every task, (d, m); minimum norm when penalty is 0."""
+    eigenvalues, U = np.linalg.eigh(gram.xx)
+    cut = np.finfo(float).eps * gram.xx.shape[-1] * eigenvalues[:, -1:]
+    keep = eigenvalues > cut if penalty == 0 else np.ones_like(eigenvalues, dtype=bool)
+    v = np.einsum("tij,ti->tj", U, gram.xy) * np.where(keep, 1 / np.where(keep, eigenvalues + penalty, 1.0), 0.0)
+    return np.einsum("tij,tj->it", U, v)

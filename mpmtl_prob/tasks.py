@@ -1,0 +1,320 @@
+"""Many related data sets as one object: ragged tasks, padded and masked, with the same d features in each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import jax
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = NDArray[np.float64]
+
+
+class Gram(NamedTuple):
+    """The sufficient statistics of every task's least-squares problem."""
+
+    xx: FloatArray  #: X_i'X_i, (m, d, d)
+    xy: FloatArray  #: X_i'y_i, (m, d)
+    yy: FloatArray  #: y_i'y_i, (m,)
+    n: NDArray[np.int64]  #: number of rows n_i, (m,)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "mask"], meta_fields=["tasks", "features"])
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskData:
+    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are ``X``, ``y`` and ``mask``.
+
+    Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_pandas` or :meth:`from_xarray`, which check their
+    input. Padding rows are zero and masked.
+
+    Attributes:
+        X: features, (m, n_max, d).
+        y: targets, (m, n_max).
+        mask: True where a row is real, (m, n_max).
+        tasks: task names, m of them.
+        features: feature names, d of them.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    mask: NDArray[np.bool_]
+    tasks: tuple[Hashable, ...]
+    features: tuple[Hashable, ...]
+
+    # -- construction -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_lists(
+        cls,
+        X: Sequence[ArrayLike],
+        y: Sequence[ArrayLike],
+        *,
+        tasks: Sequence[Hashable] | None = None,
+        features: Sequence[Hashable] | None = None,
+    ) -> Self:
+        """Tasks from one feature matrix and one target vector per task.
+
+        Args:
+            X: m matrices, the i-th n_i x d.
+            y: m vectors, the i-th of length n_i.
+            tasks: task names; default 0..m-1.
+            features: feature names; default 0..d-1.
+
+        Raises:
+            ValueError: no tasks, a task without rows, shapes that disagree, or values that are not finite.
+        """
+        if len(X) == 0:
+            raise ValueError("X: expected at least one task, got none")
+        if len(X) != len(y):
+            raise ValueError(f"X and y: expected one entry per task in each, got {len(X)} and {len(y)}")
+        xs = [np.asarray(x, dtype=np.float64) for x in X]
+        ys = [np.asarray(v, dtype=np.float64) for v in y]
+        names = tuple(tasks) if tasks is not None else tuple(range(len(xs)))
+        if len(names) != len(xs):
+            raise ValueError(f"tasks: expected {len(xs)} names, one per task, got {len(names)}")
+        if len(set(names)) != len(names):
+            raise ValueError("tasks: expected distinct names, got a name twice")
+        d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
+        for name, x, v in zip(names, xs, ys, strict=True):
+            _check_task(name, x, v, d)
+        columns = tuple(features) if features is not None else tuple(range(d))
+        if len(columns) != d:
+            raise ValueError(f"features: expected {d} names, one per column of X, got {len(columns)}")
+
+        n_max = max(len(v) for v in ys)
+        X_pad = np.zeros((len(xs), n_max, d))
+        y_pad = np.zeros((len(xs), n_max))
+        mask = np.zeros((len(xs), n_max), dtype=bool)
+        for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
+            X_pad[i, : len(v)], y_pad[i, : len(v)], mask[i, : len(v)] = x, v, True
+        return cls(X_pad, y_pad, mask, names, columns)
+
+    @classmethod
+    def from_rows(
+        cls, X: ArrayLike, y: ArrayLike, task: ArrayLike, *, features: Sequence[Hashable] | None = None
+    ) -> Self:
+        """Tasks from one long table: rows X (n, d), targets y (n,) and the task each row belongs to (n,).
+
+        Tasks are ordered by first appearance. Raises ValueError as :meth:`from_lists`.
+        """
+        X, y, task = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(task)
+        if X.ndim != 2:
+            raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
+        if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
+            raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
+        labels, first, code = np.unique(task, return_index=True, return_inverse=True)
+        groups = [np.flatnonzero(code == j) for j in np.argsort(first)]
+        names = [label.item() if isinstance(label, np.generic) else label for label in labels[np.argsort(first)]]
+        return cls.from_lists([X[g] for g in groups], [y[g] for g in groups], tasks=names, features=features)
+
+    @classmethod
+    def from_pandas(cls, frame: pd.DataFrame, *, task: str, target: str, features: Sequence[str] | None = None) -> Self:
+        """Tasks from a data frame with one row per observation.
+
+        Args:
+            frame: the table.
+            task: the column that says which task a row belongs to.
+            target: the column to predict.
+            features: feature columns; default every other column.
+
+        Raises:
+            ValueError: a named column that is not there, a feature that is not numeric, and as :meth:`from_lists`.
+        """
+        columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
+        for argument, wanted in (("task", [task]), ("target", [target]), ("features", columns)):
+            if missing := [c for c in wanted if c not in frame.columns]:
+                raise ValueError(f"{argument}: no column {missing[0]!r} in the frame; it has {list(frame.columns)}")
+        try:
+            X = frame[columns].to_numpy(dtype=np.float64)
+        except (TypeError, ValueError):
+            kinds = {str(c): str(frame[c].dtype) for c in columns}
+            raise ValueError(f"features: expected numeric columns, got {kinds}; encode text and dates first") from None
+        return cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)
+
+    @classmethod
+    def from_xarray(cls, data: xr.Dataset, *, task: str = "task", target: str = "y", features: str = "X") -> Self:
+        """Tasks from a data set with ``features`` (row, feature), ``target`` (row,) and ``task`` (row,)."""
+        for argument, name in (("task", task), ("target", target), ("features", features)):
+            if name not in data.variables:
+                raise ValueError(f"{argument}: no variable {name!r} in the data set; it has {list(data.variables)}")
+        X = data[features]
+        if X.ndim != 2:
+            raise ValueError(f"features: expected {features!r} with two dimensions (row, feature), got {X.dims}")
+        row, column = (X.dims[0], X.dims[1]) if X.dims[0] in data[target].dims else (X.dims[1], X.dims[0])
+        names = data[column].values.tolist() if column in data.coords else None
+        return cls.from_rows(X.transpose(row, column), data[target], data[task], features=names)
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    @property
+    def num_tasks(self) -> int:
+        """m."""
+        return self.X.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.X.shape[2]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all tasks together."""
+        return int(self.mask.sum())
+
+    @cached_property
+    def gram(self) -> Gram:
+        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, in float64, computed once."""
+        # padding rows are zero, so they add nothing
+        X, y = np.asarray(self.X, dtype=np.float64), np.asarray(self.y, dtype=np.float64)
+        Xt = np.swapaxes(X, 1, 2)
+        return Gram(Xt @ X, (Xt @ y[..., None])[..., 0], np.sum(y**2, axis=1), self.mask.sum(axis=1))
+
+    def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
+        """Random training and test rows, drawn in each task separately.
+
+        Args:
+            fraction: share of every task's rows that goes to training, in (0, 1). Both parts keep at least one row.
+            seed: of the random choice.
+
+        Raises:
+            ValueError: fraction outside (0, 1), or a task with a single row.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction: expected a number strictly between 0 and 1, got {fraction!r}")
+        n = self.mask.sum(axis=1)
+        if n.min() < 2:
+            raise ValueError(f"tasks: task {self.tasks[int(n.argmin())]!r} has one row; a split needs two")
+        rng = np.random.default_rng(seed)
+        order = [rng.permutation(k) for k in n]
+        cut = np.clip(np.round(fraction * n).astype(int), 1, n - 1)
+        return (
+            self._take([np.sort(o[:c]) for o, c in zip(order, cut, strict=True)]),
+            self._take([np.sort(o[c:]) for o, c in zip(order, cut, strict=True)]),
+        )
+
+    def folds(self, k: int, seed: int) -> list[tuple[TaskData, TaskData]]:
+        """k cross-validation folds, each (training, validation), cut in every task separately; needs k rows per task."""
+        n = self.mask.sum(axis=1)
+        if not 2 <= k <= n.min():
+            raise ValueError(f"k: expected 2 <= k <= the rows of the smallest task ({n.min()}), got {k!r}")
+        rng = np.random.default_rng(seed)
+        label = [rng.permutation(np.arange(size) % k) for size in n]
+        return [
+            (self._take([np.flatnonzero(v != j) for v in label]), self._take([np.flatnonzero(v == j) for v in label]))
+            for j in range(k)
+        ]
+
+    def unit_rows(self) -> TaskData:
+        """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero)."""
+        norm = np.linalg.norm(self.X, axis=2, keepdims=True)
+        return replace(self, X=self.X / np.where(norm > 0, norm, 1.0))
+
+    def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
+        """One row per observation: the task, the features and the target."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.X[self.mask], columns=list(self.features))
+        frame.insert(0, task, np.repeat(np.asarray(self.tasks, dtype=object), self.mask.sum(axis=1)))
+        frame[target] = self.y[self.mask]
+        return frame
+
+    def _take(self, rows: list[NDArray[np.int64]]) -> TaskData:
+        X = [x[r] for x, r in zip(self.X, rows, strict=True)]
+        y = [v[r] for v, r in zip(self.y, rows, strict=True)]
+        return type(self).from_lists(X, y, tasks=self.tasks, features=self.features)
+
+    def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
+        if not isinstance(self.X, np.ndarray | jax.Array):
+            return "TaskData(...)"
+        n = np.asarray(self.mask).sum(axis=1)
+        return (
+            f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
+            f"{n.min()} to {n.max()} per task)"
+        )
+
+
+def _check_task(name: Hashable, x: FloatArray, v: FloatArray, d: int) -> None:
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise ValueError(f"X: task {name!r}: expected a matrix (rows, features), got shape {x.shape}")
+    if x.shape[1] != d:
+        raise ValueError(f"X: task {name!r}: expected {d} features as in the first task, got {x.shape[1]}")
+    if len(x) == 0:
+        raise ValueError(f"X: task {name!r} has no rows; every task needs at least one")
+    if v.shape != (len(x),):
+        raise ValueError(f"y: task {name!r}: expected {len(x)} targets, one per row, got shape {v.shape}")
+    for argument, array in (("X", x), ("y", v)):
+        if bad := int(np.sum(~np.isfinite(array))):  # values are private: say where and how many, not what
+            raise ValueError(f"{argument}: task {name!r}: expected finite numbers, got {bad} that are not")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
+
+    Attributes:
+        mean: (m, n_max), zero on padding.
+        mask: as in the TaskData predicted on.
+        tasks: task names.
+        draws: posterior predictive draws (S, m, n_max), or None for a point predictor.
+    """
+
+    mean: FloatArray
+    mask: NDArray[np.bool_]
+    tasks: tuple[Hashable, ...]
+    draws: NDArray[np.floating[Any]] | None = None
+
+    def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of the given probability, a pair of (m, n_max) arrays.
+
+        Raises:
+            ValueError: probability outside (0, 1), or a predictor that gives no distribution.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
+        if self.draws is None:
+            raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
+        tail = (1 - probability) / 2
+        lower, upper = np.quantile(self.draws, [tail, 1 - tail], axis=0)
+        return lower, upper
+
+    def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
+        """One row per observation: task, row within the task, mean and, where there is one, the interval."""
+        import pandas as pd
+
+        task, row = np.nonzero(self.mask)
+        columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
+        if self.draws is not None:
+            lower, upper = self.interval(probability)
+            columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        kind = "points" if self.draws is None else f"{len(self.draws)} draws"
+        return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
+
+
+def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
+    """X_i w_i of every task, for weights W (d, m).
+
+    Raises:
+        ValueError: data whose tasks or features are not those of W.
+    """
+    check_weights(W, data)
+    return Prediction((data.X @ W.T[..., None])[..., 0], data.mask, data.tasks)
+
+
+def check_weights(W: NDArray[Any], data: TaskData) -> None:
+    """Raise ValueError unless W is (d, m) for the d features and m tasks of data."""
+    if W.shape != (data.num_features, data.num_tasks):
+        raise ValueError(
+            f"tasks: expected {W.shape[0]} features and {W.shape[1]} tasks as in the fit, "
+            f"got {data.num_features} and {data.num_tasks}"
+        )
