@@ -1,6 +1,6 @@
 """Multi-task learning in which no task's model leaks to the others, with the uncertainty of every estimate."""
 
-from mpmtl_prob import datasets, estimators, evaluation, inference, models, privacy
+from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy
 from mpmtl_prob.privacy import Release, release
 from mpmtl_prob.tasks import Prediction, TaskData
 
@@ -13,6 +13,7 @@ __all__ = [
     "evaluation",
     "inference",
     "models",
+    "plots",
     "privacy",
     "release",
 ]

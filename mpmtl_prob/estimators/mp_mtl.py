@@ -115,7 +115,7 @@ class MPMTL:
         acceleration: beta_t = (t-1)/(t+2) rather than 0.
         alpha: eps_t = eps_0 t^alpha; default the papers' best, 2/5 with and 0 without acceleration.
         step_size: eta; default 1/L, L the largest curvature of any task.
-        start: W^(0): "ridge" (each task's own), "zero", or a matrix (d, m).
+        start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
     """
@@ -129,7 +129,7 @@ class MPMTL:
     acceleration: bool = True
     alpha: float | None = None
     step_size: float | None = None
-    start: str | FloatArray = "ridge"
+    start: Ridge | str | FloatArray = field(default_factory=Ridge)
     adjacency: str = "replace"
     unsafe_seed: int | None = None
 
@@ -195,9 +195,10 @@ class MPMTL:
         )
 
     def _initial(self, tasks: TaskData) -> FloatArray:
+        if isinstance(self.start, Ridge):
+            return self.start.fit(tasks).W
         if isinstance(self.start, str):
-            if one_of("start", self.start, ("ridge", "zero")) == "ridge":
-                return Ridge().fit(tasks).W
+            one_of("start", self.start, ("zero",))
             return np.zeros((tasks.num_features, tasks.num_tasks))
         W0 = np.asarray(self.start, dtype=np.float64)
         check_weights(W0, tasks)

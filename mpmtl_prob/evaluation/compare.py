@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -179,19 +180,20 @@ def standard_fits(
     fits: dict[str, Fitted | OwnerPosteriors] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 
-        def tuned(name: str, candidates: Sequence[Any]) -> None:
+        def tuned(name: str, candidates: Sequence[Any]) -> Any:
             bar.set_postfix_str(name)
             best, _ = cross_validate(candidates, train, seed=seed, progress_bar=False)
             # what is kept is drawn afresh, from the operating system's entropy
             fits[name] = (replace(best, unsafe_seed=None) if isinstance(best, MPMTL) else best).fit(train)
             bar.update()
+            return best
 
-        tuned(STL, _ridges(train))
+        starts = [Ridge(), tuned(STL, _ridges(train))]
         tuned(ALONE, _alone())
-        tuned(NON_PRIVATE, [MultiTask(TraceNorm(), c, tolerance=1e-4, max_iterations=2000) for c in _penalties(train)])
+        tuned(NON_PRIVATE, [MultiTask(TraceNorm(), c, tolerance=1e-4, max_iterations=5000) for c in _penalties(train)])
         for epsilon in epsilons:
-            tuned(f"Algorithm 2, eps = {epsilon:g}", _rounds(LowRank, train, epsilon, adjacency))
-            tuned(f"Algorithm 3, eps = {epsilon:g}", _rounds(GroupSparse, train, epsilon, adjacency))
+            tuned(f"Algorithm 2, eps = {epsilon:g}", _rounds(LowRank, train, epsilon, adjacency, starts))
+            tuned(f"Algorithm 3, eps = {epsilon:g}", _rounds(GroupSparse, train, epsilon, adjacency, starts))
             bar.set_postfix_str(noise_aware(epsilon))
             shared = shared_covariance(
                 release(train, epsilon, adjacency=adjacency),
@@ -208,12 +210,12 @@ def standard_fits(
 
 def _ridges(train: TaskData) -> list[Ridge]:
     curvature = lipschitz(train.gram)
-    return [Ridge()] + [Ridge(float(curvature * c)) for c in np.geomspace(1e-6, 1.0, 19)]
+    return [Ridge(float(curvature * c)) for c in np.geomspace(1e-6, 1.0, 25)] + [Ridge()]
 
 
 def _penalties(train: TaskData) -> np.ndarray:
     """lambda from where W = 0 is optimal (the spectral norm of the gradient at 0) down to a thousandth of it."""
-    return np.linalg.norm(train.gram.xy, 2) * np.geomspace(1e-3, 1.0, 13)
+    return np.linalg.norm(train.gram.xy, 2) * np.geomspace(1e-3, 1.0, 10)
 
 
 def _alone() -> list[MPMTL]:
@@ -221,27 +223,34 @@ def _alone() -> list[MPMTL]:
         MPMTL(NoPenalty(), 0.0, rounds=rounds, acceleration=acceleration, start=start)
         for rounds in (1, 3, 10, 30, 100)
         for acceleration in (False, True)
-        for start in ("ridge", "zero")
+        for start in (Ridge(), "zero")
     ]
 
 
-def _rounds(algorithm: type[MPMTL], train: TaskData, epsilon: float, adjacency: str) -> list[Any]:
+def _rounds(
+    algorithm: type[LowRank] | type[GroupSparse],
+    train: TaskData,
+    epsilon: float,
+    adjacency: str,
+    starts: Sequence[Ridge],
+) -> list[MPMTL]:
     W = Ridge().fit(train).W
     median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
-    candidates = []
-    for rounds in (1, 10, 30):
-        for clip in (0.3 * median, median):
-            # lambda at which the shrinkage removes everything, signal and noise
-            top = lipschitz(train.gram) * np.hypot(signal, clip * np.sqrt(train.num_features * rounds / epsilon))
-            candidates += [
-                algorithm(
-                    penalty=float(top * c),
-                    epsilon=epsilon,
-                    rounds=rounds,
-                    clip=clip,
-                    adjacency=adjacency,
-                    unsafe_seed=0,
-                )  # type: ignore[call-arg]
-                for c in np.geomspace(1e-4, 0.3, 6)
-            ]
+    candidates: list[MPMTL] = []
+    for rounds, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
+        # the lambda whose shrinkage removes everything, signal and noise
+        top = lipschitz(train.gram) * np.hypot(signal, clip * np.sqrt(train.num_features * rounds / epsilon))
+        candidates += [
+            algorithm(
+                penalty=float(top * share),
+                epsilon=epsilon,
+                rounds=rounds,
+                clip=clip,
+                start=start,
+                adjacency=adjacency,
+                unsafe_seed=0,
+            )
+            for share in (1e-4, 5e-4, 2e-3, 1e-2)
+            for start in starts
+        ]
     return candidates
