@@ -7,6 +7,9 @@ OUT ?= out
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && echo $$p && break; done)
 
+# Matrices here are small (d x d): a second BLAS thread never helps, and on a busy machine it waits, up to 50 times longer.
+export OPENBLAS_NUM_THREADS ?= 1
+
 BIN := .venv/bin
 READY := .venv/.ready
 

@@ -10,7 +10,7 @@ from typing import Any
 from mpmtl_prob import plots
 from mpmtl_prob.datasets import school, synthetic_group_sparse, synthetic_low_rank
 from mpmtl_prob.evaluation import Comparison, compare, noise_aware, standard_fits
-from mpmtl_prob.evaluation.compare import ALONE, NON_PRIVATE, STL
+from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL
 from mpmtl_prob.inference import OwnerPosteriors
 from mpmtl_prob.tasks import FloatArray, TaskData
 

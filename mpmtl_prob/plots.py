@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob.evaluation.compare import ALONE, NON_PRIVATE, STL, Comparison
+from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, Subspace
 
 if TYPE_CHECKING:

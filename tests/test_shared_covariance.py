@@ -173,11 +173,14 @@ def test_omega_is_drawn_from_its_conditional_law(posterior):
     assert ratio.std() > 0.1
 
 
-def test_a_second_release_does_not_compile_again(release, posterior):
-    program = _program(model.full, 200, jax.local_device_count() >= 2)
+def test_a_second_release_does_not_compile_again(release, monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)  # the vectorised program, whose cache can be counted
+    run = {"chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}
+    shared_covariance(release, **run)
+    program = _program(model.full, 30, False)
     compiled = (program.init._cache_size(), program.advance._cache_size())
     other = mp.release(np.random.default_rng(9).standard_normal((4, 55)), epsilon=0.5, unsafe_seed=1)
-    shared_covariance(other, chains=2, warmup=200, draws=200, progress_bar=False)
+    shared_covariance(other, **run)
     assert (program.init._cache_size(), program.advance._cache_size()) == compiled
 
 

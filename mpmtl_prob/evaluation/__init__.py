@@ -1,6 +1,6 @@
 """Scores, selection and side-by-side comparison."""
 
-from mpmtl_prob.evaluation.compare import Comparison, compare, noise_aware, standard_fits
+from mpmtl_prob.evaluation.comparison import Comparison, compare, noise_aware, standard_fits
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 

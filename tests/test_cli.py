@@ -1,0 +1,97 @@
+"""The command line and the pictures, as a user meets them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import plots
+from mpmtl_prob.cli import main
+from mpmtl_prob.inference import shared_covariance
+
+
+@pytest.fixture(scope="module")
+def csv(tmp_path_factory):
+    train, _, _ = mp.datasets.synthetic_low_rank(num_tasks=30, num_features=3, rows=12, test_rows=1, group=10)
+    path = tmp_path_factory.mktemp("data") / "marks.csv"
+    train.to_pandas(task="school", target="mark").to_csv(path, index=False)
+    return str(path)
+
+
+def columns(csv):
+    return ["--csv", csv, "--task", "school", "--target", "mark"]
+
+
+def test_release_then_fit(csv, tmp_path, capsys):
+    release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
+    assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
+    assert "proved: eps = 2, delta = 0.0098 (replace)" in capsys.readouterr().out
+    assert mp.Release.load(release).num_tasks == 30
+
+    options = ["--release", str(release), "--out", str(posterior), "--draws", "100", "--quiet", "--json"]
+    assert main(["fit", *columns(csv), *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert np.shape(found["spectrum_05_50_95"]) == (3, 3)
+    assert posterior.exists()
+
+
+def test_compare_prints_a_table_or_json(csv, capsys):
+    options = ["--epsilon", "1", "--fraction", "0.5", "--draws", "60", "--quiet"]
+    assert main(["compare", *columns(csv), *options, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows][-1] == "noise-aware posterior, eps = 1"
+    assert rows[-1]["proved_epsilon"] == 1.0
+
+
+def test_help_shows_examples(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "mpmtl-prob demo --data school" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--data", "moon"], "--data: expected one of synthetic_low_rank"),
+        (
+            ["release", "--csv", "nowhere.csv", "--task", "a", "--target", "b", "--epsilon", "1", "--out", "x"],
+            "nowhere",
+        ),
+        (["release", "--csv", "nowhere.csv", "--epsilon", "1", "--out", "x"], "--csv: needs --task and --target"),
+    ],
+)
+def test_mistakes_are_one_line_on_stderr_and_exit_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_bad_epsilon_writes_nothing(csv, tmp_path, capsys):
+    out = tmp_path / "release.nc"
+    assert main(["release", *columns(csv), "--epsilon", "-1", "--out", str(out)]) == 2
+    assert "epsilon: expected a positive number, got -1.0" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_pictures_show_what_they_say(csv):
+    pytest.importorskip("matplotlib").use("Agg")
+    W = np.random.default_rng(0).standard_normal((4, 40)) * [[3.0], [1.0], [1.0], [1.0]]
+    release = mp.release(W, epsilon=5.0, unsafe_seed=0)
+    posterior = shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
+    ax = plots.spectrum(posterior, W @ W.T, reference_label="truth")
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["90 % interval", "posterior median", "truth"]
+    truth = ax.lines[-1].get_ydata()
+    np.testing.assert_allclose(truth, np.linalg.eigvalsh(W @ W.T)[::-1] / np.trace(W @ W.T))
+
+    ax = plots.projector(posterior.subspace(2))
+    np.testing.assert_allclose(ax.images[0].get_array(), posterior.subspace(2).projector)
+
+    bound = mp.privacy.Bound(1.0, 0.1, "replace")
+    names = ["STL ridge", "Algorithm 2, M = I", "MTL trace norm, not private"]
+    names += [f"{a}, eps = {e}" for a in ("Algorithm 2", "Algorithm 3", "noise-aware posterior") for e in (1, 10)]
+    rows = tuple({"name": n, "nmse": float(i), "claimed": bound, "proved": bound} for i, n in enumerate(names))
+    ax = plots.error_against_epsilon(mp.evaluation.Comparison(rows), [10, 1], metric="nmse")
+    np.testing.assert_array_equal(ax.lines[-1].get_xydata(), [[1, 7], [10, 8]])

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from mpmtl_prob.datasets import school, synthetic_group_sparse, synthetic_low_rank
+from mpmtl_prob.datasets.ilea import FEATURES
+from mpmtl_prob.estimators import MultiTask, Ridge, TraceNorm
+from mpmtl_prob.evaluation import nmse
+
+
+def test_low_rank_tasks_come_in_groups_that_resemble_each_other():
+    train, test, W = synthetic_low_rank()
+    assert (train.num_tasks, train.num_features) == (320, 30)
+    assert train.num_rows == 320 * 30
+    assert test.num_rows == 320 * 270
+    assert_allclose(np.linalg.norm(train.X, axis=2), 1)
+    correlation = np.corrcoef(W.T)
+    assert correlation[:75, :75][np.triu_indices(75, 1)].mean() > 0.9
+    assert abs(correlation[:75, 75:150].mean()) < 0.3
+    share = np.linalg.svd(W, compute_uv=False) ** 2
+    assert share[:5].sum() / share.sum() > 0.9
+
+
+def test_scale_of_the_weights_puts_the_baselines_where_the_documentation_says():
+    train, test, _ = synthetic_low_rank()
+    alone = min(nmse(Ridge(p).fit(train).predict(test), test) for p in (0.01, 0.02, 0.04))
+    together = min(nmse(MultiTask(TraceNorm(), p).fit(train).predict(test), test) for p in (4.0, 6.0, 9.0))
+    assert 0.13 < alone < 0.16
+    assert 0.04 < together < 0.06
+
+
+def test_group_sparse_tasks_use_the_same_few_features():
+    _, _, W = synthetic_group_sparse(num_tasks=50, num_features=8, active=3)
+    assert not W[3:].any()
+    assert np.abs(W[:3]).min() >= 1
+    assert np.abs(W[:3]).max() <= 50
+
+
+def test_generators_are_functions_of_their_seed():
+    one, other = synthetic_low_rank(num_tasks=5, seed=4), synthetic_low_rank(num_tasks=5, seed=4)
+    assert_allclose(one.W, other.W)
+    assert not np.allclose(one.W, synthetic_low_rank(num_tasks=5, seed=5).W)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_tasks": 0}, "num_tasks: expected a positive whole number"),
+        ({"similarity": 1.5}, "similarity: expected a correlation"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        synthetic_low_rank(**arguments)
+
+
+def test_school_has_139_schools_of_27_attributes():
+    try:
+        tasks = school()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    assert (tasks.num_tasks, tasks.num_features, tasks.num_rows) == (139, 27, 15362)
+    assert tasks.features == FEATURES
+    assert_allclose(np.linalg.norm(tasks.X[tasks.mask], axis=1), 1)
+    assert_allclose([tasks.y[tasks.mask].mean(), tasks.y[tasks.mask].std()], [20.6, 12.7], atol=0.05)
+    assert tasks.mask.sum(axis=1).min() == 22
+    raw = school(unit_rows=False)
+    assert set(np.unique(raw.X[raw.mask][:, 5:])) == {0.0, 1.0}
+
+
+def test_a_missing_or_wrong_school_file_is_explained(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"path: no file .*school.mat"):
+        school(tmp_path)
+    (tmp_path / "school.mat").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="not the School data; expected sha256 57fb3238fdd0"):
+        school(tmp_path)
+
+
+def test_without_file_and_network_the_message_says_where_to_put_it(tmp_path, monkeypatch):
+    import pooch
+
+    from mpmtl_prob.datasets import ilea as module
+
+    def no_network(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(pooch, "retrieve", no_network)
+    with pytest.raises(FileNotFoundError, match="set MPMTL_DATA to that folder"):
+        module._download()
+
+
+def test_the_environment_names_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "school.mat").write_bytes(b"found me")
+    monkeypatch.setenv("MPMTL_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        school()

@@ -1,0 +1,153 @@
+"""The owners' posteriors: calibrated, private by construction, and what their results hold."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats as st
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, conjugate
+from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
+
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
+
+
+def simulate(m, d, n, seed):
+    """Tasks from the owners' model, with a covariance of rank about two."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((d, 2)) * [3.0, 1.5]
+    omega = root @ root.T + 0.05 * np.eye(d)
+    X = rng.standard_normal((m, n, d))
+    snr = np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * rng.standard_normal(m))
+    c = snr * n / np.einsum("tni,ij,tnj->t", X, omega, X)  # sigma = 1
+    W = (np.linalg.cholesky(omega) @ rng.standard_normal((d, m))) * np.sqrt(c)
+    y = np.einsum("tni,it->tn", X, W) + rng.standard_normal((m, n))
+    split = 2 * n // 3
+    train, test = (TaskData.from_lists(list(X[:, part]), list(y[:, part])) for part in (slice(split), slice(split, n)))
+    return train, test, W, omega
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    train, test, W, omega = simulate(m=300, d=5, n=18, seed=0)
+    release = mp.release(train, epsilon=1.0, adjacency="zero_out", scaling="none", unsafe_seed=1)
+    shared = shared_covariance(release, **FAST)
+    return train, test, W, omega, shared, task_posteriors(train, shared)
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
+def test_intervals_cover_weights_and_targets_as_often_as_they_say(fitted, probability):
+    _, test, W, _, _, own = fitted
+    draws = own.to_arviz()["posterior/W"].values.reshape(-1, *W.shape)
+    tail = (1 - probability) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    # weights of one task are dependent: the error is that of 300 tasks, not of 1500 weights
+    error = np.sqrt(probability * (1 - probability) / 300)
+    assert abs(np.mean((low <= W) & (high >= W)) - probability) < 3.3 * error
+    assert abs(mp.evaluation.coverage(own.predict(test), test, probability) - probability) < 3.3 * error
+
+
+def test_a_posterior_that_knows_too_much_is_caught(fitted):
+    _, _, W, _, _, own = fitted
+    draws = own.to_arviz()["posterior/W"].values.reshape(-1, *W.shape)
+    narrow = own.W + 0.8 * (draws - own.W)
+    low, high = np.quantile(narrow, [0.1, 0.9], axis=0)
+    assert abs(np.mean((low <= W) & (high >= W)) - 0.8) > 3.3 * np.sqrt(0.16 / 300)
+
+
+def test_sharing_helps_and_the_mean_is_exact(fitted):
+    train, test, _, _, _, own = fitted
+    alone = mp.estimators.Ridge().fit(train)
+    assert mp.evaluation.nmse(own.predict(test), test) < mp.evaluation.nmse(alone.predict(test), test)
+    draws = own.to_arviz()["posterior/W"]
+    error = draws.std(("chain", "draw")) / np.sqrt(1000)
+    assert (np.abs(draws.mean(("chain", "draw")) - own.W) < 5.5 * error).all()
+
+
+def test_the_shared_covariance_points_where_the_truth_does(fitted):
+    _, _, _, omega, _, own = fitted
+    found = own.subspace(1, reference=omega)
+    assert found.angles.values.mean() < 25
+
+
+def test_an_owner_needs_no_row_of_any_other_task(fitted):
+    train, _, _, _, shared, own = fitted
+    keep = 17
+    X, y = np.full_like(train.X, np.nan), np.full_like(train.y, np.nan)
+    X[keep], y[keep] = train.X[keep], train.y[keep]
+    with np.errstate(invalid="ignore"):
+        # nan in a row would spread to whatever reads it; LAPACK refuses nan, so the others' Gram matrices become 1
+        poisoned = dataclasses.replace(train, X=X, y=y)
+        gram = poisoned.gram._replace(xx=np.nan_to_num(poisoned.gram.xx, nan=1.0))
+    object.__setattr__(poisoned, "gram", gram)
+    assert np.isnan(gram.xy[keep + 1]).all()
+    again = task_posteriors(poisoned, shared, chains=1, draws=2)
+    assert_allclose(again.W[:, keep], own.W[:, keep], rtol=1e-10)
+    assert np.isnan(again.W[:, keep + 1]).all()
+
+
+def test_the_public_posterior_needs_no_task_at_all(fitted, tmp_path):
+    _, _, _, _, shared, _ = fitted
+    shared.release.save(tmp_path / "release.nc")
+    again = shared_covariance(mp.Release.load(tmp_path / "release.nc"), **FAST)
+    assert_allclose(again.omega, shared.omega, rtol=1e-10)
+
+
+def test_tree_names_its_dimensions(fitted):
+    train, _, _, _, _, own = fitted
+    tree = own.to_arviz()
+    assert set(tree.children) == {"posterior", "observed_data", "constant_data", "shared", "release"}
+    assert tree["posterior/W"].dims == ("chain", "draw", "feature", "task")
+    assert tree["posterior/W"].shape == (4, 250, 5, 300)
+    assert tree["posterior/sigma"].dims == ("chain", "draw", "task")
+    assert tree["observed_data/y"].isnull().sum() == (~train.mask).sum()
+    assert tree.attrs["seat"] == "owner"
+    assert "proved" in repr(own)
+
+
+def test_tree_survives_the_disk(fitted, tmp_path):
+    import xarray as xr
+
+    _, _, _, _, _, own = fitted
+    own.to_arviz().to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "posterior.nc", engine="h5netcdf") as tree:
+        assert_allclose(tree["posterior/W"], own.to_arviz()["posterior/W"])
+
+
+def test_pareto_scaling_undoes_a_tasks_own_units():
+    train, _, _, _ = simulate(m=60, d=3, n=30, seed=5)
+    shared = shared_covariance(mp.release(train, epsilon=5.0, unsafe_seed=0), **FAST)
+    own = task_posteriors(train, shared)
+    assert shared.release.scaling == "pareto"
+    scale = conjugate.pareto_scale(train.gram)
+    assert_allclose(own.W, conjugate.task_posteriors(train.gram, shared.omega, scale).mean)
+
+
+def test_bad_arguments_are_named(fitted):
+    train, test, _, _, shared, own = fitted
+    fewer = TaskData.from_lists([x[:, :3] for x in train.X], list(train.y))
+    with pytest.raises(ValueError, match="tasks: expected 5 features as in the release, got 3"):
+        task_posteriors(fewer, shared)
+    with pytest.raises(ValueError, match="method: expected one of 'plug_in', got 'joint'"):
+        task_posteriors(train, shared, method="joint")
+    with pytest.raises(ValueError, match="tasks: expected 5 features and 300 tasks"):
+        own.predict(TaskData.from_lists(list(test.X[:2]), list(test.y[:2])))
+    with pytest.raises(ValueError, match="rank: expected at most the number of features, 5, got 6"):
+        own.subspace(6)
+    with pytest.raises(ValueError, match=r"reference: expected a covariance \(5, 5\) or a basis \(5, 2\)"):
+        own.subspace(2, reference=np.ones((4, 4)))
+
+
+def test_subspace_functionals_of_known_covariances():
+    turn = lambda a: np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    angles = np.linspace(-0.3, 0.3, 101)
+    draws = np.array([[turn(a) @ np.diag([4.0, 1.0, 0.5]) @ turn(a).T for a in angles]])
+    found = subspace(draws, 1, features="xyz", reference=np.array([[1.0], [0.0], [0.0]]))
+    assert_allclose(found.angles.values[0, :, 0], np.degrees(np.abs(angles)), atol=1e-6)
+    assert_allclose(found.projector.values[0, 0], np.mean(np.cos(angles) ** 2), rtol=1e-9)
+    assert_allclose(found.spectrum.values[0, 7], np.array([4, 1, 0.5]) / 5.5)
+    assert_allclose(found.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
+    assert_allclose(np.trace(subspace(draws, 2, features="xyz").projector), 2)
+    assert found.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
