@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob.privacy.accounting import ADJACENCIES, calibrate
+from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.mechanisms import Wishart, paper_wishart
 from mpmtl_prob.tasks import FloatArray, TaskData
