@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.privacy import composition
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
+from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.tasks import FloatArray
 
 #: The grid of k that is searched. Beyond its end the noise is nearly Gaussian and little is left to gain.
@@ -29,6 +29,7 @@ def calibrate(
     schedule: None = ...,
     clip: float = ...,
     adjacency: str = ...,
+    besides: Sequence[Mechanism] = ...,
 ) -> Wishart: ...
 @overload
 def calibrate(
@@ -40,6 +41,7 @@ def calibrate(
     schedule: ArrayLike,
     clip: float = ...,
     adjacency: str = ...,
+    besides: Sequence[Mechanism] = ...,
 ) -> tuple[Wishart, ...]: ...
 
 
@@ -52,6 +54,7 @@ def calibrate(
     schedule: ArrayLike | None = None,
     clip: float = 1.0,
     adjacency: str = "replace",
+    besides: Sequence[Mechanism] = (),
 ) -> Wishart | tuple[Wishart, ...]:
     """The Wishart noise with the least fluctuation whose T releases are together (eps, delta)-private.
 
@@ -67,6 +70,7 @@ def calibrate(
             papers, a round's noise scale is inversely proportional to its weight.
         clip: K, the largest norm of a message.
         adjacency: "replace" or "zero_out".
+        besides: what else is paid from the same (eps, delta), such as the law of :func:`buy_clip`.
 
     Returns:
         The law of every round, or with a schedule one law per round.
@@ -80,6 +84,8 @@ def calibrate(
     positive("clip", clip)
     one_of("adjacency", adjacency, ADJACENCIES)
     weights = _weights(rounds, schedule)
+    if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
+        raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
 
     def laws(shape: float, log_theta: float) -> tuple[Wishart, ...]:
         thetas = np.exp(log_theta) / weights
@@ -87,7 +93,7 @@ def calibrate(
 
     def excess(shape: float) -> Callable[[float], float]:
         def at(log_theta: float) -> float:
-            found = composition.delta(epsilon, laws(shape, log_theta), adjacency)
+            found = composition.delta(epsilon, (*laws(shape, log_theta), *besides), adjacency)
             return float(np.log(max(found, 1e-300)) - np.log(delta))
 
         return at

@@ -64,6 +64,15 @@ def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimist
     )
 
 
+def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> Any:
+    """The largest privacy loss that (eps, 0) allows: eps or -eps."""
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    return privacy_loss_distribution.from_privacy_parameters(
+        common.DifferentialPrivacyParameters(epsilon, 0.0), pessimistic, interval
+    )
+
+
 def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
     """The privacy-loss distribution of N(0, 1) against N(mu, 1), as :func:`gamma_loss`."""
     from dp_accounting.pld import privacy_loss_distribution

@@ -7,7 +7,8 @@ from it (``sample``), the models read its density (``log_prob``, ``mean``), the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.special import multigammaln
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, two_point_loss
+from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, two_point_loss
 from mpmtl_prob.tasks import FloatArray
 
 _THROUGH_ZERO = (
@@ -234,6 +235,72 @@ class Gaussian:
         return gaussian_loss(self.mu(adjacency), step, pessimistic)
 
 
-Mechanism = Wishart | Gaussian
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile of the messages' norms on a public grid, by the exponential mechanism: what a clip norm costs.
+
+    Attributes:
+        epsilon: what it costs, when a task is zeroed or replaced alike.
+
+    Source: McSherry and Talwar (2007); the utility -|count - target| changes by at most 1 with one task.
+    """
+
+    epsilon: float
+
+    unproved: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+
+    @property
+    def kind(self) -> str:
+        """The name of the law."""
+        return "Quantile"
+
+    def sample(self, rng: np.random.Generator, norms: FloatArray, grid: FloatArray, quantile: float) -> float:
+        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - quantile m|)."""
+        count = np.searchsorted(np.sort(norms), grid, side="right")
+        # the largest of the utilities with Gumbel noise is an exact draw
+        return float(
+            grid[np.argmax(-0.5 * self.epsilon * np.abs(count - quantile * len(norms)) + rng.gumbel(size=len(grid)))]
+        )
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 2 * self.epsilon
+
+    def loss_distribution(
+        self, adjacency: str = "zero_out", *, interval: float | None = None, pessimistic: bool = True
+    ) -> Any:
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Wishart.loss_distribution`."""
+        one_of("adjacency", adjacency, ADJACENCIES)
+        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
+        return pure_loss(self.epsilon, step, pessimistic)
+
+
+Noise = Wishart | Gaussian
+Mechanism = Wishart | Gaussian | Quantile
 
 paper_wishart = PaperWishart
+
+_KINDS: dict[str, type] = {law.__name__: law for law in (Wishart, PaperWishart, PaperTaskWishart, Gaussian, Quantile)}
+
+
+def to_dict(mechanism: Mechanism) -> dict[str, Any]:
+    """The mechanism as plain numbers and its ``kind``, for a file."""
+    return {"kind": mechanism.kind} | asdict(mechanism)
+
+
+def from_dict(fields: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that :func:`to_dict` wrote. Raises ValueError for anything else."""
+    numbers = dict(fields)
+    law = _KINDS.get(numbers.pop("kind", "Wishart"))
+    try:
+        if law is None:
+            raise TypeError
+        mechanism: Any = object.__new__(law)
+        (Wishart if issubclass(law, Wishart) else law).__init__(mechanism, **numbers)
+        return mechanism
+    except TypeError:
+        raise ValueError(f"mechanism: expected a law of mpmtl_prob, got {dict(fields)!r}") from None
