@@ -1,6 +1,7 @@
 """Several releases together: bounds from both sides, against closed forms, Monte Carlo and reference figures."""
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -9,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart, delta, delta_bracket, epsilon
+from mpmtl_prob.privacy import (
+    Gaussian,
+    PaperTaskWishart,
+    PaperWishart,
+    Quantile,
+    Wishart,
+    delta,
+    delta_bracket,
+    epsilon,
+)
 from mpmtl_prob.privacy.accounting import delta_gaussian
 from mpmtl_prob.privacy.composition import profile
 
@@ -115,6 +125,19 @@ def test_the_two_sides_are_in_order_and_replacement_costs_more(rounds, at, adjac
 def test_the_gap_between_the_sides_is_small():
     lower, upper = delta_bracket(1.0, (gamma_law(48.0, 2.0),) * 30)
     assert 0 < upper - lower < 0.05 * upper
+
+
+def test_a_bought_quantile_costs_what_pure_privacy_costs():
+    # k-fold randomised response, in closed form
+    law, T, at = Quantile(0.3), 4, 0.5
+    heads = 1 / (1 + np.exp(-0.3))
+    exact = sum(
+        math.comb(T, j) * heads**j * (1 - heads) ** (T - j) * max(0.0, 1 - np.exp(at - 0.3 * (2 * j - T)))
+        for j in range(T + 1)
+    )
+    lower, upper = delta_bracket(at, (law,) * T, "zero_out")
+    assert lower <= exact <= upper
+    assert upper - lower < 0.01 * exact
 
 
 def test_the_order_of_rounds_does_not_matter():

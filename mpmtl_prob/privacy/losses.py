@@ -66,10 +66,14 @@ def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimist
 
 def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> Any:
     """The largest privacy loss that (eps, 0) allows: eps or -eps."""
-    from dp_accounting.pld import common, privacy_loss_distribution
+    from dp_accounting.pld import privacy_loss_distribution
 
-    return privacy_loss_distribution.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(epsilon, 0.0), pessimistic, interval
+    rounded, likely = (np.ceil if pessimistic else np.floor), 1 / (1 + np.exp(-epsilon))
+    return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
+        {int(rounded(-epsilon / interval)): 1 - likely, int(rounded(epsilon / interval)): likely},
+        0.0,
+        interval,
+        pessimistic,
     )
 
 
