@@ -1,5 +1,6 @@
 """What leaves the room, and what it gives away: mechanisms, accounting, budgets, the release."""
 
+from mpmtl_prob.privacy import audit, views
 from mpmtl_prob.privacy.budget import composition_bound, schedule
 from mpmtl_prob.privacy.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.composition import Bracket, delta, delta_bracket, epsilon
@@ -34,6 +35,7 @@ __all__ = [
     "Quantile",
     "Release",
     "Wishart",
+    "audit",
     "buy_clip",
     "calibrate",
     "calibrate_gaussian",
@@ -45,4 +47,5 @@ __all__ = [
     "paper_wishart",
     "release",
     "schedule",
+    "views",
 ]
