@@ -1,7 +1,19 @@
 """Multi-task learning in which no task's model leaks to the others, with the uncertainty of every estimate."""
 
-from mpmtl_prob import datasets, privacy
+from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy
 from mpmtl_prob.privacy import Release, release
 from mpmtl_prob.tasks import Prediction, TaskData
 
-__all__ = ["Prediction", "Release", "TaskData", "datasets", "privacy", "release"]
+__all__ = [
+    "Prediction",
+    "Release",
+    "TaskData",
+    "datasets",
+    "estimators",
+    "evaluation",
+    "inference",
+    "models",
+    "plots",
+    "privacy",
+    "release",
+]

@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+
+DATA ?= synthetic_low_rank
+OUT ?= out
+
+# The first interpreter that is new enough; asked, not guessed from its name.
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' >/dev/null 2>&1 && echo $$p && break; done)
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint notebooks package ci clean
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Fit every arm on embedded data (or DATA=school), print one table, write figures to OUT
+	$(BIN)/mpmtl-prob demo --data $(DATA) --out $(OUT)
+
+test: $(READY) ## The test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+notebooks: $(READY) ## Run every notebook top to bottom with small settings, leaving the committed outputs alone
+	MPMTL_FAST=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 notebooks
+
+package: $(READY) ## Build wheel and sdist, and import the wheel from an empty environment
+	BIN=$(BIN) tests/package.sh
+
+ci: lint test notebooks package
+
+clean:
+	rm -rf .venv build dist out

@@ -1,0 +1,195 @@
+"""The command line: thin, over the same functions as the library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpmtl_prob.tasks import TaskData
+
+_EXAMPLES = """examples:
+  mpmtl-prob demo                                   the papers' synthetic data, every arm, about two minutes
+  mpmtl-prob demo --data school --epsilon 0.3 1 3
+  mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --out release.nc
+  mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
+  mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    _configure(options.chains if hasattr(options, "chains") else 4)
+    try:
+        options.command(options)
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _configure(chains: int) -> None:
+    """Double precision, and one host device per chain: both must be said before JAX starts."""
+    import jax
+    import numpyro
+
+    numpyro.set_host_device_count(min(chains, max(os.cpu_count() or 1, 4)))
+    jax.config.update("jax_enable_x64", True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpmtl-prob",
+        description="Multi-task learning in which no task's model leaks to the others.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name, help=text, description=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        sub.set_defaults(command=run, name=name)
+        sub.add_argument("--json", action="store_true", help="print JSON instead of a table or a sentence")
+        sub.add_argument("--seed", type=int, default=0, help="of splits, folds and samplers; never of a release")
+        sub.add_argument("--quiet", action="store_true", help="no progress bars")
+        return sub
+
+    demo = command("demo", _demo, "run the whole product on one data set and write figures, numbers and a posterior")
+    demo.add_argument(
+        "--data", default="synthetic_low_rank", help="synthetic_low_rank, synthetic_group_sparse or school"
+    )
+    demo.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets")
+    demo.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    demo.add_argument("--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON")
+
+    publish = command("release", _release, "let out the tasks' perturbed second moment, once")
+    _data_options(publish)
+    publish.add_argument("--epsilon", type=float, required=True)
+    publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
+    publish.add_argument("--adjacency", default="replace", help="replace or zero_out")
+    publish.add_argument("--mechanism", default="calibrated", help="calibrated or paper")
+    publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
+
+    fit = command("fit", _fit, "posteriors of every task's weights from its own rows and a release")
+    _data_options(fit)
+    fit.add_argument("--release", type=Path, required=True, help="file written by the release command")
+    fit.add_argument("--chains", type=int, default=4)
+    fit.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    fit.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
+
+    table = command("compare", _compare, "all estimators side by side on held-out rows")
+    _data_options(table)
+    table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
+    table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
+    table.add_argument("--adjacency", default="zero_out", help="replace or zero_out")
+    table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    return parser
+
+
+def _data_options(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--csv", type=Path, help="table with one row per observation")
+    source.add_argument("--data", choices=["school"], help="a data set of the library")
+    parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
+    parser.add_argument("--target", help="with --csv: the column to predict")
+    parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+
+
+def _tasks(options: argparse.Namespace) -> TaskData:
+    from mpmtl_prob import TaskData, datasets
+
+    if options.data:
+        return datasets.school()
+    if not options.task or not options.target:
+        raise ValueError("--csv: needs --task and --target, the names of two columns")
+    import pandas as pd
+
+    frame = pd.read_csv(options.csv)
+    return TaskData.from_pandas(frame, task=options.task, target=options.target, features=options.features)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from mpmtl_prob import demo
+
+    if options.data not in demo.DATA:
+        raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
+    comparison, headline = demo.run(
+        options.data,
+        options.epsilon,
+        options.out,
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    if options.json:
+        print((options.out / "comparison.json").read_text(), end="")
+        return
+    print(
+        f"\n{options.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n"
+    )
+    print(comparison)
+    print("\nthe noise-aware posterior")
+    for name, value in headline.items():
+        print(f"  {name}: {value:.3f}")
+    written = sorted(path.name for path in options.out.iterdir())
+    print(f"\nwritten to {options.out}/: {', '.join(written)}")
+
+
+def _release(options: argparse.Namespace) -> None:
+    from mpmtl_prob import release
+
+    published = release(
+        _tasks(options), options.epsilon, options.delta, adjacency=options.adjacency, mechanism=options.mechanism
+    )
+    published.save(options.out)
+    print(published.to_xarray().attrs["release"] if options.json else f"{published}\nwritten to {options.out}")
+
+
+def _fit(options: argparse.Namespace) -> None:
+    from mpmtl_prob import Release, inference
+
+    tasks = _tasks(options)
+    shared = inference.shared_covariance(
+        Release.load(options.release),
+        chains=options.chains,
+        warmup=options.draws,
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    own = inference.task_posteriors(tasks, shared, seed=options.seed)
+    own.to_arviz().to_netcdf(options.out, engine="h5netcdf")
+    summary = own.subspace(min(3, tasks.num_features))
+    if options.json:
+        quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
+        print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
+    else:
+        print(f"{shared}\n{own}\n{summary}\nwritten to {options.out}")
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from mpmtl_prob import evaluation
+
+    train, test = _tasks(options).split(options.fraction, seed=options.seed)
+    fits = evaluation.standard_fits(
+        train,
+        options.epsilon,
+        adjacency=options.adjacency,
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    comparison = evaluation.compare(fits, test)
+    print(json.dumps(comparison.to_dicts(), indent=2) if options.json else comparison)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What a deterministic estimator returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.release import Release
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fitted:
+    """A fitted estimator, immutable.
+
+    Attributes:
+        W: weights, (d, m); column i belongs to the owner of task i.
+        guarantee: what protects one task's model from the owners of the others.
+        history: what was recorded on the way, by name: arrays whose first axis is the iteration.
+        release: what the curator let out, if anything.
+        seconds: wall-clock time of the fit.
+        name: of the estimator, for tables.
+    """
+
+    W: FloatArray
+    guarantee: Guarantee
+    history: Mapping[str, FloatArray] = field(default_factory=dict)
+    release: Release | None = None
+    seconds: float = 0.0
+    name: str = "estimator"
+
+    def __post_init__(self) -> None:
+        W = np.array(self.W, dtype=np.float64)
+        W.setflags(write=False)
+        object.__setattr__(self, "W", W)
+        object.__setattr__(self, "history", MappingProxyType({k: np.asarray(v) for k, v in self.history.items()}))
+
+    def predict(self, tasks: TaskData) -> Prediction:
+        """X_i w_i for every row of tasks, which must be those of the fit. Raises ValueError for other shapes."""
+        return linear_prediction(self.W, tasks)
+
+    def __repr__(self) -> str:  # the weights are the owners' own: not shown
+        d, m = self.W.shape
+        return f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s\n  {self.guarantee}"

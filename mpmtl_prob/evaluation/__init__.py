@@ -1,0 +1,16 @@
+"""Scores, selection and side-by-side comparison."""
+
+from mpmtl_prob.evaluation.compare import Comparison, compare, noise_aware, standard_fits
+from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
+from mpmtl_prob.evaluation.selection import cross_validate
+
+__all__ = [
+    "Comparison",
+    "compare",
+    "coverage",
+    "cross_validate",
+    "nmse",
+    "nmse_within",
+    "noise_aware",
+    "standard_fits",
+]

@@ -1,0 +1,256 @@
+"""Deterministic estimators and posteriors side by side: error, honesty of intervals, and what protects a task."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from mpmtl_prob._check import positive
+from mpmtl_prob.estimators import MPMTL, Fitted, GroupSparse, LowRank, MultiTask, NoPenalty, Ridge, TraceNorm
+from mpmtl_prob.estimators.multi_task import lipschitz
+from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
+from mpmtl_prob.evaluation.selection import cross_validate
+from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
+from mpmtl_prob.privacy import Bound, Guarantee, release
+from mpmtl_prob.tasks import Prediction, TaskData
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Fit(Protocol):
+    """What :func:`compare` needs of a fit."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def seconds(self) -> float: ...
+    def predict(self, tasks: TaskData) -> Prediction: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Scores of several fits on the same test rows.
+
+    Attributes:
+        rows: one mapping per fit: ``name``, ``nmse``, ``nmse_within``, ``coverage_90`` (nan for point predictors),
+            ``claimed`` and ``proved`` (:class:`Bound` or None), ``seconds``.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per fit; each bound as its epsilon and delta."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dicts()).set_index("name")
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Plain numbers and strings, for JSON. A missing number is None."""
+        out = []
+        for row in self.rows:
+            flat = {k: v for k, v in row.items() if k not in ("claimed", "proved")}
+            flat = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in flat.items()}
+            for key in ("claimed", "proved"):
+                bound: Bound | None = row[key]
+                flat[f"{key}_epsilon"] = None if bound is None else bound.epsilon
+                flat[f"{key}_delta"] = None if bound is None else bound.delta
+                flat[f"{key}_adjacency"] = None if bound is None else bound.adjacency
+            out.append(flat)
+        return out
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        """The row of a fit. Raises KeyError for a name that is not there."""
+        for row in self.rows:
+            if row["name"] == name:
+                return row
+        raise KeyError(name)
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        yield "", "nMSE", "nMSE within", "90 % coverage", "claimed (eps, delta)", "proved (eps, delta)", "seconds"
+        for row in self.rows:
+            covered = row["coverage_90"]
+            yield (
+                row["name"],
+                f"{row['nmse']:.4f}",
+                f"{row['nmse_within']:.4f}",
+                "-" if math.isnan(covered) else f"{100 * covered:.1f} %",
+                _pair(row["claimed"]),
+                _pair(row["proved"]),
+                f"{row['seconds']:.2f}",
+            )
+
+    def __str__(self) -> str:
+        cells = list(self._cells())
+        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
+        lines = [
+            "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))
+            for row in cells
+        ]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        cell = lambda tag, row: "".join(f"<{tag}>{c}</{tag}>" for c in row)  # noqa: E731
+        rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
+        return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _pair(bound: Bound | None) -> str:
+    return "none" if bound is None else f"({bound.epsilon:.3g}, {bound.delta:.2g})"
+
+
+def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
+    """Score fits on test rows.
+
+    Args:
+        fits: by the name to show; estimators' results and posteriors alike.
+        test: rows of the same tasks.
+
+    Raises:
+        ValueError: no fits, or test rows of other tasks or features.
+    """
+    if len(fits) == 0:
+        raise ValueError("fits: expected at least one fit, got none")
+    rows = []
+    for name, fit in fits.items():
+        prediction = fit.predict(test)
+        rows.append(
+            {
+                "name": name,
+                "nmse": nmse(prediction, test),
+                "nmse_within": nmse_within(prediction, test),
+                "coverage_90": coverage(prediction, test),
+                "claimed": fit.guarantee.claimed,
+                "proved": fit.guarantee.proved,
+                "seconds": fit.seconds,
+            }
+        )
+    return Comparison(tuple(rows))
+
+
+STL = "STL ridge"
+ALONE = "Algorithm 2, M = I"
+NON_PRIVATE = "MTL trace norm, not private"
+
+
+def noise_aware(epsilon: float) -> str:
+    """The name of the posterior at this budget in a table."""
+    return f"noise-aware posterior, eps = {epsilon:g}"
+
+
+def standard_fits(
+    train: TaskData,
+    epsilons: Sequence[float] = (0.1, 1.0, 10.0),
+    *,
+    adjacency: str = "zero_out",
+    chains: int = 4,
+    draws: int = 300,
+    seed: int = 0,
+    progress_bar: bool = True,
+) -> dict[str, Fitted | OwnerPosteriors]:
+    """The comparison that a newcomer wants: each arm tuned on the training rows, the private ones at every budget.
+
+    Single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and 3; the
+    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by three-fold cross-validation
+    over all tasks' training rows, which, as in the papers, is not charged. The posterior has none to choose.
+
+    Args:
+        train: training rows of m tasks.
+        epsilons: budgets.
+        adjacency: of the guarantees: "zero_out", whose sensitivity the papers use, or "replace".
+        chains: of NUTS.
+        draws: of NUTS, kept and for adaptation, per chain.
+        seed: of folds and samplers. The noise of the releases comes from the operating system.
+        progress_bar: show one.
+
+    Raises:
+        ValueError: a budget that is not positive, or tasks too small to cross-validate.
+    """
+    for epsilon in epsilons:
+        positive("epsilons", epsilon)
+    fits: dict[str, Fitted | OwnerPosteriors] = {}
+    with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
+
+        def tuned(name: str, candidates: Sequence[Any]) -> Any:
+            bar.set_postfix_str(name)
+            best, _ = cross_validate(candidates, train, seed=seed, progress_bar=False)
+            # what is kept is drawn afresh, from the operating system's entropy
+            fits[name] = (replace(best, unsafe_seed=None) if isinstance(best, MPMTL) else best).fit(train)
+            bar.update()
+            return best
+
+        starts = [Ridge(), tuned(STL, _ridges(train))]
+        tuned(ALONE, _alone())
+        tuned(NON_PRIVATE, [MultiTask(TraceNorm(), c, tolerance=1e-4, max_iterations=5000) for c in _penalties(train)])
+        for epsilon in epsilons:
+            tuned(f"Algorithm 2, eps = {epsilon:g}", _rounds(LowRank, train, epsilon, adjacency, starts))
+            tuned(f"Algorithm 3, eps = {epsilon:g}", _rounds(GroupSparse, train, epsilon, adjacency, starts))
+            bar.set_postfix_str(noise_aware(epsilon))
+            shared = shared_covariance(
+                release(train, epsilon, adjacency=adjacency),
+                chains=chains,
+                warmup=draws,
+                draws=draws,
+                seed=seed,
+                progress_bar=False,
+            )
+            fits[noise_aware(epsilon)] = task_posteriors(train, shared, seed=seed)
+            bar.update()
+    return fits
+
+
+def _ridges(train: TaskData) -> list[Ridge]:
+    curvature = lipschitz(train.gram)
+    return [Ridge(float(curvature * c)) for c in np.geomspace(1e-6, 1.0, 25)] + [Ridge()]
+
+
+def _penalties(train: TaskData) -> np.ndarray:
+    """lambda from where W = 0 is optimal (the spectral norm of the gradient at 0) down to a thousandth of it."""
+    return np.linalg.norm(train.gram.xy, 2) * np.geomspace(1e-3, 1.0, 10)
+
+
+def _alone() -> list[MPMTL]:
+    return [
+        MPMTL(NoPenalty(), 0.0, rounds=rounds, acceleration=acceleration, start=start)
+        for rounds in (1, 3, 10, 30, 100)
+        for acceleration in (False, True)
+        for start in (Ridge(), "zero")
+    ]
+
+
+def _rounds(
+    algorithm: type[LowRank] | type[GroupSparse],
+    train: TaskData,
+    epsilon: float,
+    adjacency: str,
+    starts: Sequence[Ridge],
+) -> list[MPMTL]:
+    W = Ridge().fit(train).W
+    median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
+    candidates: list[MPMTL] = []
+    for rounds, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
+        # the lambda whose shrinkage removes everything, signal and noise
+        top = lipschitz(train.gram) * np.hypot(signal, clip * np.sqrt(train.num_features * rounds / epsilon))
+        candidates += [
+            algorithm(
+                penalty=float(top * share),
+                epsilon=epsilon,
+                rounds=rounds,
+                clip=clip,
+                start=start,
+                adjacency=adjacency,
+                unsafe_seed=0,
+            )
+            for share in (1e-4, 5e-4, 2e-3, 1e-2)
+            for start in starts
+        ]
+    return candidates

@@ -1,0 +1,149 @@
+"""The owner seats: every task's own posterior, given its own rows and what is public."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import arviz as az
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from mpmtl_prob import conjugate
+from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.inference.shared import SharedPosterior
+from mpmtl_prob.inference.subspace import Subspace
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
+
+METHODS = ("plug_in",)
+_PREDICTIVE_DRAWS = 400
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnerPosteriors:
+    """The posterior of every task's weights. Column i of W belongs to the owner of task i.
+
+    Attributes:
+        shared: the public posterior that the owners used.
+        W: posterior mean of the weights, exact, (d, m).
+        seconds: wall-clock time, that of the public posterior included.
+    """
+
+    shared: SharedPosterior
+    W: FloatArray
+    seconds: float
+    _tree: xr.DataTree
+
+    seat = "owner"
+    name = "noise-aware posterior"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the release, which is all that the owners learn of each other."""
+        return self.shared.guarantee
+
+    def to_arviz(self) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``observed_data``, ``constant_data``, ``shared`` and ``release``.
+
+        ``posterior`` holds ``W`` (chain, draw, feature, task), ``sigma`` and ``snr`` (chain, draw, task); the draws are
+        independent. ``shared`` is the public posterior. The targets are the owners' own: keep the tree where they may be.
+        """
+        return self._tree.copy()
+
+    def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
+        """Posterior predictive of every row of tasks, which must be those of the fit.
+
+        The mean is exact; intervals come from 400 draws of weights and noise.
+
+        Raises:
+            ValueError: data with other tasks or features.
+        """
+        check_weights(self.W, tasks)
+        posterior = self._tree.children["posterior"].dataset
+        W = posterior["W"].values.reshape(-1, *self.W.shape)
+        sigma = posterior["sigma"].values.reshape(-1, self.W.shape[1])
+        pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
+        rng = np.random.default_rng(seed)
+        draws = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
+            mean = (tasks.X @ W[s].T[..., None])[..., 0]
+            draws[row] = mean + sigma[s][:, None] * rng.standard_normal(mean.shape)
+        return Prediction((tasks.X @ self.W.T[..., None])[..., 0], tasks.mask, tasks.tasks, draws)
+
+    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
+        """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
+        return self.shared.subspace(rank, reference)
+
+    def __repr__(self) -> str:
+        d, m = self.W.shape
+        return f"OwnerPosteriors({m} tasks, {d} features, {self.seconds:.3g} s)\n  {self.guarantee}"
+
+
+def task_posteriors(
+    tasks: TaskData,
+    shared: SharedPosterior,
+    *,
+    method: str = "plug_in",
+    chains: int = 4,
+    draws: int = 250,
+    seed: int = 0,
+) -> OwnerPosteriors:
+    """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
+
+    Args:
+        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
+        shared: the public posterior.
+        method: "plug_in" replaces Omega by its posterior mean shape; the Gaussian model is then conjugate up to the
+            local signal-to-noise ratio, which is integrated on a grid.
+        chains: how the independent draws are arranged.
+        draws: per chain.
+        seed: of the draws.
+
+    Raises:
+        ValueError: tasks with other features than the release, or an argument outside its range.
+
+    Model: :func:`mpmtl_prob.models.task.gaussian`.
+    """
+    one_of("method", method, METHODS)
+    whole("chains", chains)
+    whole("draws", draws)
+    if tasks.num_features != shared.release.num_features:
+        raise ValueError(
+            f"tasks: expected {shared.release.num_features} features as in the release, got {tasks.num_features}"
+        )
+    begin = time.perf_counter()
+    scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
+    posterior = conjugate.task_posteriors(tasks.gram, shared.omega, scale)
+    found = posterior.sample(np.random.default_rng(seed), chains * draws)
+    found["snr"] = np.exp(found.pop("log_snr"))
+    by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in found.items()}
+    W = posterior.mean
+    W.setflags(write=False)
+    seconds = shared.seconds + time.perf_counter() - begin
+    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain))
+
+
+def _tree(tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]]) -> xr.DataTree:
+    public = shared.to_arviz()
+    tree = az.from_dict(
+        {
+            "posterior": draws,
+            "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
+            "constant_data": {"rows_per_task": tasks.mask.sum(axis=1)},
+        },
+        dims={
+            "W": ["feature", "task"],
+            "sigma": ["task"],
+            "snr": ["task"],
+            "y": ["task", "row"],
+            "rows_per_task": ["task"],
+        },
+        coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
+    )
+    tree["shared"] = public.children["posterior"].copy()
+    tree["release"] = public.children["release"].copy()
+    tree.attrs["seat"] = OwnerPosteriors.seat
+    return tree
