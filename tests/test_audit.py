@@ -1,5 +1,8 @@
 """Audits: they find the gap in the papers' mechanism, do not break the repaired one, and touch its proved curve."""
 
+import doctest
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -150,3 +153,8 @@ def test_a_plot_shows_the_measured_curve_under_the_proved_one():
 def test_a_bad_argument_is_named(attempt, name):
     with pytest.raises(ValueError, match=f"^{name}: expected"):
         attempt()
+
+
+def test_what_the_documentation_prints_is_what_the_library_prints():
+    page = Path(__file__).parents[1] / "docs" / "privacy.md"
+    assert doctest.testfile(str(page), module_relative=False) == (0, 2)
