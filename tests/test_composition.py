@@ -87,6 +87,16 @@ def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
     assert mixed.upper == pytest.approx(exact, rel=5e-3)
 
 
+@pytest.mark.parametrize("mu", [0.05, 0.3])
+def test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny(mu):
+    rounds = tuple(Gaussian(2, (1 + 1e-6 * t) / np.sqrt(2) / mu) for t in range(30))
+    together = np.sqrt(sum(law.mu("zero_out") ** 2 for law in rounds))
+    through_the_grid = profile((*rounds, gamma_law(96.0, 1e6))).add
+    for at in np.linspace(0, 10 * together, 12):
+        exact = delta_gaussian(at, together)
+        assert exact <= through_the_grid(at) <= exact * 1.01 + 1e-11
+
+
 def test_the_papers_rounds_add_up_in_the_exponent():
     budgets = [0.1, 0.2, 0.05]
     rounds = tuple(PaperWishart(4, budget) for budget in budgets)

@@ -109,14 +109,21 @@ class Audit:
         ax = plt.subplots(figsize=(4.6, 4.2))[1] if ax is None else ax
         grid = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
         fpr, tpr = self.roc()
-        ax.plot(grid, proved_power(self.mechanisms, grid), color="#1b6ca8", label="proved: no test is above")
+        ax.plot(
+            grid,
+            proved_power(self.mechanisms, grid),
+            color="#1b6ca8",
+            lw=6,
+            alpha=0.35,
+            label="proved: no test is above",
+        )
         claimed = np.minimum(1, np.minimum(
             np.exp(self.claim.epsilon) * grid + self.claim.delta,
             1 - np.exp(-self.claim.epsilon) * (1 - grid - self.claim.delta),
         ))  # fmt: skip
         ax.plot(grid, claimed, color="0.5", ls="--", label=f"claimed: eps = {self.claim.epsilon:.3g}, "
                 f"delta = {self.claim.delta:.2g}")  # fmt: skip
-        ax.plot(fpr, tpr, color="#c8472b", lw=2, label=f"measured: {self.test}, {self.view.name}")
+        ax.plot(fpr, tpr, color="#c8472b", lw=1.5, label=f"measured: {self.test}, {self.view.name}")
         ax.set(xlabel="false alarms", ylabel="absent tasks recognised", xlim=(-0.01, 1), ylim=(0, 1.01))
         ax.set_title(self.verdict, fontsize=9)
         ax.legend(loc="lower right", fontsize=8, frameon=False)
