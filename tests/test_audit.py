@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mpmtl_prob.privacy import Bound, Gaussian, PaperWishart, Wishart, audit, calibrate, views
 from mpmtl_prob.privacy.composition import profile
@@ -115,6 +116,12 @@ def test_an_exact_claim_is_hardly_ever_called_broken():
     assert alarms <= 2  # confidence 99 %
     # a claim that is a quarter too small is found out
     assert audit.likelihood_ratio(law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress=False).broken
+
+
+def test_confidence_limits_are_the_exact_binomial_ones():
+    for hits in (0, 1, 37, 199, 200):
+        expected = stats.binomtest(hits, 200).proportion_ci(0.98, method="exact")
+        assert np.allclose(audit.clopper_pearson(hits, 200, 0.01), (expected.low, expected.high), rtol=1e-9)
 
 
 def test_tracing_leans_the_right_way():

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import betaincinv
 from tqdm import tqdm
 
 from mpmtl_prob._check import in_range, positive, whole
@@ -89,7 +89,8 @@ class Audit:
         level = sign * epsilon if threshold is None else threshold
         hits, alarms = (int(np.sum(sign * scores > sign * level)) for scores in (p, q))
         factor = np.exp(epsilon)
-        (p_low, p_high), (q_low, q_high) = self._limits(hits, len(p)), self._limits(alarms, len(q))
+        tail = (1 - self.confidence) / 2
+        (p_low, p_high), (q_low, q_high) = clopper_pearson(hits, len(p), tail), clopper_pearson(alarms, len(q), tail)
         estimate = hits / len(p) - factor * alarms / len(q)
         return Interval(float(estimate), float(p_low - factor * q_high), float(p_high - factor * q_low))
 
@@ -142,10 +143,6 @@ class Audit:
             f"  {self.verdict} ({self.confidence:.0%} confidence)"
         )
 
-    def _limits(self, hits: int, n: int) -> tuple[float, float]:
-        found = stats.binomtest(hits, n).proportion_ci(self.confidence, method="exact")
-        return float(found.low), float(found.high)
-
     def _epsilon_lower(self, p: FloatArray, q: FloatArray) -> float:
         """log((P(S) - delta) / Q(S)) from its confidence limits, S = {score > t}, t chosen on the other half."""
         half, n = len(p) // 2, len(p) - len(p) // 2
@@ -156,8 +153,7 @@ class Audit:
         tail = (1 - self.confidence) / 4  # two rates, two directions
 
         def bound(hits: NDArray[Any], alarms: NDArray[Any], size: int) -> NDArray[Any]:
-            low = np.where(hits > 0, stats.beta.ppf(tail, np.maximum(hits, 1), size - hits + 1), 0.0)
-            high = np.where(alarms < size, stats.beta.ppf(1 - tail, alarms + 1, np.maximum(size - alarms, 1)), 1.0)
+            low, high = clopper_pearson(hits, size, tail)[0], clopper_pearson(alarms, size, tail)[1]
             return np.log(np.maximum(low - self.claim.delta, 1e-300) / high)
 
         def counted(scores: FloatArray, levels: FloatArray) -> NDArray[Any]:
@@ -166,6 +162,14 @@ class Audit:
         best = np.argmax(bound(counted(p[:half], thresholds), counted(q[:half], thresholds), half))
         chosen = thresholds[best : best + 1]
         return max(0.0, float(bound(counted(p[half:], chosen), counted(q[half:], chosen), n)[0]))
+
+
+def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Exact confidence limits of a probability, each missed with probability at most ``tail``."""
+    k = np.asarray(hits, dtype=np.float64)
+    low = np.where(k > 0, betaincinv(np.maximum(k, 1), trials - k + 1, tail), 0.0)
+    high = np.where(k < trials, betaincinv(k + 1, np.maximum(trials - k, 1), 1 - tail), 1.0)
+    return low, high
 
 
 def proved_power(mechanisms: Sequence[Noise], false_alarms: FloatArray) -> FloatArray:
