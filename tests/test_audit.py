@@ -156,6 +156,7 @@ def test_a_plot_shows_the_measured_curve_under_the_proved_one():
         (lambda: audit.support(repaired(3), PROMISE, num_tasks=1, progress=False), "num_tasks"),
         (lambda: audit.likelihood_ratio(repaired(3), PROMISE, view=views.single(), progress=False), "view"),
         (lambda: audit.tracing(repaired(3), PROMISE, view=views.coalition(50), progress=False), "view"),
+        (lambda: audit.tracing(repaired(3), PROMISE, view=views.single(9), progress=False), "view"),
         (lambda: views.coalition(0), "k"),
     ],
 )

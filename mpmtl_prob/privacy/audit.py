@@ -290,7 +290,7 @@ class _Game:
         self.others = self.rest @ self.rest.T
         self.c = views.SHRINKAGE * np.sqrt(positive("noise", np.trace(self._noise_size()) / self.d))
         # the coalition's own vectors
-        self.owned = None if self.view.owners is None else self.rest[:, : self.view.count(self.num_tasks - 1)]
+        self.owned = None if self.view.owners is None else self.rest[:, self.view.columns(self.num_tasks - 1)]
 
     def directions(self, rng: np.random.Generator, n: int) -> FloatArray:
         """n sets of tasks' vectors of length K, (n, d, m)."""

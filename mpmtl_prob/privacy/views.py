@@ -28,18 +28,20 @@ class View:
     Attributes:
         name: in words.
         owners: how many other owners put together what they receive; None for whoever sees Sigma itself, -1 for all.
+        first: where among the other owners they stand, from 0.
     """
 
     name: str
     owners: int | None
+    first: int = 0
 
-    def count(self, others: int) -> int:
-        """How many of the other owners these are. Raises ValueError if there are fewer."""
+    def columns(self, others: int) -> slice:
+        """Which of the other owners these are. Raises ValueError if there are fewer."""
         if self.owners is None or self.owners == -1:
-            return others
-        if self.owners > others:
-            raise ValueError(f"view: expected at most {others} owners, the other tasks, got {self.owners}")
-        return self.owners
+            return slice(0, others)
+        if self.first + self.owners > others:
+            raise ValueError(f"view: expected at most {others} other owners, got {self.first + self.owners}")
+        return slice(self.first, self.first + self.owners)
 
 
 def billboard() -> View:
@@ -58,9 +60,8 @@ def coalition(k: int) -> View:
 
 
 def single(j: int = 1) -> View:
-    """One other owner, the j-th of them: 1-out-of-m privacy. Owners are alike, so that j only has to exist."""
-    whole("j", j)
-    return View("one other owner", 1)
+    """One other owner, the j-th of them, from 1: 1-out-of-m privacy."""
+    return View("one other owner", 1, whole("j", j) - 1)
 
 
 def received(sigma: FloatArray, V: FloatArray, c: float) -> FloatArray:
