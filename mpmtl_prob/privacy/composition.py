@@ -93,28 +93,17 @@ def delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency
     Raises:
         ValueError: an argument outside its range, or a mechanism of which nothing is proved.
     """
-    return delta_bracket(epsilon, mechanisms, adjacency, sides=("upper",)).upper
+    return _delta(epsilon, as_rounds(mechanisms), adjacency)
 
 
-def delta_bracket(
-    epsilon: float,
-    mechanisms: Mechanism | Sequence[Mechanism],
-    adjacency: str = "replace",
-    *,
-    sides: Sequence[str] = ("lower", "upper"),
-) -> Bracket:
+def delta_bracket(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> Bracket:
     """delta(eps) with every loss rounded down, and as :func:`delta` has it; they differ by the grid's error only.
 
     Arguments and errors as :func:`delta`. For a closed form both are the same number.
     """
-    one_of("adjacency", adjacency, ADJACENCIES)
-    in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
     rounds = as_rounds(mechanisms)
-    if adjacency == "replace" and (mu := _gaussian_mu(rounds, "replace")) is not None:
-        return Bracket(*2 * (delta_gaussian(epsilon, mu),))
-    lower = getattr(profile(rounds, False, FINE_CELLS), adjacency)(epsilon) if "lower" in sides else 0.0
-    upper = getattr(profile(rounds), adjacency)(epsilon) if "upper" in sides else 1.0
-    return Bracket(min(lower, upper), upper)
+    upper = _delta(epsilon, rounds, adjacency)
+    return Bracket(min(_delta(epsilon, rounds, adjacency, pessimistic=False), upper), upper)
 
 
 def epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
@@ -126,7 +115,7 @@ def epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency
     rounds = as_rounds(mechanisms)
 
     def excess(value: float) -> float:
-        return delta_bracket(value, rounds, adjacency, sides=("upper",)).upper - target
+        return _delta(value, rounds, adjacency) - target
 
     if excess(0.0) <= 0:
         return 0.0
@@ -149,6 +138,15 @@ def as_rounds(mechanisms: Mechanism | Sequence[Mechanism]) -> tuple[Mechanism, .
     if unproved := next((mechanism for mechanism in rounds if mechanism.unproved), None):
         raise ValueError(f"mechanisms: expected mechanisms with a proof, got {unproved.kind}. {unproved.unproved}")
     return rounds
+
+
+def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True) -> float:
+    one_of("adjacency", adjacency, ADJACENCIES)
+    in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
+    if adjacency == "replace" and (mu := _gaussian_mu(rounds, "replace")) is not None:
+        return delta_gaussian(epsilon, mu)
+    curve = profile(rounds) if pessimistic else profile(rounds, False, FINE_CELLS)
+    return float(getattr(curve, adjacency)(epsilon))
 
 
 def _gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | None:
