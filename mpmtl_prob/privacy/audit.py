@@ -89,7 +89,7 @@ class Audit:
         level = sign * epsilon if threshold is None else threshold
         hits, alarms = (int(np.sum(sign * scores > sign * level)) for scores in (p, q))
         factor = np.exp(epsilon)
-        tail = (1 - self.confidence) / 2
+        tail = (1 - self.confidence) / 4  # two rates, two sides
         (p_low, p_high), (q_low, q_high) = clopper_pearson(hits, len(p), tail), clopper_pearson(alarms, len(q), tail)
         estimate = hits / len(p) - factor * alarms / len(q)
         return Interval(float(estimate), float(p_low - factor * q_high), float(p_high - factor * q_low))
@@ -110,20 +110,12 @@ class Audit:
         ax = plt.subplots(figsize=(4.6, 4.2))[1] if ax is None else ax
         grid = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
         fpr, tpr = self.roc()
-        ax.plot(
-            grid,
-            proved_power(self.mechanisms, grid),
-            color="#1b6ca8",
-            lw=6,
-            alpha=0.35,
-            label="proved: no test is above",
-        )
-        claimed = np.minimum(1, np.minimum(
-            np.exp(self.claim.epsilon) * grid + self.claim.delta,
-            1 - np.exp(-self.claim.epsilon) * (1 - grid - self.claim.delta),
-        ))  # fmt: skip
-        ax.plot(grid, claimed, color="0.5", ls="--", label=f"claimed: eps = {self.claim.epsilon:.3g}, "
-                f"delta = {self.claim.delta:.2g}")  # fmt: skip
+        proved = proved_power(self.mechanisms, grid)
+        ax.plot(grid, proved, color="#1b6ca8", lw=6, alpha=0.35, label="proved: no test is above")
+        eps, delta = self.claim.epsilon, self.claim.delta
+        claimed = np.minimum(np.exp(eps) * grid + delta, 1 - np.exp(-eps) * (1 - grid - delta))
+        name = f"claimed: eps = {eps:.3g}, delta = {delta:.2g}"
+        ax.plot(grid, np.minimum(claimed, 1), color="0.5", ls="--", label=name)
         ax.plot(fpr, tpr, color="#c8472b", lw=1.5, label=f"measured: {self.test}, {self.view.name}")
         ax.set(xlabel="false alarms", ylabel="absent tasks recognised", xlim=(-0.01, 1), ylim=(0, 1.01))
         ax.set_title(self.verdict, fontsize=9)
@@ -133,8 +125,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """In words."""
-        found = "eps is above every bound" if np.isinf(self.epsilon_lower) else f"eps >= {self.epsilon_lower:.3g}"
-        verb = "BROKEN" if self.broken else "not broken"
+        verb, found = "BROKEN" if self.broken else "not broken", f"eps >= {self.epsilon_lower:.3g}"
         return f"{verb}: {found} at delta = {self.claim.delta:.3g}, claimed {self.claim.epsilon:.3g}"
 
     def __repr__(self) -> str:
