@@ -115,12 +115,12 @@ def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArr
     projected = np.einsum("tij,ti->tj", SR @ U, gram.xy)
 
     log_snr = np.log(SNR_MEDIAN) + SNR_LOG_SD * _GRID
-    signal = np.maximum(eigenvalues.sum(axis=1), np.finfo(float).tiny) / gram.n  # tr(X S Omega S X') / n
-    ratio = np.exp(log_snr) / signal[:, None]
+    signal = eigenvalues.sum(axis=1) / gram.n  # tr(X S Omega S X') / n
+    ratio = np.exp(log_snr) / np.where(signal > 0, signal, 1.0)[:, None]
     gain = ratio[:, :, None] * eigenvalues[:, None, :]  # (m, g, d)
     explained = np.sum(ratio[:, :, None] * projected[:, None, :] ** 2 / (1 + gain), axis=2)
     # rounding may leave a tiny negative residual when the rows are interpolated
-    floor = np.finfo(float).eps * np.maximum(gram.yy, np.finfo(float).tiny)
+    floor = np.finfo(float).eps * np.where(gram.yy > 0, gram.yy, 1.0)
     residual = np.maximum(gram.yy[:, None] - explained, floor[:, None])
     # log p(y | snr), sigma integrated out, plus the log prior
     log_weight = -0.5 * (np.sum(np.log1p(gain), axis=2) + gram.n[:, None] * np.log(residual) + _GRID**2)

@@ -50,7 +50,7 @@ def run(
 
 
 def _headline(comparison: Comparison, epsilons: Sequence[float], metric: str) -> dict[str, float]:
-    score = lambda name: float(comparison[name][metric])  # noqa: E731
+    score = lambda name: float(comparison[name][metric])
     found = {}
     for epsilon in epsilons:
         ours = score(noise_aware(epsilon))

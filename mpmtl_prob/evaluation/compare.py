@@ -99,7 +99,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()
-        cell = lambda tag, row: "".join(f"<{tag}>{c}</{tag}>" for c in row)  # noqa: E731
+        cell = lambda tag, row: "".join(f"<{tag}>{c}</{tag}>" for c in row)
         rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
         return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jax import Array
 from jax.typing import ArrayLike
 
 from mpmtl_prob.conjugate import SNR_LOG_SD, SNR_MEDIAN
@@ -19,7 +18,7 @@ def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | No
 
     ``snr = c tr(X S Omega S X') / (n sigma^2)``; sigma has Jeffreys' prior 1/sigma.
 
-    Sites: ``log_snr``, ``log_sigma``, ``z`` (d,) with v = sqrt(c) R z, and the deterministic ``w`` (d,) and ``sigma``.
+    Sites: ``log_snr``, ``log_sigma``, ``v`` (d,), and the deterministic ``w`` (d,) and ``sigma``.
 
     Args:
         X: the task's rows, (n, d).
@@ -30,11 +29,11 @@ def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | No
     X, y, omega = jnp.asarray(X), jnp.asarray(y), jnp.asarray(omega)
     n, d = X.shape
     S = jnp.ones(d) if scale is None else jnp.asarray(scale)
-    XSR: Array = (X * S) @ jnp.linalg.cholesky(omega)
+    R = jnp.linalg.cholesky(omega)
     log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(SNR_MEDIAN), SNR_LOG_SD))
     log_sigma = numpyro.sample("log_sigma", dist.ImproperUniform(dist.constraints.real, (), ()))
-    z = numpyro.sample("z", dist.Normal(0, 1).expand((d,)).to_event(1))
     sigma = numpyro.deterministic("sigma", jnp.exp(log_sigma))
-    spread = sigma * jnp.exp(0.5 * log_snr) * jnp.sqrt(n / jnp.sum(XSR**2))  # sqrt(c)
-    numpyro.deterministic("w", spread * S * (jnp.linalg.cholesky(omega) @ z))
-    numpyro.sample("y", dist.Normal(spread * (XSR @ z), sigma), obs=y)
+    root_c = sigma * jnp.exp(0.5 * log_snr) * jnp.sqrt(n / jnp.sum((X * S @ R) ** 2))
+    v = numpyro.sample("v", dist.MultivariateNormal(jnp.zeros(d), scale_tril=root_c * R))
+    w = numpyro.deterministic("w", S * v)
+    numpyro.sample("y", dist.Normal(X @ w, sigma), obs=y)

@@ -1,0 +1,216 @@
+"""The posterior of the shared second moment: its density, its calibration, its sampler."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats as st
+from numpy.testing import assert_allclose
+from numpyro.infer.util import log_density
+
+import mpmtl_prob as mp
+from mpmtl_prob.inference import shared_covariance
+from mpmtl_prob.inference.nuts import _program, run_nuts
+from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.privacy import Wishart
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
+from mpmtl_prob.privacy.release import Release
+
+D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
+
+
+def start(d=D):
+    return {"z": 0.0, "log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
+
+
+def simulate(rng):
+    """A release from the model itself: log phi, then Omega, W and E."""
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    omega = st.invwishart(D + 2, np.exp(log_phi) * np.eye(D)).rvs(random_state=rng)
+    A = st.wishart(M, omega).rvs(random_state=rng)
+    sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
+    return log_phi, A, sigma
+
+
+def log_joint(log_phi, A, sigma):
+    """log p(log phi) p(A | phi) p(Sigma | A) up to a constant, straight from the definitions."""
+    kappa, phi = D + 2, np.exp(log_phi)
+    log_det = lambda S: np.linalg.slogdet(S)[1]
+    matrix_f = (M - D - 1) / 2 * log_det(A) - (M + kappa) / 2 * log_det(phi * np.eye(D) + A) + kappa * D / 2 * log_phi
+    noise = st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
+    return st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + matrix_f + noise
+
+
+def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian():
+    rng = np.random.default_rng(0)
+    _, _, sigma = simulate(rng)
+    observed = model.observe(sigma, DF, SCALE, M, phi=PHI)
+    lower = np.tril_indices(D)
+
+    def to_a(flat):
+        sites = {"z": flat[0], "log_diagonal": flat[1 : 1 + D], "off_diagonal": flat[1 + D :]}
+        _, trace = log_density(model.full, (observed,), {}, sites)
+        return jnp.append(trace["log_phi"]["value"], trace["A"]["value"][lower])
+
+    difference = []
+    for _ in range(8):
+        flat = 0.7 * rng.standard_normal(1 + D * (D + 1) // 2)
+        sites = {"z": flat[0], "log_diagonal": flat[1 : 1 + D], "off_diagonal": flat[1 + D :]}
+        value, trace = log_density(model.full, (observed,), {}, sites)
+        jacobian = np.linalg.slogdet(jax.jacobian(to_a)(jnp.asarray(flat)))[1]
+        expected = log_joint(float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"]), sigma) + jacobian
+        difference.append(float(value) - expected)
+    assert_allclose(difference, difference[0], atol=1e-8)
+
+
+def test_matrix_f_is_the_law_of_the_second_moment_with_omega_integrated_out():
+    # d = 1: A / phi * kappa / m ~ F(m, kappa)
+    x = np.linspace(0.1, 30, 7)
+    kappa = model.prior_degrees_of_freedom(1)
+    density = lambda a: (M - 2) / 2 * np.log(a) - (M + kappa) / 2 * np.log(PHI + a)
+    expected = st.f(M, kappa, scale=PHI * M / kappa).logpdf(x)
+    assert_allclose(np.diff(density(x)), np.diff(expected), rtol=1e-10)
+
+
+def ranks(sampled_model, replications, seed=0):
+    """Rank of the truth among thinned posterior draws, for functionals that see scale, shape and prior."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for r in range(replications):
+        log_phi, A, sigma = simulate(rng)
+        draws, _ = run_nuts(
+            sampled_model,
+            model.observe(sigma, DF, SCALE, M, phi=PHI),
+            start=start(),
+            chains=1,
+            warmup=300,
+            draws=380,
+            seed=r,
+            progress_bar=False,
+        )
+        each = 20  # keep 19 nearly independent draws: ranks 0..19
+        B, logs = draws["A"][0, each - 1 :: each], draws["log_phi"][0, each - 1 :: each]
+        functionals = [
+            (np.trace(B, axis1=1, axis2=2), np.trace(A)),
+            (np.linalg.eigvalsh(B)[:, 0], np.linalg.eigvalsh(A)[0]),
+            (B[:, 0, 1], A[0, 1]),
+            (logs, log_phi),
+        ]
+        found.append([int(np.sum(values < truth)) for values, truth in functionals])
+    return np.array(found)
+
+
+def uniformity(column):
+    return st.chisquare(np.bincount(column // 2, minlength=10)).pvalue
+
+
+def test_posterior_is_calibrated_on_data_from_the_model():
+    found = ranks(model.full, 400)
+    for j, name in enumerate(("trace", "smallest eigenvalue", "off-diagonal", "log phi")):
+        assert uniformity(found[:, j]) > 1e-3, name
+        # central 90 % intervals: ranks 1..18 of 0..19
+        covered = np.mean((found[:, j] >= 1) & (found[:, j] <= 18))
+        assert abs(covered - 0.9) < 3.3 * np.sqrt(0.09 / len(found)), name
+
+
+def broken(observed):
+    """`full` as if the noise had less scale than it has."""
+    model.full(observed._replace(scale=0.8 * observed.scale))
+
+
+def test_calibration_test_catches_a_sampler_of_the_wrong_posterior():
+    found = ranks(broken, 400)
+    assert min(uniformity(found[:, j]) for j in range(4)) < 1e-6
+
+
+@pytest.fixture(scope="module")
+def release():
+    W = np.random.default_rng(3).standard_normal((4, 40)) * [[3.0], [1.0], [0.3], [0.1]]
+    return mp.release(W, epsilon=2.0, unsafe_seed=0, adjacency="zero_out")
+
+
+@pytest.fixture(scope="module")
+def posterior(release):
+    return shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+
+
+def test_posterior_respects_the_release(release, posterior):
+    A = posterior.to_arviz()["posterior/A"].values
+    assert (np.linalg.eigvalsh(A) > 0).all()
+    assert (np.linalg.eigvalsh(release.sigma[0] - A) > 0).all()
+
+
+def test_chains_agree(posterior):
+    import arviz as az
+
+    rhat = az.rhat(posterior.to_arviz()["posterior"].to_dataset()[["spectrum", "log_phi"]])
+    assert max(float(v.max()) for v in rhat.data_vars.values()) < 1.05
+    assert posterior.to_arviz()["sample_stats/diverging"].sum() == 0
+
+
+def test_tree_names_features_and_says_who_could_have_computed_it(release, posterior):
+    tree = posterior.to_arviz()
+    assert set(tree.children) == {"posterior", "sample_stats", "observed_data", "release"}
+    assert tree["posterior/Omega"].dims == ("chain", "draw", "feature", "feature_other")
+    assert tree.attrs["seat"] == "public"
+    assert_allclose(tree["posterior/spectrum"].sum("component"), 1)
+    assert_allclose(tree["observed_data/sigma"], release.sigma[0])
+    assert posterior.guarantee is release.guarantee
+    assert "r-hat" in repr(posterior)
+
+
+def test_omega_is_drawn_from_its_conditional_law(posterior):
+    # E[Omega | A, phi] = (phi I + A) / (kappa + m - d - 1): the draws' mean agrees within Monte Carlo error
+    tree = posterior.to_arviz()["posterior"].dataset
+    phi = np.exp(tree["log_phi"].values)[..., None, None]
+    conditional = (tree["A"].values + phi * np.eye(4)) / (4 + 2 + 40 - 4 - 1)
+    ratio = np.linalg.slogdet(tree["Omega"].values)[1] - np.linalg.slogdet(conditional)[1]
+    difference = (tree["Omega"].values - conditional).reshape(400, 16)
+    error = difference.std(0) / np.sqrt(400)
+    assert (np.abs(difference.mean(0)) < 4.5 * error).all()
+    assert ratio.std() > 0.1
+
+
+def test_a_second_release_does_not_compile_again(release, posterior):
+    program = _program(model.full, 200, jax.local_device_count() >= 2)
+    compiled = (program.init._cache_size(), program.advance._cache_size())
+    other = mp.release(np.random.default_rng(9).standard_normal((4, 55)), epsilon=0.5, unsafe_seed=1)
+    shared_covariance(other, chains=2, warmup=200, draws=200, progress_bar=False)
+    assert (program.init._cache_size(), program.advance._cache_size()) == compiled
+
+
+def test_single_precision_gives_the_same_posterior(release, posterior):
+    with jax.enable_x64(False):
+        single = shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    one, other = (p.to_arviz()["posterior/spectrum"].values for p in (posterior, single))
+    assert_allclose(one.mean((0, 1)), other.mean((0, 1)), atol=5 * one.std((0, 1)).max() / np.sqrt(60))
+
+
+def test_the_same_seed_gives_the_same_posterior(release, posterior):
+    again = shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    assert_allclose(again.omega, posterior.omega, rtol=1e-10)
+
+
+def test_bad_arguments_are_named(release):
+    several = Release(
+        sigma=np.stack([np.eye(2)] * 2),
+        mechanisms=(Wishart(2, 5.0, 1.0),) * 2,
+        num_tasks=9,
+        features=("a", "b"),
+        guarantee=NOT_PRIVATE,
+        message="clip",
+        scaling="none",
+        library_version="0",
+    )
+    with pytest.raises(ValueError, match="release: expected one round, got 2"):
+        shared_covariance(several)
+    with pytest.raises(ValueError, match="at least as many tasks as features, got 3 tasks and 4 features"):
+        shared_covariance(dataclasses.replace(release, num_tasks=3))
+    with pytest.raises(ValueError, match="structure: expected one of 'full'"):
+        shared_covariance(release, structure="sparse")
+    with pytest.raises(ValueError, match="draws: expected a whole number >= 1, got 0"):
+        shared_covariance(release, draws=0)
+    with pytest.raises(ValueError, match="release: expected a Release, got ndarray"):
+        shared_covariance(np.eye(3))

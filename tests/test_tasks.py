@@ -1,0 +1,149 @@
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from mpmtl_prob import TaskData
+from mpmtl_prob.tasks import Prediction, linear_prediction
+
+
+@pytest.fixture
+def ragged():
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 3)) for n in (4, 2, 6)]
+    y = [rng.standard_normal(n) for n in (4, 2, 6)]
+    return TaskData.from_lists(X, y, tasks=["a", "b", "c"], features=["u", "v", "w"]), X, y
+
+
+def test_padding_keeps_every_row_and_masks_the_rest(ragged):
+    tasks, X, y = ragged
+    assert tasks.X.shape == (3, 6, 3)
+    assert (tasks.num_tasks, tasks.num_features, tasks.num_rows) == (3, 3, 12)
+    for i in range(3):
+        np.testing.assert_array_equal(tasks.X[i][tasks.mask[i]], X[i])
+        np.testing.assert_array_equal(tasks.y[i][tasks.mask[i]], y[i])
+        assert not tasks.X[i][~tasks.mask[i]].any()
+
+
+def test_gram_is_that_of_each_tasks_own_rows_and_is_computed_once(ragged):
+    tasks, X, y = ragged
+    for i in range(3):
+        np.testing.assert_allclose(tasks.gram.xx[i], X[i].T @ X[i])
+        np.testing.assert_allclose(tasks.gram.xy[i], X[i].T @ y[i])
+        np.testing.assert_allclose(tasks.gram.yy[i], y[i] @ y[i])
+    assert tasks.gram.n.tolist() == [4, 2, 6]
+    assert tasks.gram is tasks.gram
+
+
+def test_pandas_and_xarray_round_trip(ragged):
+    tasks, X, _ = ragged
+    frame = tasks.to_pandas(task="school", target="mark")
+    assert list(frame.columns) == ["school", "u", "v", "w", "mark"]
+    shuffled = frame.sample(frac=1, random_state=1)
+    again = TaskData.from_pandas(shuffled, task="school", target="mark")
+    order = [again.tasks.index(name) for name in tasks.tasks]
+    np.testing.assert_allclose(again.gram.xx[order], tasks.gram.xx)
+    np.testing.assert_allclose(again.gram.xy[order], tasks.gram.xy)
+
+    data = xr.Dataset(
+        {"X": (("row", "feature"), np.concatenate(X)), "y": ("row", frame["mark"]), "task": ("row", frame["school"])},
+        coords={"feature": ["u", "v", "w"]},
+    )
+    from_x = TaskData.from_xarray(data)
+    assert from_x.tasks == tasks.tasks
+    assert from_x.features == tasks.features
+    np.testing.assert_array_equal(from_x.X, tasks.X)
+
+
+def test_tasks_are_a_pytree_whose_leaves_are_the_arrays(ragged):
+    tasks, _, _ = ragged
+    leaves, structure = jax.tree.flatten(tasks)
+    assert len(leaves) == 3
+    doubled = jax.jit(lambda t: jax.tree.map(lambda leaf: 2 * leaf, t))(tasks)
+    assert doubled.tasks == tasks.tasks
+    np.testing.assert_allclose(doubled.X, 2 * tasks.X)
+    assert "TaskData" in repr(jax.tree.unflatten(structure, [None] * 3))
+
+
+def test_split_shares_out_every_row_of_every_task(ragged):
+    tasks, _, _ = ragged
+    train, test = tasks.split(0.5, seed=3)
+    assert train.mask.sum(axis=1).tolist() == [2, 1, 3]
+    np.testing.assert_allclose(train.gram.xx + test.gram.xx, tasks.gram.xx)
+    again, _ = tasks.split(0.5, seed=3)
+    np.testing.assert_array_equal(train.X, again.X)
+    extreme, _ = tasks.split(0.99, seed=0)
+    assert (extreme.mask.sum(axis=1) < tasks.mask.sum(axis=1)).all()
+
+
+def test_folds_hold_out_every_row_once(ragged):
+    tasks, _, _ = ragged
+    folds = tasks.folds(2, seed=0)
+    np.testing.assert_allclose(sum(held.gram.xx for _, held in folds), tasks.gram.xx)
+    for train, held in folds:
+        np.testing.assert_allclose(train.gram.xx + held.gram.xx, tasks.gram.xx)
+
+
+def test_unit_rows_have_length_one_and_zero_rows_stay_zero():
+    tasks = TaskData.from_lists([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 2.0]]).unit_rows()
+    np.testing.assert_allclose(tasks.X[0], [[0.6, 0.8], [0.0, 0.0]])
+
+
+def test_repr_tells_the_size_and_shows_no_row(ragged):
+    tasks, _, _ = ragged
+    assert repr(tasks) == "TaskData(3 tasks, 3 features, 12 rows, 2 to 6 per task)"
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ([], [], "X: expected at least one task"),
+        ([np.ones((2, 2))], [], "X and y: expected one entry per task"),
+        ([np.ones((2, 2)), np.ones((0, 2))], [np.ones(2), np.ones(0)], "X: task 1 has no rows"),
+        ([np.ones((2, 2)), np.ones((2, 3))], [np.ones(2), np.ones(2)], "X: task 1: expected 2 features"),
+        ([np.ones((2, 2))], [np.ones(3)], "y: task 0: expected 2 targets"),
+        ([np.full((2, 2), np.nan)], [np.ones(2)], "X: task 0: expected finite numbers, got 4 that are not"),
+        ([np.ones((2, 2))], [np.array([1, np.inf])], "y: task 0: expected finite numbers, got 1 that are not"),
+        ([np.ones(2)], [np.ones(2)], "X: task 0: expected a matrix"),
+    ],
+)
+def test_bad_lists_are_named(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        TaskData.from_lists(X, y)
+
+
+def test_bad_frames_are_named():
+    frame = pd.DataFrame({"t": ["a", "b"], "x": [1.0, 2.0], "word": ["p", "q"], "y": [0.0, 1.0]})
+    with pytest.raises(ValueError, match="task: no column 'school'"):
+        TaskData.from_pandas(frame, task="school", target="y")
+    with pytest.raises(ValueError, match=r"features: expected numeric columns.*word"):
+        TaskData.from_pandas(frame, task="t", target="y")
+    with pytest.raises(ValueError, match="fraction: expected a number strictly between 0 and 1"):
+        TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(1.0, seed=0)
+    with pytest.raises(ValueError, match="one row; a split needs two"):
+        TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(0.5, seed=0)
+
+
+def test_predictions_are_linear_and_know_their_rows(ragged):
+    tasks, X, _ = ragged
+    W = np.arange(9.0).reshape(3, 3)
+    prediction = linear_prediction(W, tasks)
+    for i in range(3):
+        np.testing.assert_allclose(prediction.mean[i][tasks.mask[i]], X[i] @ W[:, i])
+    table = prediction.to_pandas()
+    assert list(table.columns) == ["task", "row", "mean"]
+    assert table["task"].tolist() == ["a"] * 4 + ["b"] * 2 + ["c"] * 6
+    with pytest.raises(ValueError, match="this predictor gives points"):
+        prediction.interval()
+    with pytest.raises(ValueError, match="tasks: expected 3 features and 2 tasks"):
+        linear_prediction(W[:, :2], tasks)
+
+
+def test_intervals_are_central_quantiles(ragged):
+    tasks, _, _ = ragged
+    draws = np.random.default_rng(0).standard_normal((20_000, *tasks.y.shape))
+    low, high = Prediction(np.zeros(tasks.y.shape), tasks.mask, tasks.tasks, draws).interval(0.8)
+    np.testing.assert_allclose([low, high], [np.full_like(low, -1.2816), np.full_like(high, 1.2816)], atol=0.05)
+    with pytest.raises(ValueError, match="probability: expected"):
+        Prediction(np.zeros(tasks.y.shape), tasks.mask, tasks.tasks, draws).interval(1.0)
