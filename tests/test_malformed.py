@@ -68,6 +68,9 @@ change = st.one_of(
 )
 
 
+TRIED = []
+
+
 def attempt(name, value):
     arguments = {"source": W, "epsilon": 1.0, "delta": 1e-3, "ledger": BOOK, name: value}
     if name == "clip":
@@ -80,6 +83,7 @@ def attempt(name, value):
 @given(bad=change)
 def malformed(bad):
     name, value = bad
+    TRIED.append(name)
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is examined
         attempt(name, value)
     text = str(error.value)
@@ -92,6 +96,8 @@ def test_malformed_input_is_a_named_error_and_nothing_is_charged_drawn_or_writte
     drawn = []
     monkeypatch.setattr(messages.np.random, "default_rng", lambda *_: drawn.append(1))
     malformed()
+    assert len(TRIED) >= EXAMPLES  # the generator did not run dry
+    assert len(set(TRIED)) == 10  # every argument had its turn
     assert BOOK.charges() == []
     assert drawn == []
     assert os.listdir(tmp_path) == []
