@@ -42,6 +42,8 @@ def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 def _number(name: str, value: float) -> float:
     try:
+        if isinstance(value, str | bytes):  # float() would read them
+            raise TypeError
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name}: expected a number, got {value!r}") from None

@@ -15,6 +15,7 @@ from mpmtl_prob.inference.nuts import run_nuts
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
 
@@ -114,6 +115,8 @@ def shared_covariance(
         )
     begin = time.perf_counter()
     law = release.mechanisms[0]
+    if not isinstance(law, Wishart):
+        raise ValueError(f"release: expected Wishart noise, whose density the model knows, got {law.kind}")
     observed = model.observe(
         release.sigma[0],
         law.df,

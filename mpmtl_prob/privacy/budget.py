@@ -29,8 +29,8 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
     q = float(np.sum(eps**2))
     return min(
         total,
-        base + np.sqrt(2 * q * np.log(1 / delta)),
-        base + np.sqrt(2 * q * np.log(np.e + np.sqrt(q) / delta)),
+        base + np.sqrt(2 * q * -np.log(delta)),
+        base + np.sqrt(2 * q * np.logaddexp(1.0, np.log(q) / 2 - np.log(delta))),  # log(e + sqrt(q) / delta)
     )
 
 

@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpmtl_prob.privacy.accounting import delta
-from mpmtl_prob.privacy.mechanisms import Wishart
+import numpy as np
+
+from mpmtl_prob.privacy.composition import delta
+from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
+
+_COMPARED = {
+    "replace": "had this task been any other task, with any other rows",
+    "zero_out": "had this task not taken part",
+}
+
+_SCOPE = (
+    "It holds against anybody: all other tasks' owners together, whatever they know besides and whatever they compute from "
+    "the release, now or later. It protects one task; k tasks that belong together are protected less.\n\n"
+    "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
+    "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
+    "model, which depends on its own rows; the number of tasks and the names of the features, which are public; and "
+    "floating-point arithmetic: the noise is drawn in 64 bits, and the proof is about real numbers."
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,43 @@ class Guarantee:
         claimed = f"; the papers claim {self.claimed}" if self.claimed and self.claimed != self.proved else ""
         return f"proved: {proved}{claimed}. {self.reason}"
 
+    def explain(self) -> str:
+        """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
+        return "\n\n".join(part for part in (self._promise(), self._papers(), self.reason, _SCOPE) if part)
+
+    def _promise(self) -> str:
+        if self.proved is None:
+            return "Nothing is proved about this result. Treat it as if it showed every task's model."
+        if self.proved.delta >= 1:
+            return "At this eps nothing is promised: delta = 1. Treat the result as if it showed every task's model."
+        if self.proved.epsilon == 0 and self.proved.delta == 0:
+            return "No task can learn anything about another: nothing was shared."
+        factor = np.exp(self.proved.epsilon)
+        return (
+            f"Take any one task, and any conclusion that somebody might draw from what was released. Had things been "
+            f"otherwise - {_COMPARED[self.proved.adjacency]} - the probability of that conclusion would have been the same "
+            f"up to a factor of {factor:.3g} (e^eps, eps = {self.proved.epsilon:.3g}), but for a probability of at most "
+            f"{self.proved.delta:.2g} (delta). Put to a test: whoever wants to recognise the task and accepts one false "
+            f"alarm in twenty is right about a task that is there at most {_power(self.proved):.0%} of the time."
+        )
+
+    def _papers(self) -> str:
+        if self.claimed is None or self.claimed == self.proved:
+            return ""
+        return (
+            f"The papers claim eps = {self.claimed.epsilon:.3g} with delta = {self.claimed.delta:.3g} for this mechanism. "
+            f"That claim is not what is stated above, and must not be quoted without it."
+        )
+
+
+def _power(bound: Bound, false_alarms: float = 0.05) -> float:
+    """The largest true-positive rate at a false-positive rate, from both sides of (eps, delta)."""
+    return min(
+        1.0,
+        np.exp(min(bound.epsilon, 700.0)) * false_alarms + bound.delta,
+        1 - np.exp(-bound.epsilon) * (1 - bound.delta - false_alarms),
+    )
+
 
 NOTHING_SHARED = Guarantee(
     Bound(0.0, 0.0, "replace"), Bound(0.0, 0.0, "replace"), "Every task learns alone: nothing is shared."
@@ -48,7 +101,7 @@ NOT_PRIVATE = Guarantee(None, None, "Every task's model depends on the rows of a
 
 
 def of_release(
-    mechanisms: Sequence[Wishart], *, epsilon: float, adjacency: str, claimed: Bound | None, seeded: bool
+    mechanisms: Sequence[Mechanism], *, epsilon: float, adjacency: str, claimed: Bound | None, seeded: bool
 ) -> Guarantee:
     """The guarantee of the mechanisms composed, at the given eps.
 
@@ -61,14 +114,26 @@ def of_release(
     """
     if seeded:
         return Guarantee(claimed, None, "The noise was drawn from a fixed seed: whoever knows the seed removes it.")
-    true_delta = delta(epsilon, mechanisms, adjacency)
-    if all(mechanism.shape == 1 for mechanism in mechanisms):
-        reason = (
-            "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
-            "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
-        )
-    else:
-        reason = "The release is exactly as private as one-sided Gamma noise on a number in [0, clip^2]."
+    if unproved := next((mechanism.unproved for mechanism in mechanisms if mechanism.unproved), ""):
+        return Guarantee(claimed, None, unproved)
+    true_delta = delta(epsilon, tuple(mechanisms), adjacency)
+    reason = _reason(mechanisms)
     if true_delta >= 1:
         return Guarantee(claimed, Bound(epsilon, 1.0, adjacency), reason + " delta = 1 guarantees nothing.")
     return Guarantee(claimed, Bound(epsilon, true_delta, adjacency), reason)
+
+
+def _reason(mechanisms: Sequence[Mechanism]) -> str:
+    if all(isinstance(mechanism, Gaussian) for mechanism in mechanisms):
+        return "A release is exactly as private as Gaussian noise on a number."
+    if all(isinstance(mechanism, Wishart) and mechanism.shape == 1 for mechanism in mechanisms):
+        return (
+            "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
+            "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
+        )
+    if len(mechanisms) > 1:
+        return (
+            "A round is exactly as private as one-sided Gamma noise on a number in [0, clip^2]; the rounds' privacy losses "
+            "are composed numerically, rounded so that delta is never too small."
+        )
+    return "The release is exactly as private as one-sided Gamma noise on a number in [0, clip^2]."

@@ -1,18 +1,28 @@
-"""The noise laws of a release: how to draw from them, and their densities.
+"""The noise laws of a release: how to draw from them, their densities, and what they give away.
 
 A mechanism turns A = W W' (d x d), W with columns of norm at most ``clip``, into Sigma = A + E. The release path draws
-from it, the models read its density, the accountant its privacy loss.
+from it (``sample``), the models read its density (``log_prob``, ``mean``), the accountant its privacy loss
+(``loss_distribution``). ``sample`` and ``log_prob`` take batches: any leading axes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import multigammaln
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, two_point_loss
 from mpmtl_prob.tasks import FloatArray
+
+_THROUGH_ZERO = (
+    "adjacency: expected 'zero_out'; a replacement is two hops through the zeroed task, on the composed mechanism: "
+    "see mpmtl_prob.privacy.delta"
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,11 @@ class Wishart:
     scale: float
     clip: float = 1.0
 
+    #: why nothing is proved of this mechanism; empty where something is
+    unproved: ClassVar[str] = ""
+    #: whether every release is positive definite
+    positive_definite: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         whole("num_features", self.num_features)
         positive("scale", self.scale)
@@ -41,6 +56,11 @@ class Wishart:
         if not positive("df", self.df) >= self.num_features + 1:
             # with fewer the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways
             raise ValueError(f"df: expected at least num_features + 1 = {self.num_features + 1}, got {self.df!r}")
+
+    @property
+    def kind(self) -> str:
+        """The name of the law."""
+        return type(self).__name__
 
     @property
     def shape(self) -> float:
@@ -63,24 +83,224 @@ class Wishart:
         return self.scale * (2 * np.sqrt(self.df * self.num_features) + self.num_features)
 
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
-        """A + E, exactly symmetric, (d, d); E by Bartlett's decomposition."""
-        d = self.num_features
-        T = np.tril(rng.standard_normal((d, d)), -1)
-        np.fill_diagonal(T, np.sqrt(rng.chisquare(self.df - np.arange(d))))
+        """A + E for A of shape (..., d, d), with a fresh E for every matrix, exactly symmetric (Bartlett's decomposition)."""
+        d, batch = self.num_features, A.shape[:-2]
+        T = np.tril(rng.standard_normal((*batch, d, d)), -1)
+        T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(self.df - np.arange(d), (*batch, d)))
         T *= np.sqrt(self.scale)
-        return (A + A.T) / 2 + T @ T.T
+        E = T @ np.swapaxes(T, -1, -2)
+        return (A + np.swapaxes(A, -1, -2)) / 2 + (E + np.swapaxes(E, -1, -2)) / 2
 
-    def log_prob(self, sigma: FloatArray, A: FloatArray) -> float:
-        """log density of the release sigma given A; -inf where sigma - A is not positive definite."""
+    def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
+        """log density of the release sigma given A, (...); -inf where sigma - A is not positive definite."""
         d = self.num_features
-        try:
-            log_det = 2 * np.sum(np.log(np.diagonal(np.linalg.cholesky(sigma - A))))
-        except np.linalg.LinAlgError:
-            return -np.inf
+        eigenvalues = np.linalg.eigvalsh(sigma - A)
+        with np.errstate(divide="ignore"):
+            log_det = np.sum(np.log(np.maximum(eigenvalues, 0.0)), axis=-1)
         log_norm = 0.5 * self.df * d * np.log(2 * self.scale) + multigammaln(0.5 * self.df, d)
-        return float(0.5 * (self.df - d - 1) * log_det - 0.5 * np.trace(sigma - A) / self.scale - log_norm)
+        # at df = d + 1 the density does not depend on log_det, but on its sign it does
+        power = np.where(np.isneginf(log_det), -np.inf, 0.5 * (self.df - d - 1) * np.maximum(log_det, -1e300))
+        return power - 0.5 * np.sum(eigenvalues, axis=-1) / self.scale - log_norm
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 1 / self.theta if self.shape == 1 else gamma_spread(self.shape, self.theta)
+
+    def loss_distribution(
+        self, adjacency: str = "zero_out", *, interval: float | None = None, pessimistic: bool = True
+    ) -> Any:
+        """The privacy loss of one release as a dp-accounting ``PrivacyLossDistribution``, "add" and "remove".
+
+        Args:
+            adjacency: "zero_out"; a replacement cannot be composed round by round and is refused.
+            interval: grid spacing; default a thousandth of the width of the loss.
+            pessimistic: rounded so that delta(eps) is never too small, else so that it is never too large.
+
+        Raises:
+            ValueError: adjacency "replace".
+        """
+        if one_of("adjacency", adjacency, ADJACENCIES) == "replace":
+            raise ValueError(_THROUGH_ZERO)
+        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
+        if self.shape == 1:  # infinite with probability 1 - e^{-1/theta}, else -1/theta
+            return two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
+        return gamma_loss(self.shape, self.theta, step, pessimistic)
 
 
-def paper_wishart(num_features: int, epsilon: float, clip: float = 1.0) -> Wishart:
-    """The papers' noise, Wishart_d(d + 1, K^2 / (2 eps) I) (Algorithm 1, step 5), for one round of nominal budget eps."""
-    return Wishart(num_features, num_features + 1.0, clip**2 / (2 * positive("epsilon", epsilon)), clip)
+@dataclass(frozen=True, init=False)
+class PaperWishart(Wishart):
+    """The papers' noise for one round of nominal budget eps: Wishart_d(d + 1, K^2 / (2 eps) I), that is k = 1.
+
+    It is not (eps, 0)-private, as the papers claim: delta is at least 1 - e^{-eps} at every finite eps.
+
+    Source: TPAMI 2022, Algorithm 1, step 5.
+    """
+
+    def __init__(self, num_features: int, epsilon: float, clip: float = 1.0) -> None:
+        d = whole("num_features", num_features)
+        super().__init__(d, d + 1.0, positive("clip", clip) ** 2 / (2 * positive("epsilon", epsilon)), clip)
+
+    @property
+    def epsilon(self) -> float:
+        """The nominal budget of the round."""
+        return 1 / self.theta
+
+
+@dataclass(frozen=True, init=False)
+class PaperTaskWishart(PaperWishart):
+    """The papers' noise on W'W (m x m), from which they learn how tasks relate; ``num_features`` is m here.
+
+    Source: TPAMI 2022, section 4.4.
+    """
+
+    unproved: ClassVar[str] = (
+        "Changing one task changes a whole row and column of W'W, by a matrix with eigenvalues up to about "
+        "clip^2 sqrt(m) in both signs: the support of the noise moves either way, and the papers' bound does not cover it."
+    )
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """E symmetric with independent entries, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it.
+
+    Rotation invariant and centred, but Sigma need not be positive definite.
+
+    Attributes:
+        num_features: d.
+        sd: sigma, in squared units of the weights.
+        clip: K, the largest norm of a column of W, in units of the weights.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+
+    num_features: int
+    sd: float
+    clip: float = 1.0
+
+    unproved: ClassVar[str] = ""
+    positive_definite: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        whole("num_features", self.num_features)
+        positive("sd", self.sd)
+        positive("clip", self.clip)
+
+    @property
+    def kind(self) -> str:
+        """The name of the law."""
+        return "Gaussian"
+
+    def mu(self, adjacency: str) -> float:
+        """mu of the Gaussian differential privacy: ||Delta||_F / (sqrt2 sigma).
+
+        ||Delta||_F is at most K^2 when a column is zeroed and sqrt2 K^2 when it is replaced.
+        """
+        sensitivity = self.clip**2 * (1.0 if one_of("adjacency", adjacency, ADJACENCIES) == "zero_out" else np.sqrt(2))
+        return float(sensitivity / (np.sqrt(2) * self.sd))
+
+    @property
+    def mean(self) -> FloatArray:
+        """E[Sigma - A] = 0, (d, d)."""
+        return np.zeros((self.num_features, self.num_features))
+
+    @property
+    def fluctuation(self) -> float:
+        """Size of Sigma - A in operator norm, 2 sigma sqrt(d), in squared units of the weights."""
+        return 2 * self.sd * np.sqrt(self.num_features)
+
+    def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
+        """A + E for A of shape (..., d, d), with a fresh E for every matrix, exactly symmetric."""
+        d = self.num_features
+        G = rng.standard_normal((*A.shape[:-2], d, d)) * (self.sd / np.sqrt(2))
+        return (A + np.swapaxes(A, -1, -2)) / 2 + (G + np.swapaxes(G, -1, -2))
+
+    def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
+        """log density of the release sigma given A, (...), over the d (d + 1) / 2 free entries."""
+        d = self.num_features
+        log_norm = 0.25 * d * (d + 1) * np.log(2 * np.pi * self.sd**2) + 0.5 * d * np.log(2)
+        return -np.sum((sigma - A) ** 2, axis=(-1, -2)) / (4 * self.sd**2) - log_norm
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 10 * self.mu("zero_out")
+
+    def loss_distribution(
+        self, adjacency: str = "zero_out", *, interval: float | None = None, pessimistic: bool = True
+    ) -> Any:
+        """The privacy loss of one release; arguments as :meth:`Wishart.loss_distribution`, and "replace" has one too."""
+        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
+        return gaussian_loss(self.mu(adjacency), step, pessimistic)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile of the messages' norms on a public grid, by the exponential mechanism: what a clip norm costs.
+
+    Attributes:
+        epsilon: what it costs, when a task is zeroed or replaced alike.
+
+    Source: McSherry and Talwar (2007); the utility -|count - target| changes by at most 1 with one task.
+    """
+
+    epsilon: float
+
+    unproved: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+
+    @property
+    def kind(self) -> str:
+        """The name of the law."""
+        return "Quantile"
+
+    def sample(self, rng: np.random.Generator, norms: FloatArray, grid: FloatArray, quantile: float) -> float:
+        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - quantile m|)."""
+        count = np.searchsorted(np.sort(norms), grid, side="right")
+        # the largest of the utilities with Gumbel noise is an exact draw
+        return float(
+            grid[np.argmax(-0.5 * self.epsilon * np.abs(count - quantile * len(norms)) + rng.gumbel(size=len(grid)))]
+        )
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 2 * self.epsilon
+
+    def loss_distribution(
+        self, adjacency: str = "zero_out", *, interval: float | None = None, pessimistic: bool = True
+    ) -> Any:
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Wishart.loss_distribution`."""
+        one_of("adjacency", adjacency, ADJACENCIES)
+        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
+        return pure_loss(self.epsilon, step, pessimistic)
+
+
+Noise = Wishart | Gaussian
+Mechanism = Wishart | Gaussian | Quantile
+
+paper_wishart = PaperWishart
+
+_KINDS: dict[str, type] = {law.__name__: law for law in (Wishart, PaperWishart, PaperTaskWishart, Gaussian, Quantile)}
+
+
+def to_dict(mechanism: Mechanism) -> dict[str, Any]:
+    """The mechanism as plain numbers and its ``kind``, for a file."""
+    return {"kind": mechanism.kind} | asdict(mechanism)
+
+
+def from_dict(fields: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that :func:`to_dict` wrote. Raises ValueError for anything else."""
+    numbers = dict(fields)
+    law = _KINDS.get(numbers.pop("kind", "Wishart"))
+    try:
+        if law is None:
+            raise TypeError
+        mechanism: Any = object.__new__(law)
+        (Wishart if issubclass(law, Wishart) else law).__init__(mechanism, **numbers)
+        return mechanism
+    except TypeError:
+        raise ValueError(f"mechanism: expected a law of mpmtl_prob, got {dict(fields)!r}") from None

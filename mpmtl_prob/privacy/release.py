@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,15 +16,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from mpmtl_prob import conjugate
 from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob.privacy.accounting import ADJACENCIES, calibrate
+from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
-from mpmtl_prob.privacy.mechanisms import Wishart, paper_wishart
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, from_dict, to_dict
+from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bounded, check_ledger, entropy, messages
 from mpmtl_prob.tasks import FloatArray, TaskData
-
-MESSAGES = ("direction", "clip")
-SCALINGS = ("pareto", "none")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,19 +39,22 @@ class Release:
         message: "direction" (every column of W has unit length or is zero) or "clip" (length at most K).
         scaling: the coordinates of the messages: "pareto" (every owner scaled its features by its own rows) or "none".
         library_version: of the code that made it.
+        besides: what else was bought for this release and is in its guarantee, such as the clip norm.
 
     Raises:
-        ValueError: Sigma that is not finite, symmetric and positive definite, or shapes that disagree.
+        ValueError: Sigma that is not finite and symmetric, or not positive definite where its noise is; shapes that
+            disagree.
     """
 
     sigma: FloatArray
-    mechanisms: tuple[Wishart, ...]
+    mechanisms: tuple[Noise, ...]
     num_tasks: int
     features: tuple[Hashable, ...]
     guarantee: Guarantee
     message: str
     scaling: str
     library_version: str
+    besides: tuple[Mechanism, ...] = ()
 
     def __post_init__(self) -> None:
         d = len(self.features)
@@ -65,10 +66,10 @@ class Release:
             raise ValueError("sigma: expected finite numbers")
         if not np.allclose(sigma, np.swapaxes(sigma, 1, 2), rtol=1e-10, atol=0):
             raise ValueError("sigma: expected symmetric matrices")
-        if (smallest := np.linalg.eigvalsh(sigma)[:, 0].min()) <= 0:
+        definite = np.array([mechanism.positive_definite for mechanism in self.mechanisms])
+        if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
-        if any(mechanism.num_features != d for mechanism in self.mechanisms):
-            raise ValueError(f"mechanisms: expected noise of dimension {d}, the number of features")
+        _check_dimension(self.mechanisms, d)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
@@ -85,7 +86,8 @@ class Release:
     def to_xarray(self) -> xr.Dataset:
         """The release as a data set with dims (round, feature, feature_other); all else in the attribute ``release``."""
         meta = {
-            "mechanisms": [asdict(mechanism) for mechanism in self.mechanisms],
+            "mechanisms": [to_dict(mechanism) for mechanism in self.mechanisms],
+            "besides": [to_dict(mechanism) for mechanism in self.besides],
             "num_tasks": self.num_tasks,
             "features": list(self.features),
             "guarantee": asdict(self.guarantee),
@@ -101,29 +103,40 @@ class Release:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the release to a NetCDF file."""
-        self.to_xarray().to_netcdf(path, engine="h5netcdf")
+        """Write the release to a NetCDF file; a file that was there stays until the new one is whole."""
+        unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+        try:
+            self.to_xarray().to_netcdf(unfinished, engine="h5netcdf")
+            os.replace(unfinished, path)
+        finally:
+            if os.path.exists(unfinished):
+                os.remove(unfinished)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release that :meth:`save` wrote. Raises ValueError for a file that holds none."""
-        with xr.open_dataset(path, engine="h5netcdf") as data:
-            if "release" not in data.attrs or "sigma" not in data:
-                raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob")
-            meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
-        bounds = {
-            key: Bound(**meta["guarantee"][key]) if meta["guarantee"][key] else None for key in ("claimed", "proved")
-        }
-        return cls(
-            sigma=sigma,
-            mechanisms=tuple(Wishart(**mechanism) for mechanism in meta["mechanisms"]),
-            num_tasks=meta["num_tasks"],
-            features=tuple(meta["features"]),
-            guarantee=Guarantee(reason=meta["guarantee"]["reason"], **bounds),
-            message=meta["message"],
-            scaling=meta["scaling"],
-            library_version=meta["library_version"],
-        )
+        try:
+            with xr.open_dataset(path, engine="h5netcdf") as data:
+                meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
+            bounds = {
+                key: Bound(**meta["guarantee"][key]) if meta["guarantee"][key] else None
+                for key in ("claimed", "proved")
+            }
+            return cls(
+                sigma=sigma,
+                mechanisms=tuple(from_dict(fields) for fields in meta["mechanisms"]),  # type: ignore[misc]
+                num_tasks=meta["num_tasks"],
+                features=tuple(meta["features"]),
+                guarantee=Guarantee(reason=meta["guarantee"]["reason"], **bounds),
+                message=meta["message"],
+                scaling=meta["scaling"],
+                library_version=meta["library_version"],
+                besides=tuple(from_dict(fields) for fields in meta.get("besides", ())),
+            )
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob") from error
 
     def __repr__(self) -> str:
         rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
@@ -146,11 +159,12 @@ def release(
     delta: float | None = None,
     *,
     message: str = "direction",
-    clip: float | None = None,
-    mechanism: str | Wishart = "calibrated",
+    clip: float | BoughtClip | None = None,
+    mechanism: str | Noise = "calibrated",
     adjacency: str = "replace",
     scaling: str = "pareto",
     unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
 ) -> Release:
     """Let out the tasks' perturbed second moment, once, and spend the whole budget on it.
 
@@ -161,19 +175,22 @@ def release(
         delta: in (0, 1); default 1 / (m log m).
         message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
             spent or leaked; "clip" shortens longer messages to ``clip``.
-        clip: K, only with message="clip". It must not be read off the messages: that would leak their norms.
+        clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`buy_clip`,
+            whose price is then part of the total.
         mechanism: "calibrated" (the least Wishart noise that is (epsilon, delta)-private), "paper" (the papers' noise,
-            whose guarantee is weaker than claimed), or a :class:`Wishart` with degrees of freedom of your choice.
+            whose guarantee is weaker than claimed), or a :class:`Wishart` or :class:`Gaussian` of your choice.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
             "none" leaves them. Messages that you bring are taken as they are.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
+        ledger: pays for the release, on disk, before any noise is drawn.
 
     Returns:
         A :class:`Release` of one round.
 
     Raises:
-        ValueError: an argument outside its range, or messages that are not finite.
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range, or messages that are not finite. Nothing was charged.
 
     Source: TPAMI 2022, Algorithm 1, steps 3 to 5, with T = 1.
     """
@@ -181,23 +198,11 @@ def release(
     one_of("adjacency", adjacency, ADJACENCIES)
     one_of("scaling", scaling, SCALINGS)
     positive("epsilon", epsilon)
-    W, features, scaling = _messages(source, scaling)
+    W, features, scaling = messages(source, scaling)
     d, m = W.shape
     delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
-    if message == "clip":
-        if clip is None or isinstance(clip, str):
-            raise ValueError(
-                "clip: expected a number K chosen without looking at the messages, with message='clip'; "
-                f"got {clip!r}. A K read off the tasks' norms would leak them."
-            )
-        K = positive("clip", clip)
-        W = clipped(W, K)
-    else:
-        if clip is not None:
-            raise ValueError("clip: directions have unit length; give clip only with message='clip'")
-        K = 1.0
-        W = unit_columns(W)
-    law, claimed = _mechanism(mechanism, epsilon, delta, d, K, adjacency)
+    W, K, besides = bounded(W, message, clip)
+    law, claimed = _mechanism(mechanism, epsilon, delta, d, K, adjacency, besides)
     A = W @ W.T
     published, _ = perturb(
         lambda noise: (A + noise, None),
@@ -210,13 +215,16 @@ def release(
         message=message,
         scaling=scaling,
         unsafe_seed=unsafe_seed,
+        ledger=ledger,
+        data=source,
+        besides=besides,
     )
     return published
 
 
 def perturb[Private](
     run: Callable[[FloatArray], tuple[ArrayLike, Private]],
-    mechanisms: Sequence[Wishart],
+    mechanisms: Sequence[Noise],
     *,
     epsilon: float,
     adjacency: str,
@@ -226,8 +234,13 @@ def perturb[Private](
     message: str,
     scaling: str,
     unsafe_seed: int | None,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+    besides: Sequence[Mechanism] = (),
 ) -> tuple[Release, Private]:
-    """The door: draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
+    """The door: pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
+
+    One call with T mechanisms pays for T rounds at once; T calls with one mechanism each pay round by round.
 
     Args:
         run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and whatever stays in the room. It must
@@ -241,66 +254,77 @@ def perturb[Private](
         message: how messages were bounded.
         scaling: in which coordinates they are.
         unsafe_seed: as in :func:`release`.
+        ledger: pays for all rounds, on disk, before any noise is drawn.
+        data: what the release is about, for the ledger's fingerprint.
+        besides: what was bought for this release already, and is part of its guarantee.
 
     Returns:
         The release, and what ``run`` keeps.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
+    rounds, names = tuple(mechanisms), tuple(_name(feature) for feature in features)
+    positive("epsilon", epsilon)
+    one_of("adjacency", adjacency, ADJACENCIES)
+    if not rounds:
+        raise ValueError("mechanisms: expected one per round, at least one, got none")
+    _check_dimension(rounds, len(names))
+    check_ledger(ledger, unsafe_seed)
     guarantee = of_release(
-        mechanisms, epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
+        (*rounds, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
     )
-    # The operating system's entropy: nobody, the curator included, can draw the same noise again.
-    rng = np.random.default_rng(secrets.randbits(256) if unsafe_seed is None else unsafe_seed)
-    zero = np.zeros((len(features), len(features)))
-    noise = np.stack([mechanism.sample(rng, zero) for mechanism in mechanisms])
+    if ledger is not None:
+        ledger.charge(rounds, data=data, adjacency=adjacency)
+    rng = entropy(unsafe_seed)
+    zero = np.zeros((len(names), len(names)))
+    noise = np.stack([mechanism.sample(rng, zero) for mechanism in rounds])
     sigma, private = run(noise)
     published = Release(
         sigma=np.asarray(sigma, dtype=np.float64),
-        mechanisms=tuple(mechanisms),
+        mechanisms=rounds,
         num_tasks=num_tasks,
-        features=tuple(features),
+        features=names,
         guarantee=guarantee,
         message=message,
         scaling=scaling,
         library_version=_library_version(),
+        besides=tuple(besides),
     )
     return published, private
 
 
-def unit_columns(W: FloatArray) -> FloatArray:
-    """Columns of W scaled to Euclidean length 1; a zero column stays zero."""
-    largest = np.abs(W).max(axis=0)  # first, so that squaring neither overflows nor underflows
-    W = W / np.where(largest > 0, largest, 1.0)
-    norm = np.linalg.norm(W, axis=0)
-    return W / np.where(norm > 0, norm, 1.0)
-
-
-def clipped(W: FloatArray, clip: float) -> FloatArray:
-    """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
-    return W / np.maximum(1.0, np.linalg.norm(W, axis=0) / clip)
-
-
-def _messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
-    if isinstance(source, TaskData):
-        scale = conjugate.pareto_scale(source.gram) if scaling == "pareto" else None
-        return conjugate.task_posteriors(source.gram, scale=scale).scaled_mean, source.features, scaling
-    W = np.asarray(source, dtype=np.float64)
-    if W.ndim != 2 or W.size == 0:
-        raise ValueError(f"source: expected TaskData or one message per task as a d x m matrix, got shape {W.shape}")
-    if not np.all(np.isfinite(W)):  # the values are private: count them, do not show them
-        raise ValueError(f"source: expected finite messages, got {int(np.sum(~np.isfinite(W)))} entries that are not")
-    return W, tuple(range(W.shape[0])), "none"
-
-
 def _mechanism(
-    mechanism: str | Wishart, epsilon: float, delta: float, d: int, clip: float, adjacency: str
-) -> tuple[Wishart, Bound | None]:
-    if isinstance(mechanism, Wishart):
+    mechanism: str | Noise,
+    epsilon: float,
+    delta: float,
+    d: int,
+    clip: float,
+    adjacency: str,
+    besides: tuple[Mechanism, ...],
+) -> tuple[Noise, Bound | None]:
+    if isinstance(mechanism, Noise):
         if mechanism.num_features != d or mechanism.clip != clip:
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {clip}, got {mechanism}")
         return mechanism, None
     if one_of("mechanism", mechanism, ("calibrated", "paper")) == "paper":
-        return paper_wishart(d, epsilon, clip), Bound(epsilon, 0.0, adjacency)
-    return calibrate(epsilon, delta, d, clip=clip, adjacency=adjacency), None
+        return PaperWishart(d, epsilon, clip), Bound(epsilon, 0.0, adjacency)
+    return calibrate(epsilon, delta, d, clip=clip, adjacency=adjacency, besides=besides), None
+
+
+def _check_dimension(mechanisms: Sequence[Noise], d: int) -> None:
+    if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
+        raise ValueError(
+            f"mechanisms: expected noise of dimension {d}, the number of features, got {wrong.num_features}"
+        )
+
+
+def _name(feature: Hashable) -> Hashable:
+    """A feature name that a file can hold."""
+    if isinstance(feature, np.generic):
+        feature = feature.item()
+    return feature if isinstance(feature, str | int | float | bool) else str(feature)
 
 
 def _library_version() -> str:

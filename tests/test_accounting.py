@@ -1,0 +1,183 @@
+"""What one release gives away: the closed forms against quadrature, Monte Carlo and reference figures."""
+
+import json
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mpmtl_prob.privacy import Gaussian, Wishart, delta
+from mpmtl_prob.privacy.accounting import delta_add, delta_gaussian, delta_remove
+
+REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
+K_THETA = [(1.0, 0.3), (1.0, 3.0), (1.5, 0.3), (3.0, 0.3), (8.0, 1.0), (24.0, 3.0), (48.0, 1.0)]
+
+
+def by_definition(epsilon, shape, theta, direction):
+    """sup_S P(S) - e^eps Q(S) of G and 1 + G, G ~ Gamma(k, theta), in 50 digits, from the likelihood ratio alone."""
+    with mpmath.workdps(50):
+        k, th, eps = mpmath.mpf(shape), mpmath.mpf(theta), mpmath.mpf(epsilon)
+
+        def below(x):
+            return mpmath.gammainc(k, 0, x / th, regularized=True) if x > 0 else mpmath.mpf(0)
+
+        def above(x):
+            return mpmath.gammainc(k, x / th, mpmath.inf, regularized=True) if x > 0 else mpmath.mpf(1)
+
+        # the log ratio of absence to presence at x > 1 falls from infinity to -1/theta
+        level = (eps if direction == "add" else -eps) + 1 / th
+        if direction == "remove" and level <= 0:
+            return 0.0
+        edge = 1 / -mpmath.expm1(-level / (k - 1))
+        if direction == "add":
+            return float(below(edge) - mpmath.exp(eps) * below(edge - 1))
+        return float(above(edge - 1) - mpmath.exp(eps) * above(edge))
+
+
+def reference():
+    if not REFERENCE.exists():
+        pytest.skip("the reference figures are not beside this checkout")
+    return json.loads(REFERENCE.read_text())
+
+
+@pytest.mark.parametrize(("shape", "theta"), [pair for pair in K_THETA if pair[0] > 1])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 3.0])
+def test_closed_forms_agree_with_fifty_digits(shape, theta, epsilon):
+    for direction, found in (
+        ("add", delta_add(epsilon, shape, theta)),
+        ("remove", delta_remove(epsilon, shape, theta)),
+    ):
+        assert found == pytest.approx(by_definition(epsilon, shape, theta, direction), rel=1e-10, abs=1e-16)
+
+
+def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():
+    for shape, theta, epsilon in ((3.0, 0.3, 3.0), (48.0, 1.0, 0.5)):
+        exact = by_definition(epsilon, shape, theta, "remove")
+        assert delta_remove(epsilon, shape, theta) == pytest.approx(exact, rel=1e-11, abs=0)
+        x = 1 / -np.expm1((epsilon - 1 / theta) / (shape - 1))
+        lower_tails = (
+            1 - stats.gamma.cdf((x - 1) / theta, shape) - np.exp(epsilon) * (1 - stats.gamma.cdf(x / theta, shape))
+        )
+        assert abs(lower_tails / exact - 1) > 1e-9
+
+
+def test_closed_forms_reproduce_the_reference_figures():
+    for row in reference()["single"]:
+        shape, theta, epsilon = row["k"], row["theta"], row["epsilon"]
+        for direction, found in (
+            ("add", delta_add(epsilon, shape, theta)),
+            ("remove", delta_remove(epsilon, shape, theta)),
+        ):
+            expected = row[f"delta_{direction}"]
+            if found != pytest.approx(expected, rel=1e-9, abs=0):  # the reference subtracts numbers near 1
+                assert expected == pytest.approx(found, rel=0, abs=1e-15)
+                assert found == pytest.approx(by_definition(epsilon, shape, theta, direction), rel=1e-9, abs=0)
+        two_hops = delta(epsilon, Wishart(2, 1 + 2 * shape, theta / 2), "replace")
+        assert two_hops <= min(1.0, row["delta_replace_two_hop"]) * (1 + 1e-9) + 1e-15
+        # there the best intermediate eps lies between points of a coarse grid
+        assert two_hops >= 0.9 * min(1.0, row["delta_replace_two_hop"]) - 1e-15
+
+
+def test_pinned_figures():
+    assert delta_add(1.0, 8.0, 4.0) == pytest.approx(3.6484895e-05, rel=1e-6)
+    assert delta_add(1.0, 24.0, 1.0) == pytest.approx(2.1199607e-04, rel=1e-6)
+    assert delta_remove(0.5, 1.0, 1.0) == pytest.approx(-np.expm1(-0.5), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_the_papers_noise_has_delta_one_minus_exp_minus_eps_at_every_finite_eps(epsilon):
+    for at in (0.0, epsilon, 10 * epsilon, 100.0):
+        assert delta_add(at, 1.0, 1 / epsilon) == pytest.approx(-np.expm1(-epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "theta"), K_THETA)
+def test_closed_forms_agree_with_monte_carlo(shape, theta):
+    rng = np.random.default_rng(0)
+    n, epsilon = 200_000, 0.4
+    absent = rng.gamma(shape, theta, n)
+    present = 1 + rng.gamma(shape, theta, n)
+
+    def log_ratio(x):
+        return stats.gamma.logpdf(x, shape, scale=theta) - stats.gamma.logpdf(x - 1, shape, scale=theta)
+
+    for p, q, sign, found in (
+        (absent, present, 1, delta_add(epsilon, shape, theta)),
+        (present, absent, -1, delta_remove(epsilon, shape, theta)),
+    ):
+        inside_p, inside_q = (np.mean(sign * log_ratio(x) > epsilon) for x in (p, q))
+        error = np.sqrt(inside_p * (1 - inside_p) / n + np.exp(2 * epsilon) * inside_q * (1 - inside_q) / n)
+        assert abs(inside_p - np.exp(epsilon) * inside_q - found) < 4 * error + 1e-12
+
+
+laws = st.tuples(st.floats(1.0, 96.0), st.floats(0.05, 50.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(law=laws, low=st.floats(0, 8), high=st.floats(0, 8), adjacency=st.sampled_from(["zero_out", "replace"]))
+def test_delta_falls_with_eps(law, low, high, adjacency):
+    mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
+    low, high = sorted((low, high))
+    assert delta(high, mechanism, adjacency) <= delta(low, mechanism, adjacency) * (1 + 1e-6) + 1e-14
+
+
+@settings(max_examples=200, deadline=None)
+@given(law=laws, epsilon=st.floats(0, 8))
+def test_replacement_costs_at_least_as_much_as_zeroing(law, epsilon):
+    mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
+    assert delta(epsilon, mechanism, "replace") >= delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(law=laws, epsilon=st.floats(0, 8), length=st.floats(0.05, 1.0))
+def test_a_shorter_column_gives_away_less(law, epsilon, length):
+    shape, theta = law  # a column of length r in noise of scale theta is one of length 1 in noise of scale theta / r^2
+    for closed_form in (delta_add, delta_remove):
+        shorter = closed_form(epsilon, shape, theta / length**2)
+        assert shorter <= closed_form(epsilon, shape, theta) * (1 + 1e-9) + 1e-14
+
+
+@settings(max_examples=100, deadline=None)
+@given(theta=st.floats(0.1, 20.0), epsilon=st.floats(0, 5))
+def test_k_near_one_approaches_the_exponential_case(theta, epsilon):
+    for closed_form in (delta_add, delta_remove):
+        assert closed_form(epsilon, 1 + 1e-9, theta) == pytest.approx(closed_form(epsilon, 1.0, theta), abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+def test_many_degrees_of_freedom_approach_gaussian_noise_of_the_same_variance(epsilon):
+    gap = []
+    for shape in (1e3, 1e5, 1e7):
+        theta = 1 / np.sqrt(shape)  # the Gamma noise has variance 1
+        gap.append(abs(delta_add(epsilon, shape, theta) / delta_gaussian(epsilon, 1.0) - 1))
+    assert gap[0] > gap[1] > gap[2]
+    assert gap[2] < 2e-3
+    assert Gaussian(3, 1 / np.sqrt(2)).mu("zero_out") == pytest.approx(1.0)  # whose diagonal entries have variance 1
+
+
+def test_gaussian_delta_agrees_with_quadrature():
+    for mu in (0.1, 1.0, 4.0):
+        for epsilon in (0.0, 0.5, 2.0):
+            with mpmath.workdps(30):
+                edge = mpmath.mpf(epsilon) / mu + mpmath.mpf(mu) / 2  # N(mu, 1) is e^eps times likelier above
+                exact = mpmath.ncdf(mu - edge) - mpmath.exp(epsilon) * mpmath.ncdf(-edge)
+            assert delta_gaussian(epsilon, mu) == pytest.approx(float(exact), rel=1e-10)
+
+
+def test_gaussian_replacement_is_a_rotation_by_a_right_angle():
+    law = Gaussian(4, 0.7, clip=1.5)
+    w, v = 1.5 * np.eye(4)[0], 1.5 * np.eye(4)[1]
+    distance = np.linalg.norm(np.outer(w, w) - np.outer(v, v))
+    assert law.mu("replace") == pytest.approx(distance / (np.sqrt(2) * 0.7))
+    assert delta(1.0, law, "replace") == pytest.approx(delta_gaussian(1.0, law.mu("replace")))
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-1.0, "replace"), (np.nan, "replace"), (np.inf, "replace"), (1.0, "swap"), (1.0, None)]
+)
+def test_delta_names_a_bad_argument(arguments):
+    with pytest.raises(ValueError, match=r"^(epsilon|adjacency): expected"):
+        delta(arguments[0], Wishart(2, 5.0, 1.0), arguments[1])
