@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about two minutes
   mpmtl-prob demo --data school --epsilon 0.3 1 3
-  mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --out release.nc
+  mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --ledger ledger.db --total 2 --out release.nc
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
 """
@@ -76,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
     publish.add_argument("--adjacency", default="replace", help="replace or zero_out")
     publish.add_argument("--mechanism", default="calibrated", help="calibrated or paper")
+    publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
+    publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
 
     fit = command("fit", _fit, "posteriors of every task's weights from its own rows and a release")
@@ -145,12 +147,25 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _release(options: argparse.Namespace) -> None:
     from mpmtl_prob import release
+    from mpmtl_prob.privacy import Ledger, default_delta
 
+    tasks = _tasks(options)
+    delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
+    ledger = None
+    if options.ledger:
+        declared = {} if options.ledger.exists() else {"delta": delta, "adjacency": options.adjacency}
+        ledger = Ledger(options.ledger, epsilon=options.total, **declared)
     published = release(
-        _tasks(options), options.epsilon, options.delta, adjacency=options.adjacency, mechanism=options.mechanism
+        tasks, options.epsilon, delta, adjacency=options.adjacency, mechanism=options.mechanism, ledger=ledger
     )
     published.save(options.out)
-    print(published.to_xarray().attrs["release"] if options.json else f"{published}\nwritten to {options.out}")
+    if options.json:
+        print(published.to_xarray().attrs["release"])
+        return
+    print(published)
+    if ledger is not None:
+        print(ledger)
+    print(f"written to {options.out}")
 
 
 def _fit(options: argparse.Namespace) -> None:

@@ -36,6 +36,17 @@ def test_release_then_fit(csv, tmp_path, capsys):
     assert posterior.exists()
 
 
+def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
+    out, ledger = tmp_path / "release.nc", str(tmp_path / "ledger.db")
+    arguments = ["release", *columns(csv), "--epsilon", "1", "--out", str(out), "--ledger", ledger]
+    assert main([*arguments, "--total", "1.5"]) == 0
+    assert "declared: eps = 1.5" in capsys.readouterr().out
+    out.unlink()
+    assert main(arguments) == 2
+    assert "Nothing was charged" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_compare_prints_a_table_or_json(csv, capsys):
     options = ["--epsilon", "1", "--fraction", "0.5", "--draws", "60", "--quiet"]
     assert main(["compare", *columns(csv), *options, "--json"]) == 0

@@ -1,5 +1,7 @@
 """Algorithms 1 to 3 of the papers."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import GroupLasso, GroupSparse, LowRank, MultiTask, NoPenalty, Ridge, TraceNorm, framework
 from mpmtl_prob.estimators.mp_mtl import MPMTL, _proximal_rounds, _Step
 from mpmtl_prob.estimators.multi_task import lipschitz
+from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
 
 def make(m=12, d=4, n=9, seed=0):
@@ -150,6 +153,18 @@ def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tas
     assert_allclose(np.diagonal(noise, axis1=1, axis2=2).mean(0), np.diag(mean), atol=5 * error)
     assert (np.linalg.eigvalsh(noise) > 0).all()
     assert len({round(float(E[0, 0]), 12) for E in noise}) == 200  # fresh noise every time
+
+
+def test_all_rounds_are_paid_for_before_the_first():
+    tasks = make()
+    ledger = Ledger(epsilon=1e-3, delta=0.5, adjacency="zero_out")
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        algorithm.fit(tasks)
+    assert ledger.charges() == []
+    enough = Ledger(epsilon=1.0, delta=0.9, adjacency="zero_out")
+    dataclasses.replace(algorithm, ledger=enough).fit(tasks)
+    assert [len(charge.mechanisms) for charge in enough.charges()] == [4]
 
 
 def test_sharing_nothing_costs_nothing(tasks):

@@ -24,6 +24,7 @@ from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.budget import schedule
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound
+from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import paper_wishart
 from mpmtl_prob.privacy.release import Release, default_delta, perturb
 from mpmtl_prob.proximal import GroupLasso, NoPenalty, Penalty, TraceNorm
@@ -118,6 +119,7 @@ class MPMTL:
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
+        ledger: pays for all T rounds, on disk, before any noise is drawn.
     """
 
     norm: Penalty
@@ -132,6 +134,7 @@ class MPMTL:
     start: Ridge | str | FloatArray = field(default_factory=Ridge)
     adjacency: str = "replace"
     unsafe_seed: int | None = None
+    ledger: Ledger | None = None
 
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
@@ -139,7 +142,8 @@ class MPMTL:
         ``history["W"]`` holds W^^(1:T), (T, d, m).
 
         Raises:
-            ValueError: an argument outside its range.
+            BudgetExceeded: the ledger's total does not cover it.
+            ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
         whole("rounds", self.rounds)
@@ -192,6 +196,8 @@ class MPMTL:
             message="clip",
             scaling="none",
             unsafe_seed=self.unsafe_seed,
+            ledger=self.ledger,
+            data=tasks,
         )
 
     def _initial(self, tasks: TaskData) -> FloatArray:
