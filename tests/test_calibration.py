@@ -13,9 +13,18 @@ from mpmtl_prob.privacy.__main__ import cost_table
 
 def test_an_honest_promise_costs_next_to_nothing_up_to_eps_one():
     # School: d = 27, m = 139, delta = 1 / (m log m); fluctuation relative to the papers' noise at the same nominal eps
-    table = cost_table(27, 1 / (139 * np.log(139)), (0.1, 0.3, 1.0, 3.0, 10.0))
+    epsilons = (0.1, 0.3, 1.0, 3.0, 10.0)
+    table = cost_table(27, 1 / (139 * np.log(139)), epsilons, max_shape=96)
     assert np.allclose(table["zero_out"], [0.41, 0.52, 0.66, 0.85, 1.21], atol=0.0075)
     assert np.allclose(table["replace"], [0.74, 0.92, 1.14, 1.43, 1.98], atol=0.0075)
+    wider = cost_table(27, 1 / (139 * np.log(139)), epsilons)
+    assert np.all(np.array(wider["zero_out"]) < 0.85 * np.array(table["zero_out"]))
+    assert np.all(np.array(wider["replace"]) < 0.95 * np.array(table["replace"]))
+
+
+def test_nothing_to_search_is_named():
+    with pytest.raises(ValueError, match=r"max_shape: expected a number >= 1\.5, got 1\.0"):
+        calibrate(1.0, 1e-3, 5, max_shape=1.0)
 
 
 @settings(max_examples=30, deadline=None)
