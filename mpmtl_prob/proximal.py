@@ -31,18 +31,25 @@ class Penalty(Protocol):
 
 @dataclass(frozen=True)
 class TraceNorm:
-    """||W||_*, the sum of singular values: tasks share a subspace."""
+    """||W||_*, the sum of singular values: tasks share a subspace.
+
+    Attributes:
+        factors: how many leading factors of a second moment the projection fills; None fills all d. The papers print
+            min(d, m), which for d > m forces the rank of M down to m and breaks their Proposition 1.
+    """
+
+    factors: int | None = None
 
     def value(self, W: Array) -> Array:
         return jnp.sum(jnp.linalg.svd(W, compute_uv=False))
 
     def projection(self, sigma: Array, threshold: Array | float) -> Array:
-        """U diag(max(0, 1 - t / sqrt(Lambda_jj))) U', sigma = U Lambda U' (Algorithm 2, steps 6 to 8), for all d factors.
-
-        The papers fill only j <= min(d, m), which for d > m forces rank(M) <= m and breaks their Proposition 1.
-        """
-        eigenvalues, U = jnp.linalg.eigh(sigma)
-        return (U * _shrinkage(eigenvalues, threshold)) @ U.T
+        """U diag(max(0, 1 - t / sqrt(Lambda_jj))) U', sigma = U Lambda U' (Algorithm 2, steps 6 to 8)."""
+        eigenvalues, U = jnp.linalg.eigh(sigma)  # ascending
+        shrinkage = _shrinkage(eigenvalues, threshold)
+        if self.factors is not None:
+            shrinkage = jnp.where(jnp.arange(len(shrinkage)) >= len(shrinkage) - self.factors, shrinkage, 0.0)
+        return (U * shrinkage) @ U.T
 
     def optimality(self, W: Array, gradient: Array, strength: Array | float) -> Array:
         # subdifferential at W = U S V' of rank r: U V' + N, with U'N = 0, N V = 0 and spectral norm of N at most 1

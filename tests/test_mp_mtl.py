@@ -90,6 +90,13 @@ def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
     assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
+def test_the_papers_own_reading_of_step_7_does_not():
+    wide = make(m=2, d=6)
+    alone = MPMTL(NoPenalty(), 0.0, rounds=3, clip=2.0).fit(wide)
+    literal = MPMTL(TraceNorm(factors=2), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
+    assert np.abs(literal.W - alone.W).max() > 0.1
+
+
 def running_example(epsilon):
     """m = 10, d = 5, W^(0) ~ U(0, 1) with the last column x 100; T = 1, eta = 1, lambda = 50, delta = 0 (section 4.2)."""
     W0 = np.random.default_rng(0).uniform(size=(5, 10))
@@ -140,6 +147,12 @@ def test_results_carry_the_claim_and_what_is_true(tasks):
     assert_allclose(fitted.guarantee.proved.delta, -np.expm1(-sum(budgets)), rtol=1e-9)
     assert sum(budgets) >= 1.0
     assert_allclose(np.array(budgets) / budgets[0], np.arange(1, 5) ** 0.4, rtol=1e-9)
+
+
+def test_budgets_can_grow_geometrically(tasks):
+    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, q=0.8).fit(tasks)
+    budgets = [1 / mechanism.theta for mechanism in fitted.release.mechanisms]
+    assert_allclose(np.array(budgets) / budgets[0], 0.8 ** -np.arange(4.0), rtol=1e-9)
 
 
 def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tasks):

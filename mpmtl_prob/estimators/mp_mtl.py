@@ -115,6 +115,7 @@ class MPMTL:
         delta: of the papers' claim; default 1 / (m log m).
         acceleration: beta_t = (t-1)/(t+2) rather than 0.
         alpha: eps_t = eps_0 t^alpha; default the papers' best, 2/5 with and 0 without acceleration.
+        q: eps_t = eps_0 q^{-t} instead.
         step_size: eta; default 1/L, L the largest curvature of any task.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
@@ -130,6 +131,7 @@ class MPMTL:
     delta: float | None = None
     acceleration: bool = True
     alpha: float | None = None
+    q: float | None = None
     step_size: float | None = None
     start: Ridge | str | FloatArray = field(default_factory=Ridge)
     adjacency: str = "replace"
@@ -184,7 +186,7 @@ class MPMTL:
         m, d = tasks.num_tasks, tasks.num_features
         delta = default_delta(m) if self.delta is None else in_range("delta", self.delta, 0, 1, left_closed=True)
         alpha = (0.4 if self.acceleration else 0.0) if self.alpha is None else self.alpha
-        budgets = schedule(epsilon, delta, self.rounds, alpha=alpha)  # Algorithm 1, step 1
+        budgets = schedule(epsilon, delta, self.rounds, alpha=alpha, q=self.q)  # Algorithm 1, step 1
         return perturb(
             run,
             [paper_wishart(d, eps, self.clip) for eps in budgets],
