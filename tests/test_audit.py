@@ -116,7 +116,7 @@ def test_an_exact_claim_is_hardly_ever_called_broken():
     claim = audit.own_claim(law)
     alarms = sum(audit.likelihood_ratio(law, claim, trials=4000, seed=s, progress=False).broken for s in range(40))
     assert alarms <= 2  # confidence 99 %
-    # a claim that is a quarter too small is found out
+    # a claim of half the eps is found out
     assert audit.likelihood_ratio(law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress=False).broken
 
 
