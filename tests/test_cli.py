@@ -106,3 +106,5 @@ def test_pictures_show_what_they_say(csv):
     rows = tuple({"name": n, "nmse": float(i), "claimed": bound, "proved": bound} for i, n in enumerate(names))
     ax = plots.error_against_epsilon(mp.evaluation.Comparison(rows), [10, 1], metric="nmse")
     np.testing.assert_array_equal(ax.lines[-1].get_xydata(), [[1, 7], [10, 8]])
+    # at delta = .1 an eps is not what protects anybody, and the legend says so
+    assert ax.lines[-1].get_label() == "noise-aware posterior (eps only claimed)"
