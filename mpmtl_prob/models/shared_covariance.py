@@ -35,7 +35,9 @@ class Observed(NamedTuple):
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
     trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
     precision: ArrayLike  #: typical size of P (see `full`) in each direction, (d,)
-    noncentred: ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
+    noncentred: (
+        ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
+    )
 
 
 def observe(
@@ -109,7 +111,9 @@ def full(observed: Observed) -> None:
     z = numpyro.sample("z", dist.Normal(0.0, 1.0))
     log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
     log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d,)))
-    off_diagonal = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d * (d - 1) // 2,)))
+    off_diagonal = numpyro.sample(
+        "off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d * (d - 1) // 2,))
+    )
 
     T = jnp.zeros((d, d), eigenvalues.dtype).at[jnp.tril_indices(d, -1)].set(off_diagonal)
     T = T + jnp.diag(jnp.exp(log_diagonal))

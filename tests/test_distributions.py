@@ -1,0 +1,313 @@
+"""The distributions of the models against scipy, quadrature and Monte Carlo."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats as st
+from jax.test_util import check_grads
+from numpy.testing import assert_allclose
+from numpyro.distributions import biject_to
+from scipy.integrate import dblquad
+from scipy.special import betaln, multigammaln
+
+from mpmtl_prob import proximal
+from mpmtl_prob.models import (
+    EntrywiseLaplace,
+    GroupLaplace,
+    MatrixBeta,
+    ShiftedWishart,
+    TraceNorm,
+    between_zero_and,
+    positive_definite_above,
+)
+from mpmtl_prob.models.normaliser import acceptance_rate, log_trace_norm_integral
+
+PRIORS = {TraceNorm: proximal.TraceNorm(), GroupLaplace: proximal.GroupLasso()}
+KEY = jax.random.key(0)
+
+
+@partial(jax.jit, static_argnums=1)
+def draw(law, size):
+    return law.sample(KEY, (size,))
+
+
+@jax.jit
+def log_prob(law, value):
+    return law.log_prob(value)
+
+
+@jax.jit
+def slope(law, value):
+    return jax.grad(lambda v: law.log_prob(v).sum())(value)
+
+
+def spd(rng, d, df=None):
+    return st.wishart(df or d + 3, np.eye(d)).rvs(random_state=rng) * np.ones((d, d))
+
+
+# -- priors that are penalties ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
+def test_one_task_and_one_feature_is_the_laplace_law(prior):
+    x = np.linspace(-3, 3, 7)
+    assert_allclose(prior(0.7, (1, 1)).log_prob(x[:, None, None]), st.laplace(scale=1 / 0.7).logpdf(x), rtol=1e-12)
+
+
+def test_trace_norm_of_a_vector_is_the_group_laplace_law():
+    W = np.random.default_rng(0).standard_normal((5, 1, 4))
+    assert_allclose(TraceNorm(1.3, (1, 4)).log_prob(W), GroupLaplace(1.3, (1, 4)).log_prob(W), rtol=1e-12)
+    column = np.swapaxes(W, 1, 2)
+    assert_allclose(TraceNorm(1.3, (4, 1)).log_prob(column), TraceNorm(1.3, (1, 4)).log_prob(W), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("d", "m"), [(2, 2), (2, 5), (7, 2)])
+def test_trace_norm_integral_agrees_with_quadrature_over_two_singular_values(d, m):
+    n = max(d, m)
+    density = lambda b, a: (a * b) ** (n - 2) * (b**2 - a**2) * np.exp(-a - b)
+    integral = dblquad(density, 0, 60, lambda a: a, 90, epsabs=0, epsrel=1e-9)[0]
+    log_constant = np.log(4) + (n + 2) * np.log(np.pi) - multigammaln(n / 2, 2) - multigammaln(1, 2)
+    assert_allclose(log_trace_norm_integral(d, m), log_constant + np.log(integral), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("d", "m"), [(3, 4), (4, 4)])
+def test_trace_norm_is_normalised_by_importance_sampling(d, m):
+    # W = radius * U from p(||W||_F) uniform on the sphere; int e^{-||W||_*} dW = E[||U||_*^{-dm}] Gamma(dm) area(sphere)
+    rng, size = np.random.default_rng(1), 200_000
+    U = rng.standard_normal((size, d, m))
+    U /= np.linalg.norm(U, axis=(1, 2), keepdims=True)
+    weight = np.linalg.svd(U, compute_uv=False).sum(-1) ** (-d * m)
+    area = np.log(2) + 0.5 * d * m * np.log(np.pi) - multigammaln(d * m / 2, 1)
+    estimate, error = weight.mean(), weight.std() / np.sqrt(size)
+    expected = np.exp(log_trace_norm_integral(d, m) - area - multigammaln(d * m, 1))
+    assert abs(estimate - expected) < 4.5 * error
+    assert error < 0.02 * expected
+
+
+def test_trace_norm_integral_keeps_its_digits_at_the_size_of_real_problems(monkeypatch):
+    from mpmtl_prob.models import normaliser
+
+    coarse = normaliser._log_singular_value_integral(27, 112)
+    monkeypatch.setattr(normaliser, "_DIGITS", 400)
+    assert coarse == normaliser._log_singular_value_integral(27, 112)
+
+
+@pytest.mark.parametrize(("d", "m"), [(2, 2), (5, 4)])
+def test_trace_norm_draws_have_the_law(d, m):
+    rate, size = 0.6, 4000
+    W = np.asarray(draw(TraceNorm(rate, (d, m)), size))
+    norm = np.linalg.svd(W, compute_uv=False).sum(-1)
+    assert st.kstest(norm, st.gamma(d * m, scale=1 / rate).cdf).pvalue > 1e-3
+    # E[<grad log p, h(W)> + div h] = 0 for smooth h: Stein's identity sees the whole law. h(W) = W W' W
+    gradient = np.asarray(slope(TraceNorm(rate, (d, m)), W))
+    h = W @ np.swapaxes(W, 1, 2) @ W
+    divergence = (d + m + 1) * np.sum(W**2, axis=(1, 2))
+    stein = np.sum(gradient * h, axis=(1, 2)) + divergence
+    assert abs(stein.mean()) < 4 * stein.std() / np.sqrt(size)
+    # rotations of either side leave the law as it is
+    entry = W[:, 0, 0] / W[:, -1, -1]
+    assert st.ks_2samp(entry, W[:, 0, 1] / W[:, -1, 0]).pvalue > 1e-3
+
+
+def test_share_of_accepted_proposals_is_the_one_predicted():
+    rng, k, n = np.random.default_rng(2), 4, 6
+    G = rng.standard_normal((100_000, k, 2 * (n - k) + k + 1))
+    h = np.linalg.eigvalsh(G @ np.swapaxes(G, 1, 2))
+    i, j = np.triu_indices(k, 1)
+    accept = np.prod((h[:, i] + h[:, j]) * k / (2 * h.sum(-1, keepdims=True)), axis=1)
+    assert accept.max() <= 1 + 1e-12
+    assert abs(accept.mean() - acceptance_rate(k, n)) < 4.5 * accept.std() / np.sqrt(len(accept))
+
+
+def test_trace_norm_says_where_it_has_no_sampler():
+    with pytest.raises(NotImplementedError, match="no exact sampler for shape \\(20, 20\\)"):
+        TraceNorm(1.0, (20, 20)).sample(KEY)
+
+
+@pytest.mark.parametrize("prior", [GroupLaplace, EntrywiseLaplace])
+def test_draws_and_moments_of_the_separable_priors(prior):
+    law = prior(jnp.array([0.5, 2.0]), (3, 4))
+    W = np.asarray(draw(law, 20_000))
+    assert W.shape == (20_000, 2, 3, 4)
+    assert_allclose(W.var(0), law.variance, rtol=0.12)
+    for b, rate in enumerate((0.5, 2.0)):
+        if prior is GroupLaplace:
+            assert st.kstest(np.linalg.norm(W[:, b, 1], axis=-1), st.gamma(4, scale=1 / rate).cdf).pvalue > 1e-3
+        else:
+            assert st.kstest(W[:, b, 1, 2], st.laplace(scale=1 / rate).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize(("shape", "precision"), [((3, 5), "float64"), ((5, 3), "float64"), ((4, 4), "float32")])
+def test_smoothed_gradient_is_that_of_the_moreau_envelope_and_the_value_is_exact(prior, shape, precision):
+    W = np.random.default_rng(3).standard_normal(shape).astype(precision)
+    rate, gamma = np.asarray(1.4, precision), np.asarray(0.8, precision)
+    exact, smooth = prior(rate, shape), prior(rate, shape, smoothing=gamma)
+    rtol = 2e-4 if precision == "float32" else 1e-9
+    assert_allclose(smooth.log_prob(W), exact.log_prob(W), rtol=rtol)
+    prox = proximal.prox(PRIORS[prior], W.astype("float64"), gamma * rate)
+    expected = -(W - prox) / gamma
+    assert_allclose(slope(smooth, W), expected, rtol=rtol, atol=rtol)
+    assert_allclose(jax.jvp(partial(log_prob, smooth), (W,), (W,))[1], np.sum(expected * W), rtol=rtol)
+
+
+def test_smoothed_gradient_of_absolute_values_is_clipped():
+    W = np.array([[0.3, -2.0], [0.0, 5.0]])
+    gradient = jax.grad(EntrywiseLaplace(1.5, (2, 2), smoothing=0.5).log_prob)(W)
+    assert_allclose(gradient, [[-0.6, 1.5], [0.0, -1.5]])
+
+
+@pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
+@pytest.mark.parametrize("smoothing", [None, 0.3])
+def test_gradients_are_finite_where_the_penalty_has_a_kink(prior, smoothing):
+    both = jax.jit(jax.grad(lambda W, rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W), (0, 1)))
+    for W in (jnp.zeros((3, 4)), jnp.ones((3, 4)), jnp.eye(3, 4)):
+        assert all(jnp.isfinite(g).all() for g in both(W, 2.0))
+
+
+@pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
+@pytest.mark.parametrize("smoothing", [None, 0.5])
+def test_lambda_has_its_exact_derivative_smoothed_or_not(prior, smoothing):
+    W = np.random.default_rng(4).standard_normal((3, 4))
+    check_grads(jax.jit(lambda rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W)), (1.7,), order=1)
+
+
+@pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
+def test_priors_batch_and_are_pytrees(prior):
+    rates = jnp.array([[0.5], [1.0]])
+    law = prior(rates, (2, 3), smoothing=0.1)
+    assert law.batch_shape == (2, 1)
+    assert law.event_shape == (2, 3)
+    W = draw(law, 7)
+    assert W.shape == (7, 2, 1, 2, 3)
+    one = prior(1.0, (2, 3), smoothing=0.1)
+    assert_allclose(log_prob(law, W)[:, 1, 0], log_prob(one, W[:, 1, 0]), rtol=1e-10)
+    assert_allclose(slope(law, W)[:, 1, 0], slope(one, W[:, 1, 0]), rtol=1e-9)
+    leaves, structure = jax.tree.flatten(law)
+    assert_allclose(log_prob(jax.tree.unflatten(structure, leaves), W), log_prob(law, W))
+
+
+def test_bad_shapes_and_rates_are_named():
+    with pytest.raises(ValueError, match=r"shape: expected \(d, m\), two whole numbers above 0, got \(3,\)"):
+        TraceNorm(1.0, (3,))
+    with pytest.raises(ValueError, match="rate"):
+        GroupLaplace(-1.0, (2, 2), validate_args=True)
+
+
+# -- matrices under a release -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_shifted_wishart_is_scipys_wishart_moved(d):
+    rng = np.random.default_rng(d)
+    loc, df, scale = spd(rng, d), d + 2.5, 0.4
+    reference = st.wishart(df, scale * np.eye(d))
+    noise = reference.rvs(6, random_state=rng).reshape(6, d, d)
+    law = ShiftedWishart(loc, df, scale)
+    assert_allclose(law.log_prob(loc + noise), [reference.logpdf(e) for e in noise], rtol=1e-9)
+
+
+def test_shifted_wishart_draws_have_its_moments():
+    law = ShiftedWishart(spd(np.random.default_rng(0), 3), 6.5, 0.5)
+    draws = np.asarray(draw(law, 40_000))
+    assert_allclose(draws.mean(0), law.mean, atol=4.5 * np.sqrt(law.variance.max() / 40_000))
+    assert_allclose(draws.var(0), law.variance, rtol=0.06)
+    assert_allclose(draws, np.swapaxes(draws, 1, 2))
+    # the diagonal of a Wishart matrix is chi-squared
+    assert st.kstest((draws[:, 1, 1] - law.loc[1, 1]) / 0.5, st.chi2(6.5).cdf).pvalue > 1e-3
+
+
+def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradients():
+    d = 3
+    value = jax.jit(lambda sigma, loc, df, scale: ShiftedWishart(loc, df, scale, validate_args=False).log_prob(sigma))
+    gradients = jax.jit(jax.grad(value, (0, 1, 2, 3)))
+    inside, outside = jnp.eye(d), jnp.diag(jnp.array([3.0, 1.0, 1.0]))
+    for df in (d + 1.0, d + 8.0):
+        sigma = 2 * jnp.eye(d)
+        assert jnp.isfinite(value(sigma, inside, df, 0.5))
+        assert value(sigma, outside, df, 0.5) == -jnp.inf
+        for loc in (inside, outside, 2 * jnp.eye(d)):
+            assert all(jnp.isfinite(g).all() for g in gradients(sigma, loc, df, 0.5))
+
+
+def test_shifted_wishart_batches():
+    loc = jnp.stack([jnp.eye(2), 2 * jnp.eye(2)])
+    law = ShiftedWishart(loc, jnp.array([[4.0], [6.0], [9.0]]), 0.5)
+    assert law.batch_shape == (3, 2)
+    draws = draw(law, 5)
+    assert draws.shape == (5, 3, 2, 2, 2)
+    one = ShiftedWishart(loc[1], 6.0, 0.5)
+    assert_allclose(log_prob(law, draws)[:, 1, 1], log_prob(one, draws[:, 1, 1]), rtol=1e-12)
+    leaves, structure = jax.tree.flatten(law)
+    assert_allclose(log_prob(jax.tree.unflatten(structure, leaves), draws), log_prob(law, draws))
+    assert law.support(draws).all()
+    assert not one.support(loc[1] - jnp.eye(2))
+
+
+@pytest.mark.parametrize("make", [positive_definite_above, between_zero_and])
+def test_unconstrained_coordinates_fill_the_set_with_the_right_jacobian(make):
+    d, rng = 3, np.random.default_rng(5)
+    bound = spd(rng, d)
+    constraint = make(bound)
+    transform = biject_to(constraint)
+    lower = np.tril_indices(d)
+    x = rng.standard_normal((20, d * (d + 1) // 2))
+    forward = jax.jit(lambda v: transform(v))
+    y = forward(x)
+    assert y.shape == (20, d, d)
+    assert constraint(y).all()
+    assert_allclose(transform.inv(y), x, rtol=1e-7, atol=1e-7)
+    jacobian = jax.jit(jax.vmap(jax.jacobian(lambda v: transform(v)[lower])))(x)
+    assert_allclose(transform.log_abs_det_jacobian(x, y), np.linalg.slogdet(jacobian)[1], rtol=1e-8)
+    assert constraint(constraint.feasible_like(y)).all()
+    far = forward(5 * x)  # far out in these coordinates is close to the boundary, not across it
+    eigenvalues = np.linalg.eigvalsh(far if make is between_zero_and else far - bound)
+    assert (eigenvalues > -1e-9).all()
+
+
+def test_matrix_beta_of_one_feature_is_the_beta_law():
+    x = np.linspace(0.1, 1.9, 6)
+    law = MatrixBeta(2.5, 1.5, 2.0 * np.eye(1))
+    assert_allclose(law.log_prob(x[:, None, None]), st.beta(2.5, 1.5, scale=2).logpdf(x), rtol=1e-10)
+
+
+def test_determinant_of_matrix_beta_draws_is_a_product_of_betas():
+    d, a, b = 3, 4.0, 2.5
+    upper = spd(np.random.default_rng(6), d)
+    draws = np.asarray(draw(MatrixBeta(a, b, upper), 20_000))
+    log_det = np.linalg.slogdet(draws)[1] - np.linalg.slogdet(upper)[1]
+    # |B| is a product of independent Beta(a - i/2, b), so its moments are ratios of beta functions
+    for power in (0.5, 1.0, 2.0):
+        expected = np.exp(sum(betaln(a - i / 2 + power, b) - betaln(a - i / 2, b) for i in range(d)))
+        found = np.exp(power * log_det)
+        assert abs(found.mean() - expected) < 4.5 * found.std() / np.sqrt(len(found))
+    assert_allclose(draws.mean(0), MatrixBeta(a, b, upper).mean, atol=0.03 * np.trace(upper))
+
+
+def test_uniform_law_below_a_matrix_is_normalised():
+    # volume of {A: 0 < A < U} by rejection from the box of entries
+    upper = np.array([[2.0, 0.5], [0.5, 1.0]])
+    rng, size = np.random.default_rng(7), 400_000
+    a, b, c = rng.uniform(0, 2, size), rng.uniform(-1.5, 1.5, size), rng.uniform(0, 1, size)
+    A = np.stack([np.stack([a, b], -1), np.stack([b, c], -1)], -1)
+    inside = np.asarray(between_zero_and(upper)(A))
+    volume, error = 6 * inside.mean(), 6 * inside.std() / np.sqrt(size)
+    law = MatrixBeta.uniform(upper, validate_args=False)
+    density = np.exp(log_prob(law, A))
+    assert_allclose(density[inside], density[inside][0])
+    assert abs(1 / density[inside][0] - volume) < 4.5 * error
+    assert (density[~inside] == 0).all()
+    assert jnp.isfinite(slope(law, A)).all()
+
+
+def test_matrix_beta_batches_and_is_a_pytree():
+    uppers = jnp.stack([jnp.eye(2), 3 * jnp.eye(2)])
+    law = MatrixBeta(jnp.array([[2.0], [4.0]]), 2.0, uppers)
+    draws = draw(law, 3)
+    assert draws.shape == (3, 2, 2, 2, 2)
+    assert law.support(draws).all()
+    leaves, structure = jax.tree.flatten(law)
+    assert_allclose(log_prob(jax.tree.unflatten(structure, leaves), draws), log_prob(law, draws))
