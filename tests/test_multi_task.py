@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import ConvergenceWarning, GroupLasso, MultiTask, Ridge, TraceNorm
-from mpmtl_prob.estimators.multi_task import _fista
+from mpmtl_prob.estimators.solver import minimise
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def test_running_out_of_iterations_is_said(tasks):
 
 def test_another_penalty_does_not_compile_again(tasks):
     MultiTask(TraceNorm(), 1.0).fit(tasks)
-    compiled = _fista._cache_size()
+    compiled = minimise._cache_size()
     MultiTask(TraceNorm(), 1.7, tolerance=1e-5).fit(tasks)
-    assert _fista._cache_size() == compiled
+    assert minimise._cache_size() == compiled
 
 
 def test_results_are_immutable_and_private_numbers_are_not_shown(tasks):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm, prox
+from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm
 
 EXPRESSIONS = {TraceNorm(): lambda W: cp.normNuc(W), GroupLasso(): lambda W: cp.sum(cp.norm(W, 2, axis=1))}
 
@@ -17,14 +17,14 @@ def test_prox_minimises_its_definition(norm, shape):
     W = np.random.default_rng(0).standard_normal(shape)
     V = cp.Variable(shape)
     cp.Problem(cp.Minimize(0.5 * cp.sum_squares(V - W) + 1.3 * EXPRESSIONS[norm](V))).solve(solver=cp.CLARABEL)
-    assert_allclose(prox(norm, jnp.asarray(W), 1.3), V.value, atol=2e-5)
+    assert_allclose(norm.prox(jnp.asarray(W), 1.3), V.value, atol=2e-5)
     assert_allclose(norm.value(jnp.asarray(W)), EXPRESSIONS[norm](cp.Constant(W)).value, rtol=1e-9)
 
 
 @pytest.mark.parametrize("norm", EXPRESSIONS, ids=lambda n: type(n).__name__)
 def test_optimality_vanishes_at_the_prox_and_nowhere_near(norm):
     W = jnp.asarray(np.random.default_rng(2).standard_normal((5, 7)))
-    V = prox(norm, W, 1.5)
+    V = norm.prox(W, 1.5)
     assert norm.optimality(V, V - W, 1.5) < 1e-12
     assert norm.optimality(V + 1e-3, V + 1e-3 - W, 1.5) > 1e-3
     assert norm.optimality(V, V - W, 1.4) > 1e-2
@@ -32,7 +32,7 @@ def test_optimality_vanishes_at_the_prox_and_nowhere_near(norm):
 
 def test_all_tasks_alone_when_there_is_no_penalty():
     W = jnp.asarray(np.random.default_rng(0).standard_normal((3, 4)))
-    assert_allclose(prox(NoPenalty(), W, 10.0), W)
+    assert_allclose(NoPenalty().prox(W, 10.0), W)
     assert NoPenalty().value(W) == 0
 
 
