@@ -27,13 +27,13 @@ class Gram(NamedTuple):
     n: NDArray[np.int64]  #: number of rows n_i, (m,)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "mask"], meta_fields=["tasks", "features"])
+@partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "mask", "subject"], meta_fields=["tasks", "features"])
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
-    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are ``X``, ``y`` and ``mask``.
+    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are its arrays.
 
-    Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_pandas` or :meth:`from_xarray`, which check their
-    input. Padding rows are zero and masked.
+    Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_targets`, :meth:`from_pandas` or
+    :meth:`from_xarray`, which check their input. Padding rows are zero and masked.
 
     Attributes:
         X: features, (m, n_max, d).
@@ -41,6 +41,8 @@ class TaskData:
         mask: True where a row is real, (m, n_max).
         tasks: task names, m of them.
         features: feature names, d of them.
+        subject: whom a row is about, (m, n_max), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
+            all rows of a subject together, whatever the task. None where every row is about somebody else.
     """
 
     X: FloatArray
@@ -48,6 +50,7 @@ class TaskData:
     mask: NDArray[np.bool_]
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
+    subject: NDArray[np.int64] | None = None
 
     # -- construction -------------------------------------------------------------------------------------------------
 
@@ -116,6 +119,40 @@ class TaskData:
         return cls.from_lists([X[g] for g in groups], [y[g] for g in groups], tasks=names, features=features)
 
     @classmethod
+    def from_targets(
+        cls,
+        X: ArrayLike,
+        Y: ArrayLike,
+        observed: ArrayLike | None = None,
+        *,
+        tasks: Sequence[Hashable] | None = None,
+        features: Sequence[Hashable] | None = None,
+    ) -> Self:
+        """Several targets of the same subjects, one task each; a task holds the subjects whose target was observed.
+
+        Args:
+            X: features, (subjects, d).
+            Y: targets, (subjects, m); what stands where nothing was observed is not read.
+            observed: True where a target was observed, (subjects, m); default everywhere.
+            tasks: as in :meth:`from_lists`.
+            features: as in :meth:`from_lists`.
+
+        Raises:
+            ValueError: shapes that disagree, and as :meth:`from_lists`.
+        """
+        X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+        seen = np.ones(Y.shape, dtype=bool) if observed is None else np.asarray(observed, dtype=bool)
+        if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
+            raise ValueError(f"X and Y: expected matrices with a row per subject, got shapes {X.shape} and {Y.shape}")
+        if seen.shape != Y.shape:
+            raise ValueError(f"observed: expected shape {Y.shape} as Y, got {seen.shape}")
+        rows = [np.flatnonzero(column) for column in seen.T]
+        data = cls.from_lists(
+            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=tasks, features=features
+        )
+        return replace(data, subject=_padded(rows, data.mask))
+
+    @classmethod
     def from_pandas(cls, frame: pd.DataFrame, *, task: str, target: str, features: Sequence[str] | None = None) -> Self:
         """Tasks from a data frame with one row per observation.
 
@@ -178,14 +215,15 @@ class TaskData:
         return Gram(Xt @ X, (Xt @ y[..., None])[..., 0], np.sum(y**2, axis=1), self.mask.sum(axis=1))
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
-        """Random training and test rows, drawn in each task separately.
+        """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
 
         Args:
-            fraction: share of every task's rows that goes to training, in (0, 1). Both parts keep at least one row.
+            fraction: share of every task's rows, or of all subjects, that goes to training, in (0, 1). Both parts keep at
+                least one row of every task.
             seed: of the random choice.
 
         Raises:
-            ValueError: fraction outside (0, 1), or a task with a single row.
+            ValueError: fraction outside (0, 1), a task with a single row, or one whose subjects all fell into one part.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction: expected a number strictly between 0 and 1, got {fraction!r}")
@@ -193,6 +231,11 @@ class TaskData:
         if n.min() < 2:
             raise ValueError(f"tasks: task {self.tasks[int(n.argmin())]!r} has one row; a split needs two")
         rng = np.random.default_rng(seed)
+        if self.subject is not None:
+            everybody = np.unique(self.subject[self.mask])
+            cut = int(np.clip(round(fraction * len(everybody)), 1, len(everybody) - 1))
+            chosen = np.isin(self.subject, rng.permutation(everybody)[:cut])
+            return self._where(chosen), self._where(~chosen)
         order = [rng.permutation(k) for k in n]
         cut = np.clip(np.round(fraction * n).astype(int), 1, n - 1)
         return (
@@ -201,11 +244,18 @@ class TaskData:
         )
 
     def folds(self, k: int, seed: int) -> list[tuple[TaskData, TaskData]]:
-        """k cross-validation folds, each (training, validation), cut in every task separately; needs k rows per task."""
+        """k cross-validation folds, each (training, validation), cut in every task separately; needs k rows per task.
+
+        Where tasks share subjects, the subjects are cut instead.
+        """
         n = self.mask.sum(axis=1)
         if not 2 <= k <= n.min():
             raise ValueError(f"k: expected 2 <= k <= the rows of the smallest task ({n.min()}), got {k!r}")
         rng = np.random.default_rng(seed)
+        if self.subject is not None:
+            everybody = np.unique(self.subject[self.mask])
+            fold = rng.permutation(np.arange(len(everybody)) % k)[np.searchsorted(everybody, self.subject)]
+            return [(self._where(fold != j), self._where(fold == j)) for j in range(k)]
         label = [rng.permutation(np.arange(size) % k) for size in n]
         return [
             (self._take([np.flatnonzero(v != j) for v in label]), self._take([np.flatnonzero(v == j) for v in label]))
@@ -229,7 +279,14 @@ class TaskData:
     def _take(self, rows: list[NDArray[np.int64]]) -> TaskData:
         X = [x[r] for x, r in zip(self.X, rows, strict=True)]
         y = [v[r] for v, r in zip(self.y, rows, strict=True)]
-        return type(self).from_lists(X, y, tasks=self.tasks, features=self.features)
+        part = type(self).from_lists(X, y, tasks=self.tasks, features=self.features)
+        if self.subject is None:
+            return part
+        return replace(part, subject=_padded([s[r] for s, r in zip(self.subject, rows, strict=True)], part.mask))
+
+    def _where(self, keep: NDArray[np.bool_]) -> TaskData:
+        """The rows where keep (m, n_max) is True."""
+        return self._take([np.flatnonzero(row) for row in keep & self.mask])
 
     def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
         if not isinstance(self.X, np.ndarray | jax.Array):
@@ -239,6 +296,13 @@ class TaskData:
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
             f"{n.min()} to {n.max()} per task)"
         )
+
+
+def _padded(subjects: Sequence[NDArray[np.int64]], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One list of subjects per task as (m, n_max); padding repeats a subject of the data, and is masked."""
+    out = np.full(mask.shape, min(s.min() for s in subjects))
+    out[mask] = np.concatenate(list(subjects))
+    return out
 
 
 def _check_task(name: Hashable, x: FloatArray, v: FloatArray, d: int) -> None:

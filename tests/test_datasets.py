@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.datasets import school, synthetic_group_sparse, synthetic_low_rank
+from mpmtl_prob.datasets import digits, ilea, lsoa, lsoa2, school, synthetic_group_sparse, synthetic_low_rank
 from mpmtl_prob.datasets.ilea import FEATURES
 from mpmtl_prob.estimators import MultiTask, Ridge, TraceNorm
 from mpmtl_prob.evaluation import nmse
@@ -79,14 +79,12 @@ def test_a_missing_or_wrong_school_file_is_explained(tmp_path):
 def test_without_file_and_network_the_message_says_where_to_put_it(tmp_path, monkeypatch):
     import pooch
 
-    from mpmtl_prob.datasets import ilea as module
-
     def no_network(*_, **__):
         raise OSError("no network")
 
     monkeypatch.setattr(pooch, "retrieve", no_network)
     with pytest.raises(FileNotFoundError, match="set MPMTL_DATA to that folder"):
-        module._download()
+        ilea.FILE.download()
 
 
 def test_the_environment_names_the_folder(tmp_path, monkeypatch):
@@ -94,3 +92,53 @@ def test_the_environment_names_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MPMTL_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=str(tmp_path)):
         school()
+
+
+@pytest.fixture(scope="module")
+def aging():
+    try:
+        return lsoa2()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def test_lsoa2_has_41_outcomes_of_the_people_in_whom_they_were_observed(aging):
+    assert (aging.num_tasks, aging.num_features) == (41, 293)
+    n = aging.mask.sum(axis=1)
+    assert (n.min(), n.max(), n.sum()) == (1192, 3473, 130_235)
+    assert set(np.unique(aging.y[aging.mask])) == {-1.0, 1.0}
+    assert_allclose(np.linalg.norm(aging.X[aging.mask], axis=1), 1)
+    assert_allclose((aging.y == 1).sum(axis=1)[:3] / n[:3], [2242 / 3296, 2659 / 3279, 2427 / 3296])
+    raw = lsoa2(unit_rows=False)
+    assert (raw.X[raw.mask][:, 0] == 1).all()
+
+
+def test_a_person_is_in_training_or_in_test_whatever_the_outcome(aging):
+    train, test = aging.split(0.3, seed=0)
+    people = lambda part: set(part.subject[part.mask].tolist())
+    assert not people(train) & people(test)
+    everybody = people(train) | people(test)
+    assert len(people(train)) == round(0.3 * len(everybody))
+    assert train.num_rows + test.num_rows == aging.num_rows
+    for part in (train, test):  # and the rows are still that person's
+        mine = part.mask[7]
+        place = np.searchsorted(aging.subject[7][aging.mask[7]], part.subject[7][mine])
+        assert np.array_equal(aging.X[7][place], part.X[7][mine])
+        assert np.array_equal(aging.y[7][place], part.y[7][mine])
+
+
+def test_without_the_lsoa_file_the_message_says_where_to_put_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(type(lsoa.FILE), "_find", lambda self, path: self.download())
+    with pytest.raises(FileNotFoundError, match=r"no address to download it from: put lsoa2\.mat .* set MPMTL_DATA"):
+        lsoa2()
+
+
+def test_digits_are_ten_tasks_about_the_same_images():
+    tasks = digits()
+    assert (tasks.num_tasks, tasks.num_features, tasks.num_rows) == (10, 64, 17_970)
+    assert (tasks.y.sum(axis=0) == -8).all()  # one digit yes, nine no
+    train, test = tasks.split(0.3, seed=1)
+    assert train.num_rows == 10 * round(0.3 * 1797)
+    assert (train.subject == train.subject[0]).all()
+    assert not set(train.subject[0].tolist()) & set(test.subject[0].tolist())
+    assert digits(unit_rows=False).X.max() == 16

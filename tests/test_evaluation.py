@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob import Prediction, TaskData
 from mpmtl_prob.estimators import Ridge
-from mpmtl_prob.evaluation import compare, coverage, cross_validate, nmse, nmse_within, noise_aware, standard_fits
+from mpmtl_prob.evaluation import auc, compare, coverage, cross_validate, nmse, nmse_within, noise_aware, standard_fits
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL
 
 
@@ -30,6 +30,23 @@ def test_coverage_counts_real_rows_only(two_tasks):
     assert coverage(prediction, two_tasks, 0.2) == 0.25  # 2 inside
 
 
+def test_auc_is_the_average_of_scikit_learns_over_tasks_with_both_kinds_of_rows():
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(0)
+    y = [rng.choice([-1.0, 1.0], n) for n in (30, 50, 7)] + [np.ones(4)]
+    tasks = TaskData.from_lists([np.ones((len(v), 1)) for v in y], y)
+    score = np.where(tasks.mask, np.round(tasks.y + rng.normal(0, 2, tasks.y.shape)), 99)  # rounded: many ties
+    areas = [roc_auc_score(tasks.y[i][tasks.mask[i]], score[i][tasks.mask[i]]) for i in range(3)]
+    prediction = Prediction(score, tasks.mask, tasks.tasks)
+    assert_allclose(auc(prediction, tasks), np.mean(areas), rtol=1e-13)
+    alone = TaskData.from_lists([np.ones((2, 1))], [np.ones(2)])
+    assert np.isnan(auc(Prediction(np.zeros((1, 2)), alone.mask, alone.tasks), alone))
+    score[1, 3] = np.nan
+    with pytest.raises(ValueError, match="prediction: expected numbers, got 1 that are not"):
+        auc(prediction, tasks)
+
+
 def test_scores_refuse_predictions_of_other_rows(two_tasks):
     other = Prediction(np.zeros((2, 2)), np.ones((2, 2), bool), ("a", "b"))
     with pytest.raises(ValueError, match="prediction and test"):
@@ -39,9 +56,9 @@ def test_scores_refuse_predictions_of_other_rows(two_tasks):
 def test_cross_validation_finds_the_penalty_that_predicts():
     train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=60, num_features=8, rows=12, test_rows=40)
     candidates = [Ridge(p) for p in (1e-6, 0.02, 50.0)]
-    best, scores = cross_validate(candidates, train, progress_bar=False)
-    assert best == Ridge(0.02)
-    assert scores.argmin() == 1
+    selection = cross_validate(candidates, train, folds=3, progress_bar=False)
+    assert selection.best == Ridge(0.02)
+    assert selection.mean.argmin() == 1
     held_out = [nmse(c.fit(train).predict(test), test) for c in candidates]
     assert np.argmin(held_out) == 1
     with pytest.raises(ValueError, match="candidates: expected at least one"):

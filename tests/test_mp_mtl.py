@@ -9,9 +9,22 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.estimators import GroupLasso, GroupSparse, LowRank, MultiTask, NoPenalty, Ridge, TraceNorm, framework
-from mpmtl_prob.estimators.mp_mtl import MPMTL, _proximal_rounds, _Step
-from mpmtl_prob.estimators.multi_task import lipschitz
+from mpmtl_prob.estimators import (
+    MPMTL,
+    Alone,
+    GroupLasso,
+    GroupSparse,
+    LowRank,
+    MultiTask,
+    Noise,
+    Proximal,
+    Ridge,
+    Run,
+    TraceNorm,
+    framework,
+)
+from mpmtl_prob.estimators.framework import run_rounds
+from mpmtl_prob.losses import LeastSquares
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
 
@@ -57,8 +70,8 @@ def test_rounds_are_those_printed_in_the_papers(norm, m, d):
     noise = np.einsum("tij,tkj->tik", *(2 * [rng.standard_normal((7, d, d + 2))]))
     beta = np.arange(7) / np.arange(3, 10)
     W0 = rng.standard_normal((d, m))
-    step = _Step(tasks.gram, W0, noise, 0.8, 0.05, 3.0, beta)
-    found = _proximal_rounds(norm, jax.tree.map(jnp.asarray, step))
+    run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(7))
+    found = framework(Proximal(norm), *jax.tree.map(jnp.asarray, (run, W0, Noise(noise))))
     expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta)
     assert_allclose(found[0], expected[0], atol=1e-10)
     assert_allclose(found[1], expected[1], atol=1e-10)
@@ -77,7 +90,7 @@ def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_probl
 
 def test_enormous_noise_leaves_every_task_alone(tasks):
     # Proposition 1: when the smallest eigenvalue of E is C lambda^2 with C large, M -> I
-    alone = MPMTL(NoPenalty(), 0.0, rounds=5, clip=2.0).fit(tasks)
+    alone = Alone(rounds=5, clip=2.0).fit(tasks)
     for algorithm in (LowRank, GroupSparse):
         noisy = algorithm(penalty=1.0, epsilon=1e-12, rounds=5, clip=2.0, unsafe_seed=0).fit(tasks)
         assert_allclose(noisy.W, alone.W, atol=1e-4)
@@ -85,15 +98,15 @@ def test_enormous_noise_leaves_every_task_alone(tasks):
 
 def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
     wide = make(m=2, d=6)
-    alone = MPMTL(NoPenalty(), 0.0, rounds=3, clip=2.0).fit(wide)
+    alone = Alone(rounds=3, clip=2.0).fit(wide)
     noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
 def test_the_papers_own_reading_of_step_7_does_not():
     wide = make(m=2, d=6)
-    alone = MPMTL(NoPenalty(), 0.0, rounds=3, clip=2.0).fit(wide)
-    literal = MPMTL(TraceNorm(factors=2), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
+    alone = Alone(rounds=3, clip=2.0).fit(wide)
+    literal = MPMTL(Proximal(TraceNorm(factors=2)), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert np.abs(literal.W - alone.W).max() > 0.1
 
 
@@ -126,14 +139,21 @@ def test_running_example_leaks_the_odd_task_into_the_others_without_noise_and_no
     assert before.min() < 0.9
 
 
-def test_the_framework_runs_any_mapping_of_the_history():
-    W0 = np.ones((3, 5))
-    average = lambda history, t: history.sum(0) / (t + 1)
-    keep = lambda M, W, state, t: (W, jnp.broadcast_to(M, (3, 3)) @ W, state)
-    noise = np.stack([np.eye(3), 3 * np.eye(3)])
-    sigma, outputs, last = framework(average, keep, (), jnp.asarray(W0), jnp.asarray(noise), jnp.inf)
+class Averaging:
+    """f is the mean of the history; owners multiply by it and forget."""
+
+    moment = "features"
+    start = staticmethod(lambda W0: ())
+    mapping = staticmethod(lambda history, t, run: history.sum(0) / (t + 1))
+    update = staticmethod(lambda M, W, state, t, run: (W, M @ W, state))
+
+
+def test_the_framework_runs_any_mapping_of_the_history(tasks):
+    W0, noise = np.ones((4, 12)), np.stack([np.eye(4), 3 * np.eye(4)])
+    run = Run(LeastSquares().of(tasks), 0.0, 0.0, np.zeros(2), np.inf, np.zeros(2))
+    sigma, outputs, last = framework(Averaging, *jax.tree.map(jnp.asarray, (run, W0, Noise(noise))))
     assert_allclose(sigma, W0 @ W0.T + noise)
-    assert_allclose(outputs[1], (W0 @ W0.T + 2 * np.eye(3)) @ W0)
+    assert_allclose(outputs[1], (W0 @ W0.T + 2 * np.eye(4)) @ W0)
     assert_allclose(last, W0)
 
 
@@ -179,7 +199,7 @@ def test_all_rounds_are_paid_for_before_the_first():
 
 
 def test_sharing_nothing_costs_nothing(tasks):
-    alone = MPMTL(NoPenalty(), 0.0, rounds=3).fit(tasks)
+    alone = Alone(rounds=3).fit(tasks)
     assert alone.release is None
     assert alone.guarantee.proved.epsilon == 0
 
@@ -193,13 +213,14 @@ def test_releases_are_in_double_precision_under_any_setting(tasks):
 
 def test_other_hyper_parameters_do_not_compile_again(tasks):
     LowRank(penalty=0.1, epsilon=1.0, rounds=2, clip=1.0).fit(tasks)
-    compiled = _proximal_rounds._cache_size()
+    compiled = run_rounds._cache_size()
     LowRank(penalty=0.7, epsilon=3.0, rounds=2, clip=2.0, acceleration=False, step_size=0.01).fit(tasks)
-    assert _proximal_rounds._cache_size() == compiled
+    assert run_rounds._cache_size() == compiled
 
 
 def test_the_default_step_is_one_over_the_largest_curvature(tasks):
-    assert_allclose(lipschitz(tasks.gram), max(np.linalg.norm(X, 2) ** 2 for X in tasks.X))
+    plan = Alone(rounds=1).plan(tasks)
+    assert_allclose(1 / plan.run.step_size, max(np.linalg.norm(X, 2) ** 2 for X in tasks.X))
 
 
 @pytest.mark.parametrize(

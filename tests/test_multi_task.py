@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import cvxpy as cp
 import jax
 import numpy as np
@@ -5,8 +7,19 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.estimators import ConvergenceWarning, GroupLasso, MultiTask, Ridge, TraceNorm
-from mpmtl_prob.estimators.multi_task import _fista
+from mpmtl_prob.estimators import (
+    L1,
+    MTRL,
+    ColumnGroupLasso,
+    ConvergenceWarning,
+    GroupLasso,
+    Logistic,
+    LowRankPlusSparse,
+    MultiTask,
+    Ridge,
+    TraceNorm,
+)
+from mpmtl_prob.estimators.solver import minimise
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +46,73 @@ def test_optimum_satisfies_its_conditions_and_matches_an_interior_point_solver(t
     assert_allclose(fitted.W, V.value, atol=1e-4)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Logistic(strong_convexity=0.3)], ids=repr)
+def test_the_logistic_optimum_matches_an_interior_point_solver(tasks, loss):
+    binary = replace(tasks, y=np.where(tasks.mask, np.where(tasks.y > 0, 1.0, -1.0), 0.0))
+    fitted = MultiTask(TraceNorm(), 1.0, loss, tolerance=1e-8).fit(binary)
+    V = cp.Variable((5, 8))
+    margins = [cp.multiply(-y[real], X[real] @ V[:, i]) for i, (X, y, real) in enumerate(rows(binary))]
+    value = sum(cp.sum(cp.logistic(margin)) for margin in margins) + loss.strong_convexity / 2 * cp.sum_squares(V)
+    best = cp.Problem(cp.Minimize(value + cp.normNuc(V))).solve(solver=cp.CLARABEL)
+    assert_allclose(fitted.history["objective"][0], best, rtol=1e-6)
+    assert_allclose(fitted.W, V.value, atol=1e-4)
+
+
+def rows(tasks):
+    return zip(tasks.X, tasks.y, tasks.mask, strict=True)
+
+
+def squares(tasks, V, average=False):
+    return sum(
+        0.5 * cp.sum_squares(y - X @ V[:, i]) / (real.sum() if average else 1)
+        for i, (X, y, real) in enumerate(rows(tasks))
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "expression"),
+    [(L1(), lambda Q: cp.sum(cp.abs(Q))), (ColumnGroupLasso(), lambda Q: cp.sum(cp.norm(Q, 2, axis=0)))],
+)
+def test_low_rank_plus_sparse_matches_an_interior_point_solver(tasks, own, expression):
+    fitted = LowRankPlusSparse((2.0, 0.7), own=own, tolerance=1e-8).fit(tasks)
+    assert fitted.history["optimality"][0] <= 1e-8
+    P, Q = cp.Variable((5, 8)), cp.Variable((5, 8))
+    problem = cp.Problem(cp.Minimize(squares(tasks, P + Q) + 2.0 * cp.normNuc(P) + 0.7 * expression(Q)))
+    assert_allclose(fitted.history["objective"][0], problem.solve(solver=cp.CLARABEL), rtol=1e-6)
+    assert_allclose(fitted.W, P.value + Q.value, atol=1e-4)
+    assert_allclose(fitted.W, fitted.history["P"][0] + fitted.history["Q"][0])
+
+
+def test_task_relationship_learning_matches_an_interior_point_solver_and_its_alternating_form(tasks):
+    fitted = MTRL(0.2, 0.5, tolerance=1e-9).fit(tasks)
+    V = cp.Variable((5, 8))
+    value = squares(tasks, V, average=True) + 0.1 * cp.sum_squares(V) + 0.25 * cp.square(cp.normNuc(V))
+    assert_allclose(fitted.history["objective"][0], cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL), rtol=1e-6)
+    assert_allclose(fitted.W, V.value, atol=1e-4)
+    # the same point stands still under Zhang and Yeung's two steps, smoothed by a little
+    Omega = fitted.history["Omega"][0]
+    assert_allclose(np.trace(Omega), 1)
+    P = np.linalg.inv(Omega + 1e-7 * np.eye(8))
+    coupled = np.kron(np.eye(8) * 0.2 + 0.5 * P, np.eye(5))
+    for i, (X, _, real) in enumerate(rows(tasks)):
+        coupled[5 * i : 5 * i + 5, 5 * i : 5 * i + 5] += X.T @ X / real.sum()
+    target = np.concatenate([X.T @ y / real.sum() for X, y, real in rows(tasks)])
+    assert_allclose(np.linalg.solve(coupled, target).reshape(8, 5).T, fitted.W, atol=1e-4)
+
+
+@pytest.mark.parametrize("norm", [TraceNorm(), L1()], ids=lambda n: type(n).__name__)
+def test_a_path_gives_the_solutions_of_its_penalties_in_fewer_iterations(tasks, norm):
+    penalties = np.geomspace(8.0, 0.1, 12)
+    problem = MultiTask(norm, 1.0, tolerance=1e-8)
+    along = problem.path(tasks, penalties)
+    apart = [replace(problem, penalty=penalty).fit(tasks) for penalty in penalties]
+    for one, other in zip(along, apart, strict=True):
+        assert one.history["optimality"][0] <= 1e-8
+        assert_allclose(one.W, other.W, atol=1e-6)
+    iterations = lambda fits: sum(int(fit.history["iterations"][0]) for fit in fits)
+    assert iterations(along) < iterations(apart)
+
+
 def test_a_large_penalty_gives_zero_and_a_tiny_one_least_squares(tasks):
     assert not MultiTask(TraceNorm(), 1e4).fit(tasks).W.any()
     assert_allclose(MultiTask(GroupLasso(), 1e-7).fit(tasks).W, Ridge(0.0).fit(tasks).W, atol=1e-5)
@@ -52,9 +132,9 @@ def test_running_out_of_iterations_is_said(tasks):
 
 def test_another_penalty_does_not_compile_again(tasks):
     MultiTask(TraceNorm(), 1.0).fit(tasks)
-    compiled = _fista._cache_size()
+    compiled = minimise._cache_size()
     MultiTask(TraceNorm(), 1.7, tolerance=1e-5).fit(tasks)
-    assert _fista._cache_size() == compiled
+    assert minimise._cache_size() == compiled
 
 
 def test_results_are_immutable_and_private_numbers_are_not_shown(tasks):
@@ -76,6 +156,9 @@ def test_single_precision_reaches_a_single_precision_optimum(tasks):
     [
         (MultiTask(TraceNorm(), 0.0), "penalty: expected a positive number, got 0.0"),
         (MultiTask(TraceNorm(), 1.0, max_iterations=0), "max_iterations: expected a whole number >= 1"),
+        (LowRankPlusSparse(1.0), r"penalty: expected a pair \(lambda_1, lambda_2\), got 1.0"),
+        (MTRL(-1.0, 1.0), "ridge: expected a number >= 0, got -1.0"),
+        (MTRL(1.0, 0.0), "relation: expected a positive number, got 0.0"),
         (Ridge(-1.0), "penalty: expected a number >= 0 or 'evidence', got -1.0"),
         (Ridge("lasso"), "penalty: expected one of 'evidence'"),
     ],

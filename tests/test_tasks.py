@@ -66,6 +66,41 @@ def test_tasks_are_a_pytree_whose_leaves_are_the_arrays(ragged):
     assert "TaskData" in repr(jax.tree.unflatten(structure, [None] * 3))
 
 
+@pytest.fixture
+def shared():
+    rng = np.random.default_rng(3)
+    X, Y, observed = rng.standard_normal((20, 2)), rng.standard_normal((20, 3)), rng.random((20, 3)) < 0.8
+    Y[~observed] = np.nan  # never read
+    return TaskData.from_targets(X, Y, observed, tasks=["a", "b", "c"]), X, Y, observed
+
+
+def test_targets_of_the_same_subjects_make_one_task_each(shared):
+    tasks, X, Y, observed = shared
+    for i in range(3):
+        real = tasks.mask[i]
+        assert np.array_equal(tasks.subject[i][real], np.flatnonzero(observed[:, i]))
+        assert np.array_equal(tasks.X[i][real], X[observed[:, i]])
+        assert np.array_equal(tasks.y[i][real], Y[observed[:, i], i])
+    assert len(jax.tree.leaves(tasks)) == 4
+    with pytest.raises(ValueError, match=r"observed: expected shape \(20, 3\) as Y, got \(20, 2\)"):
+        TaskData.from_targets(X, np.zeros((20, 3)), observed[:, :2])
+    with pytest.raises(ValueError, match="X and Y: expected matrices with a row per subject"):
+        TaskData.from_targets(X[1:], Y)
+
+
+def test_folds_and_splits_keep_a_subject_together(shared):
+    tasks, _, _, _ = shared
+    people = lambda part: set(part.subject[part.mask].tolist())
+    held = []
+    for train, validation in [tasks.split(0.4, seed=2), *tasks.folds(4, seed=2)]:
+        assert not people(train) & people(validation)
+        assert people(train) | people(validation) == people(tasks)
+        assert train.num_rows + validation.num_rows == tasks.num_rows
+        held.append(people(validation))
+    assert len(held[0]) == len(people(tasks)) - round(0.4 * len(people(tasks)))
+    assert sum(map(len, held[1:])) == len(people(tasks))
+
+
 def test_split_shares_out_every_row_of_every_task(ragged):
     tasks, _, _ = ragged
     train, test = tasks.split(0.5, seed=3)

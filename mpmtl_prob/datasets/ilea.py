@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat
 
+from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.tasks import TaskData
 
-_FILE = "school.mat"
-_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
 _URL = "https://raw.githubusercontent.com/jiayuzhou/MALSAR/master/data/school.mat"
+FILE = DataFile(
+    name="school.mat",
+    sha256="57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
+    title="School data",
+    source=f"from {_URL}",
+    url=_URL,
+)
 
 FEATURES = (
     *("year_1985", "year_1986", "year_1987"),
@@ -45,47 +49,8 @@ def school(path: str | os.PathLike[str] | None = None, *, unit_rows: bool = True
 
     Source: Goldstein (1991), Inner London Education Authority; circulated with MALSAR (Zhou, Chen and Ye, 2012).
     """
-    file = _locate(path)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    if digest != _SHA256:
-        raise ValueError(f"{file}: not the School data; expected sha256 {_SHA256[:12]}..., got {digest[:12]}...")
-    cells = loadmat(file)
+    cells = loadmat(FILE.locate(path))
     X = [np.asarray(x, dtype=np.float64)[:, :-1] for x in cells["X"][0]]  # the last column is the constant 1
     y = [np.asarray(v, dtype=np.float64)[:, 0] for v in cells["Y"][0]]
     tasks = TaskData.from_lists(X, y, tasks=[f"school_{i:03d}" for i in range(1, len(X) + 1)], features=FEATURES)
     return tasks.unit_rows() if unit_rows else tasks
-
-
-def _locate(path: str | os.PathLike[str] | None) -> Path:
-    if path is not None:
-        given = Path(path)
-        file = given / _FILE if given.is_dir() else given
-        if not file.is_file():
-            raise FileNotFoundError(f"path: no file {file}; expected {_FILE} or the folder that holds it")
-        return file
-    repository = Path(__file__).resolve().parents[2]
-    folders = [Path("../shared/data"), repository.parent / "shared" / "data", _cache()]
-    if "MPMTL_DATA" in os.environ:
-        folders.insert(0, Path(os.environ["MPMTL_DATA"]))
-    for folder in folders:
-        if (folder / _FILE).is_file():
-            return folder / _FILE
-    return _download()
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mpmtl_prob"
-
-
-def _download() -> Path:
-    place = f"put {_FILE} (from {_URL}) into a folder and set MPMTL_DATA to that folder, or pass its path: school('{_FILE}')"
-    try:
-        import pooch
-    except ImportError:
-        raise FileNotFoundError(
-            f"{_FILE} was not found. Install the extra 'data' (pip install 'mpmtl-prob[data]') to download it, or {place}."
-        ) from None
-    try:
-        return Path(pooch.retrieve(_URL, known_hash=f"sha256:{_SHA256}", fname=_FILE, path=_cache(), progressbar=False))
-    except Exception as error:  # any network failure: what the user needs to know is where the file goes
-        raise FileNotFoundError(f"{_FILE} was not found and could not be downloaded ({error}). Or {place}.") from error

@@ -1,21 +1,64 @@
 """The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
 
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.mp_mtl import MPMTL, GroupSparse, LowRank, framework
-from mpmtl_prob.estimators.multi_task import ConvergenceWarning, MultiTask
-from mpmtl_prob.estimators.single_task import Ridge
-from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm
+from mpmtl_prob.estimators.framework import (
+    Carry,
+    Noise,
+    Proximal,
+    ProximalSum,
+    Run,
+    Sharing,
+    TaskRelations,
+    first_round,
+    framework,
+    one_round,
+)
+from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, LowRankSparse
+from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
+from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
+from mpmtl_prob.estimators.solver import ConvergenceWarning
+from mpmtl_prob.losses import LeastSquares, Logistic
+from mpmtl_prob.proximal import (
+    L1,
+    ColumnGroupLasso,
+    GroupLasso,
+    NoPenalty,
+    SquaredFrobenius,
+    SquaredTraceNorm,
+    TraceNorm,
+)
 
 __all__ = [
+    "L1",
     "MPMTL",
+    "MTRL",
+    "Alone",
+    "Carry",
+    "ColumnGroupLasso",
     "ConvergenceWarning",
     "Fitted",
     "GroupLasso",
     "GroupSparse",
+    "Lasso",
+    "LeastSquares",
+    "Logistic",
     "LowRank",
+    "LowRankPlusSparse",
+    "LowRankSparse",
     "MultiTask",
     "NoPenalty",
+    "Noise",
+    "Proximal",
+    "ProximalSum",
     "Ridge",
+    "RidgeLogistic",
+    "Run",
+    "Sharing",
+    "SquaredFrobenius",
+    "SquaredTraceNorm",
+    "TaskRelations",
     "TraceNorm",
+    "first_round",
     "framework",
+    "one_round",
 ]

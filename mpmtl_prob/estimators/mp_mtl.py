@@ -1,236 +1,345 @@
-"""Model-protected multi-task learning: the papers' Algorithms 1, 2 and 3.
+"""Model-protected multi-task learning: the papers' Algorithms 1 to 5 as estimators.
 
-Source: Liang et al., TPAMI 2022. Every round the curator sees the owners' clipped models, publishes their perturbed
-second moment, and sends back a mapping of it; every owner goes on alone.
+What the rounds compute is in :mod:`mpmtl_prob.estimators.framework`; here are the hyper-parameters, the budgets and the
+door through which the releases leave.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.multi_task import gradient, lipschitz
+from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing, run_rounds
 from mpmtl_prob.estimators.single_task import Ridge
+from mpmtl_prob.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.budget import schedule
+from mpmtl_prob.privacy.budget import best_alpha, best_q, schedule
+from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import paper_wishart
+from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, Wishart, paper_wishart
+from mpmtl_prob.privacy.messages import BoughtClip
 from mpmtl_prob.privacy.release import Release, default_delta, perturb
-from mpmtl_prob.proximal import GroupLasso, NoPenalty, Penalty, TraceNorm
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData, check_weights
+from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm
+from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
-#: f: the history of releases (T, d, d), of which rounds 0..t are known, and t -> M^(t).
-Mapping = Callable[[Array, Array], Array]
-#: A_i for all tasks at once: M^(t), the clipped models W~ (d, m), the owners' state, t -> W^(t), output, new state.
-Update = Callable[[Array, Array, Any, Array], tuple[Array, Array, Any]]
+ACCELERATIONS = ("none", "convex", "strongly_convex")
+MECHANISMS = ("paper", "calibrated")
 
 
-def framework(
-    mapping: Mapping, update: Update, state: Any, W0: Array, noise: Array, clip: Array | float
-) -> tuple[Array, Array, Array]:
-    """Algorithm 1. Pure and traceable: a scan over the rounds, with all noise drawn beforehand.
+class SingleTask(Protocol):
+    """Any estimator whose models can start the rounds."""
 
-    Args:
-        mapping: f, what the curator computes from the releases so far.
-        update: what the owners do with it.
-        state: the owners' state before the first round, any pytree.
-        W0: initial models, (d, m).
-        noise: E^(1:T), (T, d, d).
-        clip: K.
-
-    Returns:
-        Sigma^(1:T) (T, d, d), the outputs of every round (T, d, m), and W^(T) (d, m).
-    """
-    rounds = noise.shape[0]
-
-    def one_round(carry: tuple[Array, Any, Array], t: Array) -> tuple[tuple[Array, Any, Array], Array]:
-        W, state, history = carry
-        W = clip_columns(W, clip)  # step 3
-        history = history.at[t].set(W @ W.T + noise[t])  # steps 4 and 5
-        M = mapping(history, t)  # step 6
-        W, output, state = update(M, W, state, t)  # step 7
-        return (W, state, history), output
-
-    first = (W0, state, jnp.zeros_like(noise))
-    (W, _, sigma), outputs = jax.lax.scan(one_round, first, jnp.arange(rounds))
-    return sigma, outputs, W
-
-
-def clip_columns(W: Array, clip: Array | float) -> Array:
-    """w_i / max(1, ||w_i|| / K)."""
-    return W / jnp.maximum(1.0, jnp.linalg.norm(W, axis=0) / clip)
-
-
-class _Step(NamedTuple):
-    """The traced numbers of one run of Algorithm 2 or 3: changing them does not recompile."""
-
-    gram: Gram
-    W0: Any  # (d, m)
-    noise: Any  # (T, d, d)
-    clip: Any
-    step_size: Any
-    penalty: Any
-    beta: Any  # (T,)
-
-
-@partial(jax.jit, static_argnums=0)
-def _proximal_rounds(norm: Penalty, step: _Step) -> tuple[Array, Array]:
-    """Algorithms 2 (trace norm) and 3 (l2,1) as instances of Algorithm 1: returns Sigma^(1:T) and W^^(1:T)."""
-    threshold = step.step_size * step.penalty
-
-    def mapping(history: Array, t: Array) -> Array:
-        return norm.projection(history[t], threshold)
-
-    def update(M: Array, W: Array, previous: Array, t: Array) -> tuple[Array, Array, Array]:
-        projected = M @ W  # Algorithm 2, step 9; Algorithm 3, step 8
-        Z = projected + step.beta[t] * (projected - previous)  # step 10
-        return Z - step.step_size * gradient(step.gram, Z), projected, projected  # step 11
-
-    start = clip_columns(step.W0, step.clip)  # W^^(0) = W~(0)
-    sigma, outputs, _ = framework(mapping, update, start, step.W0, step.noise, step.clip)
-    return sigma, outputs
+    def fit(self, tasks: TaskData) -> Fitted: ...
 
 
 @dataclass(frozen=True)
 class MPMTL:
-    """Algorithm 2 (trace norm), Algorithm 3 (l2,1) or, without a penalty, the same descent with M = I.
+    """Algorithm 1 with any :class:`Sharing`: the common part of Algorithms 2 to 5.
 
     Attributes:
-        norm: g.
-        penalty: lambda >= 0, how strongly tasks are tied.
-        epsilon: the budget that the papers claim for all rounds together; None runs without noise and without privacy.
+        sharing: what is published and what owners do with it: :class:`Proximal` (Algorithms 2 and 3),
+            :class:`ProximalSum` (Algorithm 4), :class:`TaskRelations`, or your own.
+        penalty: lambda >= 0, how strongly tasks are tied; for Algorithm 4 the pair (lambda_1, lambda_2).
+        epsilon: the budget for all rounds together; None runs without noise and without privacy.
         rounds: T.
-        clip: K, the norm to which models are clipped each round; infinite only without noise.
-        delta: of the papers' claim; default 1 / (m log m).
-        acceleration: beta_t = (t-1)/(t+2) rather than 0.
-        alpha: eps_t = eps_0 t^alpha; default the papers' best, 2/5 with and 0 without acceleration.
-        q: eps_t = eps_0 q^{-t} instead.
-        step_size: eta; default 1/L, L the largest curvature of any task.
+        clip: K, the norm to which models are clipped each round: a number chosen without looking at the models, or one
+            from :func:`mpmtl_prob.privacy.buy_clip`, whose price is then in the guarantee. Infinite only without noise.
+        delta: default 1 / (m log m).
+        loss: L_i, :class:`LeastSquares` or :class:`Logistic`, with its strong convexity.
+        acceleration: beta_t: "none" is 0, "convex" (t-1)/(t+2), "strongly_convex" (1 - sqrt(mu/L)) / (1 + sqrt(mu/L));
+            True picks between the last two by the loss, False is "none".
+        alpha: eps_t = eps_0 t^alpha. Default, for a loss that is not strongly convex, the papers' best.
+        q: eps_t = eps_0 q^{-t} instead. Default, for a strongly convex loss, the papers' best.
+        step_size: eta. None is 1/L, L the largest curvature of any task; "per_task" lets every owner step by its own
+            1/L_i, while the mapping keeps 1/L (faster where tasks differ in size, but without noise the limit is no longer
+            the optimum of the penalised problem); or a number, or one per task (m,), of which the mapping takes the least.
+            A number read off the data is not charged: give one where the guarantee has to be strict.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
+        mechanism: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed) or "calibrated" (the least
+            Wishart noise whose T rounds are (epsilon, delta)-private, proved).
+        debias: subtract the mean of the noise from what the mapping reads. Eigenvalues below 0 are floored there, and
+            Proposition 1 (enormous noise leaves every task alone) no longer holds.
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
         ledger: pays for all T rounds, on disk, before any noise is drawn.
+        record: keep the outputs of all rounds in ``history``; False saves memory where m is large.
     """
 
-    norm: Penalty
-    penalty: float
+    sharing: Sharing
+    penalty: float | tuple[float, float]
     epsilon: float | None = 1.0
     rounds: int = 30
-    clip: float = float("inf")
+    clip: float | BoughtClip = float("inf")
     delta: float | None = None
-    acceleration: bool = True
+    loss: Loss = field(default_factory=LeastSquares)
+    acceleration: bool | str = True
     alpha: float | None = None
     q: float | None = None
-    step_size: float | None = None
-    start: Ridge | str | FloatArray = field(default_factory=Ridge)
+    step_size: float | str | FloatArray | None = None
+    start: SingleTask | str | FloatArray = field(default_factory=Ridge)
+    mechanism: str = "paper"
+    debias: bool = False
     adjacency: str = "replace"
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
+    record: bool = True
 
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
 
-        ``history["W"]`` holds W^^(1:T), (T, d, m).
+        ``history["W"]`` holds W^^(1:T), (T, d, m), or its last entry only without ``record``.
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
-        whole("rounds", self.rounds)
-        one_of("adjacency", self.adjacency, ADJACENCIES)
-        if not (np.isfinite(self.penalty) and self.penalty >= 0):
-            raise ValueError(f"penalty: expected a number >= 0, got {self.penalty!r}")
-        if not self.clip > 0:
-            raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
-        t = np.arange(1, self.rounds + 1)
-        run = partial(
-            self._run,
-            tasks.gram,
-            self._initial(tasks),
-            positive("step_size", 1 / lipschitz(tasks.gram) if self.step_size is None else self.step_size),
-            (t - 1) / (t + 2) if self.acceleration else np.zeros(self.rounds),
-        )
-        name = {TraceNorm(): "Algorithm 2", GroupLasso(): "Algorithm 3"}.get(self.norm, "Algorithm 1")
-        if isinstance(self.norm, NoPenalty) or self.epsilon is None:
-            outputs = run(np.zeros((self.rounds, tasks.num_features, tasks.num_features)))[1]
-            alone = isinstance(self.norm, NoPenalty)  # M = I reads nothing off Sigma: there is nothing to publish
-            guarantee = NOTHING_SHARED if alone else NOT_PRIVATE
-            name = "Algorithm 2, M = I" if alone else name
+        self._check()
+        plan = self.plan(tasks)
+        if not plan.mechanisms:
+            zero = np.zeros((self.rounds, plan.size, plan.size))
+            _, outputs = plan.execute(Noise(zero), self.sharing, self.record)
             release: Release | None = None
+            guarantee = NOTHING_SHARED if self._alone else NOT_PRIVATE
         else:
-            release, outputs = self._private(tasks, run)
+            release, outputs = self._private(tasks, plan)
             guarantee = release.guarantee
         seconds = time.perf_counter() - begin
-        return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, name)
+        return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name)
 
-    def _private(
-        self, tasks: TaskData, run: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    ) -> tuple[Release, FloatArray]:
+    @property
+    def name(self) -> str:
+        """For tables."""
+        if self._alone:
+            return "Algorithm 2, M = I"
+        if isinstance(self.sharing, ProximalSum):
+            return "Algorithm 4"
+        norm = self.sharing.norm if isinstance(self.sharing, Proximal) else None
+        return {TraceNorm: "Algorithm 2", GroupLasso: "Algorithm 3"}.get(type(norm), "Algorithm 1")
+
+    @property
+    def _alone(self) -> bool:
+        """M = I reads nothing off Sigma: there is nothing to publish."""
+        return isinstance(self.sharing, Proximal) and isinstance(self.sharing.norm, NoPenalty)
+
+    def bind(self, tasks: TaskData) -> Rows:
+        """What the run needs of the rows."""
+        smooth = self.loss.of(tasks)
+        return Rows(smooth, smooth.curvature(), self._initial(tasks))
+
+    def plan(self, tasks: TaskData, rows: Rows | None = None) -> Plan:
+        """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0)."""
+        smooth, curvature, W0 = self.bind(tasks) if rows is None else rows
+        parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
+        eta = _step_sizes(self.step_size, parts * curvature)
+        ratio = min(self.loss.strong_convexity / (parts * float(curvature.max())), 1 - 1e-9)
+        accelerated = self._acceleration != "none"
+        size = tasks.num_features if self.sharing.moment == "features" else tasks.num_tasks
+        mechanisms: tuple[Wishart, ...] = ()
+        if self.epsilon is not None and not self._alone:
+            mechanisms = self._mechanisms(tasks, size, ratio, accelerated)
+        noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
+        run = Run(
+            loss=smooth,
+            step_size=eta,
+            threshold=np.min(eta) * np.asarray(self.penalty, dtype=np.float64),
+            beta=_beta(self._acceleration, self.rounds, ratio),
+            clip=np.float64(_bound(self.clip)),
+            offset=noise_mean if len(noise_mean) else np.zeros(self.rounds),
+        )
+        return Plan(run, W0, size, mechanisms)
+
+    @property
+    def _acceleration(self) -> str:
+        if isinstance(self.acceleration, str):
+            return self.acceleration
+        if not self.acceleration:
+            return "none"
+        return "strongly_convex" if self.loss.strong_convexity > 0 else "convex"
+
+    def _mechanisms(self, tasks: TaskData, size: int, ratio: float, accelerated: bool) -> tuple[Wishart, ...]:
+        """The noise of every round, by the papers' budgets (Algorithm 1, step 1) or calibrated."""
+        epsilon, delta, K = positive("epsilon", self.epsilon), self._delta(tasks), _bound(self.clip)  # type: ignore[arg-type]
+        alpha, q = self.alpha, self.q
+        if alpha is None and q is None and self.loss.strong_convexity > 0:
+            q = best_q(ratio, accelerated=accelerated, pure=delta == 0)
+        if alpha is None:
+            alpha = best_alpha(accelerated=accelerated, pure=delta == 0)
+        budgets = schedule(epsilon, delta, self.rounds, alpha=alpha, q=q)
+        if self.sharing.moment == "tasks":
+            return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
+        if self.mechanism == "paper":
+            return tuple(paper_wishart(size, eps, K) for eps in budgets)
+        in_range("delta", delta, 0, 1)
+        laws = _calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
+        return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
+
+    @property
+    def _besides(self) -> tuple[Any, ...]:
+        return (self.clip.law,) if isinstance(self.clip, BoughtClip) else ()
+
+    def _delta(self, tasks: TaskData) -> float:
+        if self.delta is None:
+            return default_delta(tasks.num_tasks)
+        return in_range("delta", self.delta, 0, 1, left_closed=True)
+
+    def _private(self, tasks: TaskData, plan: Plan) -> tuple[Release, FloatArray]:
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
-        if not np.isfinite(self.clip):
-            raise ValueError(
-                "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
-            )
-        m, d = tasks.num_tasks, tasks.num_features
-        delta = default_delta(m) if self.delta is None else in_range("delta", self.delta, 0, 1, left_closed=True)
-        alpha = (0.4 if self.acceleration else 0.0) if self.alpha is None else self.alpha
-        budgets = schedule(epsilon, delta, self.rounds, alpha=alpha, q=self.q)  # Algorithm 1, step 1
+        claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
         return perturb(
-            run,
-            [paper_wishart(d, eps, self.clip) for eps in budgets],
+            lambda noise: plan.execute(Noise(noise), self.sharing, self.record),
+            plan.mechanisms,
             epsilon=epsilon,
             adjacency=self.adjacency,
-            claimed=Bound(epsilon, delta, self.adjacency),
-            num_tasks=m,
-            features=tasks.features,
+            claimed=claimed,
+            num_tasks=tasks.num_tasks,
+            features=tasks.features if self.sharing.moment == "features" else tasks.tasks,
             message="clip",
             scaling="none",
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
             data=tasks,
+            besides=self._besides,
         )
 
     def _initial(self, tasks: TaskData) -> FloatArray:
-        if isinstance(self.start, Ridge):
-            return self.start.fit(tasks).W
         if isinstance(self.start, str):
             one_of("start", self.start, ("zero",))
             return np.zeros((tasks.num_features, tasks.num_tasks))
-        W0 = np.asarray(self.start, dtype=np.float64)
+        W0 = self.start.fit(tasks).W if hasattr(self.start, "fit") else np.asarray(self.start, dtype=np.float64)
         check_weights(W0, tasks)
         return W0
 
-    def _run(
-        self, gram: Gram, W0: FloatArray, step_size: float, beta: FloatArray, noise: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        # What is published is computed in double precision, whatever the user's JAX setting.
+    def _check(self) -> None:
+        whole("rounds", self.rounds)
+        one_of("adjacency", self.adjacency, ADJACENCIES)
+        one_of("mechanism", self.mechanism, MECHANISMS)
+        if isinstance(self.acceleration, str):
+            one_of("acceleration", self.acceleration, ACCELERATIONS)
+        if self._acceleration == "strongly_convex" and not self.loss.strong_convexity > 0:
+            raise ValueError("acceleration: 'strongly_convex' needs a loss with strong_convexity > 0, got 0")
+        if self.mechanism == "calibrated" and self.sharing.moment == "tasks":
+            raise ValueError("mechanism: expected 'paper' for W'W, of which nothing is proved with any noise")
+        pair = isinstance(self.sharing, ProximalSum)
+        penalty = np.asarray(self.penalty, dtype=np.float64)
+        if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
+            expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
+            raise ValueError(f"penalty: expected {expected}, got {self.penalty!r}")
+        clip = _bound(self.clip)
+        if not clip > 0:
+            raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
+        if not (np.isfinite(clip) or self.epsilon is None or self._alone):
+            raise ValueError(
+                "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
+            )
+
+
+class Rows(NamedTuple):
+    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m)."""
+
+    loss: Smooth
+    curvature: FloatArray
+    W0: FloatArray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before its noise is drawn.
+
+    Attributes:
+        run: the numbers.
+        W0: initial models, (d, m).
+        size: k, of the releases.
+        mechanisms: the noise law of every round; none where nothing is published.
+    """
+
+    run: Run
+    W0: FloatArray
+    size: int
+    mechanisms: tuple[Wishart, ...]
+
+    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
         with jax.enable_x64(True):
-            step = _Step(gram, W0, noise, np.float64(self.clip), step_size, self.penalty, beta)
-            sigma, outputs = _proximal_rounds(self.norm, jax.tree.map(jnp.asarray, step))
+            run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
+            sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
             return np.asarray(sigma), np.asarray(outputs)
+
+
+@lru_cache(maxsize=256)
+def _calibrated(
+    epsilon: float, delta: float, size: int, weights: tuple[float, ...], adjacency: str, besides: tuple[Any, ...]
+) -> tuple[Wishart, ...]:
+    """The noise for K = 1: it scales with K^2, and a search over K need not calibrate anew."""
+    return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
+
+
+def _step_sizes(step_size: float | str | ArrayLike | None, curvature: FloatArray) -> FloatArray:
+    """eta of every task, (m,)."""
+    if isinstance(step_size, str):
+        one_of("step_size", step_size, ("per_task",))
+        return 1 / curvature
+    eta = 1 / curvature.max() if step_size is None else np.asarray(step_size, dtype=np.float64)
+    if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
+        raise ValueError(
+            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
+        )
+    return np.broadcast_to(eta, curvature.shape)
+
+
+def _beta(acceleration: str, rounds: int, ratio: float) -> FloatArray:
+    """beta_t, (T,), for mu/L = ratio."""
+    t = np.arange(1, rounds + 1)
+    if acceleration == "convex":
+        return (t - 1) / (t + 2)
+    root = np.sqrt(ratio)
+    return np.full(rounds, (1 - root) / (1 + root) if acceleration == "strongly_convex" else 0.0)
+
+
+def _bound(clip: float | BoughtClip) -> float:
+    return clip.clip if isinstance(clip, BoughtClip) else clip
 
 
 @dataclass(frozen=True)
 class LowRank(MPMTL):
     """Algorithm 2: :class:`MPMTL` with the trace norm."""
 
-    norm: Penalty = field(default=TraceNorm(), init=False)
+    sharing: Sharing = field(default=Proximal(TraceNorm()), init=False)
 
 
 @dataclass(frozen=True)
 class GroupSparse(MPMTL):
     """Algorithm 3: :class:`MPMTL` with the l2,1 norm."""
 
-    norm: Penalty = field(default=GroupLasso(), init=False)
+    sharing: Sharing = field(default=Proximal(GroupLasso()), init=False)
+
+
+@dataclass(frozen=True)
+class Alone(MPMTL):
+    """Algorithm 2 with M = I: every task by early-stopped gradient descent on its own rows.
+
+    At tiny eps the papers' methods are exactly this; what is not above it was not shared.
+    """
+
+    sharing: Sharing = field(default=Proximal(NoPenalty()), init=False)
+    penalty: float | tuple[float, float] = field(default=0.0, init=False)
+
+
+@dataclass(frozen=True)
+class LowRankSparse(MPMTL):
+    """Algorithm 4: W = P + Q, with P shared and Q its owner's own; penalty is the pair (lambda_1, lambda_2).
+
+    ``sharing`` holds the variants that the papers name: l2,1 for P; column norms or squared Frobenius for Q; the start.
+    """
+
+    sharing: Sharing = field(default=ProximalSum(), kw_only=True)

@@ -1,15 +1,15 @@
-"""Non-private multi-task learning: convex penalties by accelerated proximal gradient.
+"""Non-private multi-task learning: the convex problems whose private forms are Algorithms 2 to 4, and task relations.
 
-min_W sum_i 0.5 ||X_i w_i - y_i||^2 + lambda g(W); Ji and Ye (2009) for the trace norm, Liu, Ji and Ye (2009) for l2,1.
+Ji and Ye (2009) for the trace norm; Liu, Ji and Ye (2009) for l2,1; Zhang and Yeung (2010) for task relations.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,28 +18,28 @@ from jax import Array
 
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.solver import Solution, minimise_path, solve
+from mpmtl_prob.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
-from mpmtl_prob.proximal import GroupLasso, Penalty, TraceNorm, prox
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData, check_weights
-
-
-class ConvergenceWarning(UserWarning):
-    """An iteration limit was reached before the optimality condition held."""
+from mpmtl_prob.proximal import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
+from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 
 @dataclass(frozen=True)
 class MultiTask:
-    """Multi-task regression with a convex penalty, by FISTA with adaptive restart (O'Donoghue and Candes, 2015).
+    """min_W sum_i L_i(w_i) + lambda g(W), with a convex penalty that ties tasks.
 
     Attributes:
         norm: g, for example :class:`TraceNorm` or :class:`GroupLasso`.
         penalty: lambda > 0.
+        loss: L_i, :class:`LeastSquares` or :class:`Logistic`.
         tolerance: stop when the distance of -gradient to lambda * subdifferential is at most this times lambda.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
 
     norm: Penalty
     penalty: float
+    loss: Loss = field(default_factory=LeastSquares)
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
@@ -48,87 +48,169 @@ class MultiTask:
 
         ``history`` holds ``objective``, ``optimality`` (relative to lambda) and ``iterations``, one entry each.
         """
-        positive("penalty", self.penalty)
+        begin = time.perf_counter()
+        self._check(self.penalty)
+        smooth = self.loss.of(tasks)
+        found = solve(
+            self.norm,
+            smooth,
+            self.penalty,
+            _start(tasks, start),
+            smooth.curvature(),
+            self.tolerance,
+            self.max_iterations,
+        )
+        return fitted(found.W, found, time.perf_counter() - begin, self.name)
+
+    def path(self, tasks: TaskData, penalties: Sequence[float]) -> list[Fitted]:
+        """A fit for each penalty, in the order given, every one started from the one before: give the largest first."""
+        begin = time.perf_counter()
+        for penalty in penalties:
+            self._check(penalty)
+        smooth = self.loss.of(tasks)
+        curvature = smooth.curvature()
+        found = minimise_path(
+            self.norm,
+            smooth,
+            np.asarray(penalties, dtype=np.float64),
+            _start(tasks, None),
+            curvature if self.norm.separable else curvature.max(),
+            self.tolerance,
+            self.max_iterations,
+        )
+        share = (time.perf_counter() - begin) / len(penalties)
+        each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
+        return [fitted(one.W, one, share, self.name) for one in each]
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return {TraceNorm: "MTL trace norm", GroupLasso: "MTL l2,1"}.get(type(self.norm), "MTL")
+
+    def _check(self, penalty: float) -> None:
+        positive("penalty", penalty)
         positive("tolerance", self.tolerance)
         whole("max_iterations", self.max_iterations)
+
+
+@dataclass(frozen=True)
+class LowRankPlusSparse:
+    """min sum_i L_i(p_i + q_i) + lambda_1 g_1(P) + lambda_2 g_2(Q), W = P + Q: tasks share a subspace, with exceptions.
+
+    Attributes:
+        penalty: (lambda_1, lambda_2), both > 0.
+        norm: g_1, :class:`TraceNorm`, or :class:`GroupLasso`.
+        own: g_2, :class:`L1`, :class:`ColumnGroupLasso` or :class:`SquaredFrobenius`.
+        loss: L_i.
+        tolerance: as in :class:`MultiTask`, relative to lambda_1 + lambda_2.
+        max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
+
+    Source: TPAMI 2022, supplement, equation (24).
+    """
+
+    penalty: tuple[float, float]
+    norm: Penalty = field(default_factory=TraceNorm)
+    own: Penalty = field(default_factory=L1)
+    loss: Loss = field(default_factory=LeastSquares)
+    tolerance: float = 1e-6
+    max_iterations: int = 20_000
+
+    name = "MTL low rank + sparse"
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """Raises ValueError for a bad argument. ``history`` also holds ``P`` and ``Q``, (1, d, m)."""
         begin = time.perf_counter()
-        W0 = np.zeros((tasks.num_features, tasks.num_tasks)) if start is None else np.asarray(start)
-        check_weights(W0, tasks)
-        W, iterations, residual = _fista(
-            self.norm, tasks.gram, W0, self.penalty, lipschitz(tasks.gram), self.tolerance, self.max_iterations
+        if np.shape(self.penalty) != (2,):
+            raise ValueError(f"penalty: expected a pair (lambda_1, lambda_2), got {self.penalty!r}")
+        for part in self.penalty:
+            positive("penalty", part)
+        positive("tolerance", self.tolerance)
+        whole("max_iterations", self.max_iterations)
+        smooth = self.loss.of(tasks)
+        found = solve(
+            Sum(self.norm, self.own),
+            _OfSum(smooth),  # type: ignore[arg-type]
+            tuple(map(float, self.penalty)),
+            np.zeros((2 * tasks.num_features, tasks.num_tasks)),
+            2 * smooth.curvature(),  # both parts move
+            self.tolerance,
+            self.max_iterations,
         )
-        if residual > self.tolerance:
-            warnings.warn(
-                f"{self.max_iterations} iterations left the optimality condition at {float(residual):.2g} of lambda, "
-                f"above {self.tolerance:.2g}; allow more iterations or a larger tolerance",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        history = {
-            "objective": np.array([objective(self.norm, tasks.gram, W, self.penalty)]),
-            "optimality": np.array([residual]),
-            "iterations": np.array([iterations]),
-        }
-        name = {TraceNorm(): "MTL trace norm", GroupLasso(): "MTL l2,1"}.get(self.norm, "MTL")
-        return Fitted(np.asarray(W), NOT_PRIVATE, history, seconds=time.perf_counter() - begin, name=name)
+        P, Q = np.split(np.asarray(found.W), 2)
+        return fitted(P + Q, found, time.perf_counter() - begin, self.name, P=P, Q=Q)
 
 
-def lipschitz(gram: Gram) -> float:
-    """L, the largest curvature of any task's least-squares loss."""
-    return float(np.linalg.eigvalsh(gram.xx)[:, -1].max())
+@partial(jax.tree_util.register_dataclass, data_fields=["loss"], meta_fields=[])
+@dataclass(frozen=True, eq=False, repr=False)
+class _OfSum:
+    """A loss of P + Q as a function of [P; Q]."""
+
+    loss: Smooth
+
+    def value(self, W: Array) -> Array:
+        P, Q = jnp.split(W, 2)
+        return self.loss.value(P + Q)
+
+    def gradient(self, W: Array) -> Array:
+        P, Q = jnp.split(W, 2)
+        return jnp.tile(self.loss.gradient(P + Q), (2, 1))
 
 
-def gradient(gram: Gram, W: Array) -> Array:
-    """Gradient of sum_i 0.5 ||X_i w_i - y_i||^2, (d, m)."""
-    return (jnp.einsum("tij,jt->ti", gram.xx, W) - gram.xy).T
+@dataclass(frozen=True)
+class MTRL:
+    """Multi-task relationship learning: min over W and Omega (PSD, trace 1) of
+
+        sum_i ||y_i - X_i w_i||^2 / (2 n_i) + (l1/2) ||W||_F^2 + (l2/2) tr(W Omega^{-1} W').
+
+    Omega is minimised out exactly, at (W'W)^{1/2} / tr (W'W)^{1/2}, which leaves l2 times half the squared trace norm: one
+    convex problem in W, with an optimality condition, where alternating minimisation creeps as Omega loses rank.
+
+    Attributes:
+        ridge: l1 >= 0.
+        relation: l2 > 0.
+        tolerance: relative to l2.
+        max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
+
+    Source: Zhang and Yeung (2010), equation (3).
+    """
+
+    ridge: float
+    relation: float
+    tolerance: float = 1e-6
+    max_iterations: int = 20_000
+
+    name = "MTL task relations"
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """Raises ValueError for a bad argument. ``history["Omega"]`` holds the task relations, (1, m, m)."""
+        begin = time.perf_counter()
+        if not (np.isfinite(self.ridge) and self.ridge >= 0):
+            raise ValueError(f"ridge: expected a number >= 0, got {self.ridge!r}")
+        positive("relation", self.relation)
+        loss = LeastSquares(strong_convexity=self.ridge, average=True)
+        solution = MultiTask(SquaredTraceNorm(), self.relation, loss, self.tolerance, self.max_iterations).fit(tasks)
+        relations = task_relations(solution.W)
+        history = dict(solution.history) | {"Omega": relations[None]}
+        return Fitted(solution.W, NOT_PRIVATE, history, seconds=time.perf_counter() - begin, name=self.name)
 
 
-@partial(jax.jit, static_argnums=0)
-def objective(norm: Penalty, gram: Gram, W: Array, penalty: Array | float) -> Array:
-    """sum_i 0.5 ||X_i w_i - y_i||^2 + lambda g(W)."""
-    V = jnp.asarray(W).T
-    fit = 0.5 * jnp.sum(V * (jnp.einsum("tij,tj->ti", gram.xx, V) - 2 * gram.xy)) + 0.5 * jnp.sum(gram.yy)
-    return fit + penalty * norm.value(jnp.asarray(W))
+def task_relations(W: FloatArray) -> FloatArray:
+    """Omega = (W'W)^{1/2} / tr (W'W)^{1/2}, (m, m); zero for W = 0."""
+    _, s, Vt = np.linalg.svd(W, full_matrices=False)
+    return (Vt.T * s) @ Vt / s.sum() if s.any() else np.zeros((W.shape[1],) * 2)
 
 
-class _State(NamedTuple):
-    W: Array
-    Z: Array
-    momentum: Array
-    iteration: Array
-    residual: Array
+def fitted(W: Any, found: Solution, seconds: float, name: str, guarantee: Any = NOT_PRIVATE, **parts: Any) -> Fitted:
+    """The result, with how the solver stopped in its history."""
+    history = {
+        "objective": np.array([found.objective]),
+        "optimality": np.array([found.optimality]),
+        "iterations": np.array([found.iterations]),
+    } | {name: np.asarray(part)[None] for name, part in parts.items()}
+    return Fitted(np.asarray(W), guarantee, history, seconds=seconds, name=name)
 
 
-@partial(jax.jit, static_argnums=0)
-def _fista(
-    norm: Penalty,
-    gram: Gram,
-    W0: Array,
-    penalty: Array,
-    L: Array,
-    tolerance: Array,
-    max_iterations: Array,
-) -> tuple[Array, Array, Array]:
-    gram = jax.tree.map(jnp.asarray, gram)
-    W0 = jnp.asarray(W0, gram.xy.dtype)
-    check_every = 10  # optimality costs two decompositions, a step one
-
-    def residual(W: Array) -> Array:
-        return norm.optimality(W, gradient(gram, W), penalty) / penalty
-
-    def step(state: _State) -> _State:
-        W = prox(norm, state.Z - gradient(gram, state.Z) / L, penalty / L)
-        momentum = (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2
-        restart = jnp.vdot(state.Z - W, W - state.W) > 0  # the step goes against the momentum
-        Z = jnp.where(restart, W, W + (state.momentum - 1) / momentum * (W - state.W))
-        momentum = jnp.where(restart, 1.0, momentum).astype(state.momentum.dtype)
-        iteration = state.iteration + 1
-        found = jax.lax.cond(iteration % check_every == 0, residual, lambda _: state.residual, W)
-        return _State(W, Z, momentum, iteration, found)
-
-    def unfinished(state: _State) -> Array:
-        return (state.residual > tolerance) & (state.iteration < max_iterations)
-
-    first = _State(W0, W0, jnp.ones((), W0.dtype), jnp.zeros((), int), residual(W0))
-    last = jax.lax.while_loop(unfinished, step, first)
-    return last.W, last.iteration, residual(last.W)
+def _start(tasks: TaskData, start: FloatArray | None) -> FloatArray:
+    W0 = np.zeros((tasks.num_features, tasks.num_tasks)) if start is None else np.asarray(start, dtype=np.float64)
+    check_weights(W0, tasks)
+    return W0

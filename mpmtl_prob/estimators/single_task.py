@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from mpmtl_prob import conjugate
-from mpmtl_prob._check import one_of
+from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.multi_task import MultiTask, fitted
+from mpmtl_prob.estimators.solver import solve
+from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
+from mpmtl_prob.proximal import L1, NoPenalty
 from mpmtl_prob.tasks import TaskData
 
 
@@ -34,3 +40,48 @@ class Ridge:
                 raise ValueError(f"penalty: expected a number >= 0 or 'evidence', got {self.penalty!r}")
             W = conjugate.ridge(tasks.gram, self.penalty)
         return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge")
+
+
+@dataclass(frozen=True)
+class Lasso:
+    """argmin L_i(w) + penalty ||w||_1 of every task on its own rows.
+
+    Attributes:
+        penalty: > 0.
+        loss: L_i, :class:`LeastSquares` or :class:`Logistic`.
+        tolerance: as in :class:`MultiTask`.
+        max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
+    """
+
+    penalty: float
+    loss: Loss = field(default_factory=LeastSquares)
+    tolerance: float = 1e-6
+    max_iterations: int = 20_000
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`."""
+        together = MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations).fit(tasks)
+        return replace(together, guarantee=NOTHING_SHARED, name="STL lasso")
+
+
+@dataclass(frozen=True)
+class RidgeLogistic:
+    """argmin sum_j log(1 + exp(-y_ij x_ij'w)) + (penalty/2) ||w||^2 of every task on its own rows, y in {-1, 1}.
+
+    Attributes:
+        penalty: > 0, in squared units of X.
+        tolerance: on the gradient, relative to the gradient at w = 0.
+        max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
+    """
+
+    penalty: float
+    tolerance: float = 1e-6
+    max_iterations: int = 20_000
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
+        start = time.perf_counter()
+        loss = Logistic(strong_convexity=positive("penalty", self.penalty)).of(tasks)
+        W0 = np.zeros((tasks.num_features, tasks.num_tasks))
+        found = solve(NoPenalty(), loss, 0.0, W0, loss.curvature(), self.tolerance, self.max_iterations)
+        return fitted(found.W, found, time.perf_counter() - start, "STL ridge logistic", NOTHING_SHARED)

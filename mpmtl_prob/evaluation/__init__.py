@@ -1,14 +1,18 @@
 """Scores, selection and side-by-side comparison."""
 
+from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.comparison import Comparison, compare, noise_aware, standard_fits
-from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
-from mpmtl_prob.evaluation.selection import cross_validate
+from mpmtl_prob.evaluation.metrics import auc, coverage, nmse, nmse_within
+from mpmtl_prob.evaluation.selection import Selection, cross_validate
 
 __all__ = [
     "Comparison",
+    "Selection",
+    "auc",
     "compare",
     "coverage",
     "cross_validate",
+    "grids",
     "nmse",
     "nmse_within",
     "noise_aware",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
-from mpmtl_prob.estimators import MPMTL, Fitted, GroupSparse, LowRank, MultiTask, NoPenalty, Ridge, TraceNorm
-from mpmtl_prob.estimators.multi_task import lipschitz
+from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
+from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
@@ -160,8 +158,9 @@ def standard_fits(
     """The comparison that a newcomer wants: each arm tuned on the training rows, the private ones at every budget.
 
     Single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and 3; the
-    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by three-fold cross-validation
-    over all tasks' training rows, which, as in the papers, is not charged. The posterior has none to choose.
+    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by five-fold cross-validation
+    over all tasks' training rows, among equally many candidates for each; as in the papers, that is not charged. The
+    posterior has none to choose.
 
     Args:
         train: training rows of m tasks.
@@ -182,21 +181,18 @@ def standard_fits(
 
         def tuned(name: str, candidates: Sequence[Any]) -> Any:
             bar.set_postfix_str(name)
-            best, _ = cross_validate(candidates, train, seed=seed, progress_bar=False)
-            if isinstance(best, MPMTL):  # what is kept is drawn afresh, from the operating system's entropy
-                best = replace(best, unsafe_seed=None)
-            if isinstance(best, MultiTask):  # and solved to the end
-                best = replace(best, tolerance=1e-5, max_iterations=50_000)
-            fits[name] = best.fit(train)
+            chosen = cross_validate(candidates, train, seed=seed, progress_bar=False)
+            fits[name] = chosen.fit(train)
             bar.update()
-            return best
+            return chosen.best
 
-        start = tuned(STL, _ridges(train))
-        tuned(ALONE, _alone())
-        tuned(NON_PRIVATE, _non_private(train))
+        start = tuned(STL, grids.ridge(train))
+        tuned(ALONE, grids.alone())
+        tuned(NON_PRIVATE, grids.multi_task(TraceNorm(), train))
         for epsilon in epsilons:
-            tuned(f"Algorithm 2, eps = {epsilon:g}", _rounds(LowRank, train, epsilon, adjacency, start))
-            tuned(f"Algorithm 3, eps = {epsilon:g}", _rounds(GroupSparse, train, epsilon, adjacency, start))
+            for name, algorithm in (("Algorithm 2", LowRank), ("Algorithm 3", GroupSparse)):
+                candidates = grids.rounds(algorithm, train, epsilon=epsilon, adjacency=adjacency, start=start)
+                tuned(f"{name}, eps = {epsilon:g}", candidates)
             bar.set_postfix_str(noise_aware(epsilon))
             shared = shared_covariance(
                 release(train, epsilon, adjacency=adjacency),
@@ -209,52 +205,3 @@ def standard_fits(
             fits[noise_aware(epsilon)] = task_posteriors(train, shared, seed=seed)
             bar.update()
     return fits
-
-
-def _ridges(train: TaskData) -> list[Ridge]:
-    curvature = lipschitz(train.gram)
-    return [Ridge(float(curvature * c)) for c in np.geomspace(1e-6, 1.0, 25)] + [Ridge()]
-
-
-def _non_private(train: TaskData) -> list[MultiTask]:
-    # from near the lambda where W = 0 is optimal, the spectral norm of the gradient at 0; a rough solution is enough to
-    # choose by, and an ill-conditioned one is not worth waiting for
-    top = np.linalg.norm(train.gram.xy, 2)
-    return [MultiTask(TraceNorm(), float(top * c), 1e-3, max_iterations=500) for c in np.geomspace(3e-4, 0.3, 10)]
-
-
-def _alone() -> list[MPMTL]:
-    return [
-        MPMTL(NoPenalty(), 0.0, rounds=rounds, acceleration=acceleration, start=start)
-        for rounds in (1, 3, 10, 30, 100)
-        for acceleration in (False, True)
-        for start in (Ridge(), "zero")
-    ]
-
-
-def _rounds(
-    algorithm: type[LowRank] | type[GroupSparse],
-    train: TaskData,
-    epsilon: float,
-    adjacency: str,
-    start: Ridge,
-) -> list[MPMTL]:
-    W = Ridge().fit(train).W
-    median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
-    candidates: list[MPMTL] = []
-    for rounds, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
-        # the lambda whose shrinkage removes everything, signal and noise
-        top = lipschitz(train.gram) * np.hypot(signal, clip * np.sqrt(train.num_features * rounds / epsilon))
-        candidates += [
-            algorithm(
-                penalty=float(top * share),
-                epsilon=epsilon,
-                rounds=rounds,
-                clip=clip,
-                start=start,
-                adjacency=adjacency,
-                unsafe_seed=0,
-            )
-            for share in (1e-4, 5e-4, 2e-3, 1e-2)
-        ]
-    return candidates

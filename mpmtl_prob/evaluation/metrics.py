@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import rankdata
 
 from mpmtl_prob.tasks import Prediction, TaskData
 
@@ -28,6 +29,28 @@ def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -
         return float("nan")
     lower, upper = prediction.interval(probability)
     return float(np.mean(((lower <= test.y) & (test.y <= upper))[test.mask]))
+
+
+def auc(prediction: Prediction, test: TaskData) -> float:
+    """Average over tasks of the area under the ROC curve: P(score of a positive row > of a negative one), ties half.
+
+    The positive rows are those with target 1, the negative ones those with any other. A task without rows of both kinds
+    says nothing and is left out; nan if no task is left. A score that is not a number is an error, not the lowest rank.
+
+    Raises:
+        ValueError: predictions of other rows, or scores that are not numbers.
+    """
+    _check(prediction, test)
+    if bad := int(np.sum(np.isnan(prediction.mean[test.mask]))):
+        raise ValueError(f"prediction: expected numbers, got {bad} that are not")
+    areas = []
+    for score, y, real in zip(prediction.mean, test.y, test.mask, strict=True):
+        positive = y[real] == 1
+        ones, others = int(positive.sum()), int((~positive).sum())
+        if ones and others:
+            rank_sum = rankdata(score[real])[positive].sum()  # Mann-Whitney; tied scores share their mean rank
+            areas.append((rank_sum - ones * (ones + 1) / 2) / (ones * others))
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 def _check(prediction: Prediction, test: TaskData) -> None:

@@ -16,7 +16,9 @@ from mpmtl_prob.privacy.mechanisms import (
     paper_wishart,
 )
 from mpmtl_prob.privacy.messages import BoughtClip, buy_clip
+from mpmtl_prob.privacy.outputs import draw_vectors
 from mpmtl_prob.privacy.release import Release, default_delta, release
+from mpmtl_prob.privacy.vectors import EstimatedSensitivity, IndependentLaplace, VectorLaplace
 
 __all__ = [
     "NOTHING_SHARED",
@@ -26,14 +28,17 @@ __all__ = [
     "Bracket",
     "BudgetExceeded",
     "Charge",
+    "EstimatedSensitivity",
     "Gaussian",
     "Guarantee",
+    "IndependentLaplace",
     "Ledger",
     "Mechanism",
     "PaperTaskWishart",
     "PaperWishart",
     "Quantile",
     "Release",
+    "VectorLaplace",
     "Wishart",
     "audit",
     "buy_clip",
@@ -43,6 +48,7 @@ __all__ = [
     "default_delta",
     "delta",
     "delta_bracket",
+    "draw_vectors",
     "epsilon",
     "paper_wishart",
     "release",

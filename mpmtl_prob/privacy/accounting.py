@@ -14,7 +14,8 @@ the other. Rounds are composed in :mod:`mpmtl_prob.privacy.composition`.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, log_ndtr
+from scipy.special import expit, gammainc, gammaincc, log_ndtr
+from scipy.stats import binom
 
 ADJACENCIES = ("replace", "zero_out")
 
@@ -53,6 +54,19 @@ def delta_gaussian(epsilon: float, mu: float) -> float:
     """
     log_p, log_q = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     return float(-np.exp(log_p) * np.expm1(min(log_q - log_p, 0.0)))
+
+
+def delta_pure(epsilon: float, each: float, rounds: int = 1) -> float:
+    """The largest delta(eps) of rounds that are (each, 0)-private: the optimal composition of equal rounds.
+
+    Source: Kairouz, Oh and Viswanath (2015), Theorem 3.3; every round is at worst a randomised response.
+    """
+    if epsilon >= rounds * each * (1 - 1e-14):  # budgets that add up to eps may miss it by a rounding error
+        return 0.0
+    likely = np.arange(rounds + 1)
+    loss = (2 * likely - rounds) * each
+    mass = binom.pmf(likely, rounds, expit(each))
+    return float(np.sum(mass * -np.expm1(np.minimum(epsilon - loss, 0.0))))
 
 
 def _hockey_stick(p: float, epsilon: float, q: float) -> float:

@@ -70,3 +70,34 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     while excess(factor) > 0:  # never over the total, not by a rounding error
         factor = np.nextafter(factor, 0)
     return factor * epsilon * shape
+
+
+def best_alpha(*, accelerated: bool, pure: bool = False) -> float:
+    """The alpha of eps_t = eps_0 t^alpha that minimises the papers' utility bounds for a convex loss.
+
+    Args:
+        accelerated: with beta_t = (t-1)/(t+2) rather than 0.
+        pure: with delta = 0, where only the sum of the budgets counts.
+
+    Source: TPAMI 2022, Theorem 6, part 1; supplement, the corresponding theorem of setting 1.
+    """
+    return (2 / 3 if pure else 2 / 5) if accelerated else 0.0
+
+
+def best_q(ratio: float, *, accelerated: bool, pure: bool = False) -> float:
+    """The Q of eps_t = eps_0 Q^{-t} that minimises the papers' utility bounds for a strongly convex loss.
+
+    Args:
+        ratio: mu / L, in (0, 1).
+        accelerated: with beta_t = (1 - sqrt(mu/L)) / (1 + sqrt(mu/L)) rather than 0.
+        pure: with delta = 0.
+
+    Raises:
+        ValueError: a ratio outside (0, 1).
+
+    Source: as :func:`best_alpha`, part 2: Q_0^{2/5} or Q_0'^{1/5}; with delta = 0, 2/3 and 1/3.
+    """
+    in_range("ratio", ratio, 0, 1)
+    if accelerated:
+        return (1 - np.sqrt(ratio)) ** (1 / 3 if pure else 1 / 5)
+    return (1 - ratio) ** (2 / 3 if pure else 2 / 5)

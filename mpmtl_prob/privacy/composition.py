@@ -2,7 +2,7 @@
 
 The composition is pessimistic: its delta is never too small. :func:`delta_bracket` puts the optimistic bound beside it,
 so that the gap is visible. Both directions of zero-out adjacency are composed on their own; a replacement is two hops
-through the zeroed task, on the composed mechanism.
+through the zeroed task, on the composed mechanism, unless the loss of replacing is known by itself in every round.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
 from mpmtl_prob._check import in_range, one_of
-from mpmtl_prob.privacy.accounting import ADJACENCIES, delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.accounting import ADJACENCIES, delta_add, delta_gaussian, delta_pure, delta_remove
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
+from mpmtl_prob.privacy.vectors import VectorLaplace
 
 #: Cells on the width of the widest round's loss. Eight times as many change nothing in the third digit of delta.
 CELLS = 400
@@ -72,7 +73,9 @@ def profile(mechanisms: tuple[Mechanism, ...], pessimistic: bool = True, cells: 
         return Profile(*2 * (lambda epsilon: delta_gaussian(epsilon, mu),))
     if (gamma := _one_gamma(mechanisms)) is not None:
         return Profile(lambda epsilon: delta_add(epsilon, *gamma), lambda epsilon: delta_remove(epsilon, *gamma))
-    composed = _compose(mechanisms, pessimistic, cells)
+    if (pure := _pure_curve(mechanisms, "zero_out", pessimistic, cells)) is not None:
+        return Profile(pure, pure)
+    composed = _compose(mechanisms, "zero_out", pessimistic, cells)
     allowance = ROUND_OFF if pessimistic else -ROUND_OFF
 
     def read(pmf: Any) -> Callable[[float], float]:
@@ -145,8 +148,10 @@ def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessim
     in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
     if adjacency == "replace" and (mu := _gaussian_mu(rounds, "replace")) is not None:
         return delta_gaussian(epsilon, mu)
-    curve = profile(rounds) if pessimistic else profile(rounds, False, FINE_CELLS)
-    return float(getattr(curve, adjacency)(epsilon))
+    cells = CELLS if pessimistic else FINE_CELLS
+    if adjacency == "replace" and (direct := _pure_curve(rounds, "replace", pessimistic, cells)) is not None:
+        return direct(epsilon)
+    return float(getattr(profile(rounds, pessimistic, cells), adjacency)(epsilon))
 
 
 def _gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | None:
@@ -163,12 +168,34 @@ def _one_gamma(mechanisms: tuple[Mechanism, ...]) -> tuple[float, float] | None:
     return laws[0].shape, 1 / sum(1 / law.theta for law in laws)
 
 
-def _compose(mechanisms: tuple[Mechanism, ...], pessimistic: bool, cells: int) -> Any:
+@lru_cache(maxsize=32)
+def _pure_curve(
+    mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, cells: int
+) -> Callable[[float], float] | None:
+    """delta(eps) of rounds that are (eps_t, 0)-private, the same in both directions; None if there are others."""
+    losses = [mechanism.pure(adjacency) for mechanism in mechanisms if isinstance(mechanism, VectorLaplace)]
+    if len(losses) < len(mechanisms):
+        return None
+    if len(set(losses)) == 1:
+        return lambda epsilon: delta_pure(epsilon, losses[0], len(losses))
+    total = float(np.sum(losses)) * (1 - 1e-14)  # plain addition needs no grid; budgets that add up may miss by an ulp
+    composed = _compose(mechanisms, adjacency, pessimistic, cells)
+    allowance = ROUND_OFF if pessimistic else -ROUND_OFF
+
+    def curve(epsilon: float) -> float:
+        if epsilon >= total:
+            return 0.0
+        return float(np.clip(composed.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
+
+    return curve
+
+
+def _compose(mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, cells: int) -> Any:
     interval = max(mechanism.loss_spread for mechanism in mechanisms) / cells
     tail = 1e-14 if pessimistic else 0.0  # what dp-accounting may move to infinity at every step
 
     def one(mechanism: Mechanism, times: int) -> Any:
-        distribution = mechanism.loss_distribution("zero_out", interval=interval, pessimistic=pessimistic)
+        distribution = mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic)
         return distribution if times == 1 else distribution.self_compose(times, tail)
 
     with np.errstate(over="ignore"):  # in the Chernoff bounds that dp-accounting tries and then discards

@@ -9,15 +9,25 @@ import numpy as np
 
 from mpmtl_prob.privacy.composition import delta
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
+from mpmtl_prob.privacy.vectors import VectorLaplace
 
 _COMPARED = {
-    "replace": "had this task been any other task, with any other rows",
-    "zero_out": "had this task not taken part",
+    ("task", "replace"): "had this task been any other task, with any other rows",
+    ("task", "zero_out"): "had this task not taken part",
+    ("row", "replace"): "had one row of this task been another row",
+}
+
+_ALONE = {
+    "task": "It protects one task; k tasks that belong together are protected less.",
+    "row": (
+        "It protects one row of one task and no more; k rows that belong together, such as "
+        "those of one person, are protected less, and so is the task as a whole."
+    ),
 }
 
 _SCOPE = (
     "It holds against anybody: all other tasks' owners together, whatever they know besides and whatever they compute from "
-    "the release, now or later. It protects one task; k tasks that belong together are protected less.\n\n"
+    "the release, now or later. {alone}\n\n"
     "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
     "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
     "model, which depends on its own rows; the number of tasks and the names of the features, which are public; and "
@@ -27,14 +37,16 @@ _SCOPE = (
 
 @dataclass(frozen=True)
 class Bound:
-    """(eps, delta)-privacy of one task under an adjacency."""
+    """(eps, delta)-privacy of one task, or of one of its rows, under an adjacency."""
 
     epsilon: float
     delta: float
     adjacency: str
+    unit: str = "task"
 
     def __str__(self) -> str:
-        return f"eps = {self.epsilon:.3g}, delta = {self.delta:.3g} ({self.adjacency.replace('_', '-')})"
+        compared = self.adjacency.replace("_", "-") + (", one row" if self.unit == "row" else "")
+        return f"eps = {self.epsilon:.3g}, delta = {self.delta:.3g} ({compared})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,14 @@ class Guarantee:
 
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
-        return "\n\n".join(part for part in (self._promise(), self._papers(), self.reason, _SCOPE) if part)
+        scope = _SCOPE.format(alone=_ALONE[self.unit])
+        return "\n\n".join(part for part in (self._promise(), self._papers(), self.reason, scope) if part)
+
+    @property
+    def unit(self) -> str:
+        """What is protected: a "task", or a "row" of one."""
+        bound = self.proved or self.claimed
+        return "task" if bound is None else bound.unit
 
     def _promise(self) -> str:
         if self.proved is None:
@@ -67,13 +86,14 @@ class Guarantee:
             return "At this eps nothing is promised: delta = 1. Treat the result as if it showed every task's model."
         if self.proved.epsilon == 0 and self.proved.delta == 0:
             return "No task can learn anything about another: nothing was shared."
-        factor = np.exp(self.proved.epsilon)
+        factor, one = np.exp(self.proved.epsilon), "row of any one task" if self.unit == "row" else "task"
+        otherwise = _COMPARED[self.unit, self.proved.adjacency]
         return (
-            f"Take any one task, and any conclusion that somebody might draw from what was released. Had things been "
-            f"otherwise - {_COMPARED[self.proved.adjacency]} - the probability of that conclusion would have been the same "
+            f"Take any one {one}, and any conclusion that somebody might draw from what was released. Had things been "
+            f"otherwise - {otherwise} - the probability of that conclusion would have been the same "
             f"up to a factor of {factor:.3g} (e^eps, eps = {self.proved.epsilon:.3g}), but for a probability of at most "
-            f"{self.proved.delta:.2g} (delta). Put to a test: whoever wants to recognise the task and accepts one false "
-            f"alarm in twenty is right about a task that is there at most {_power(self.proved):.0%} of the time."
+            f"{self.proved.delta:.2g} (delta). Put to a test: whoever wants to recognise the {self.unit} and accepts one "
+            f"false alarm in twenty is right about a {self.unit} that is there at most {_power(self.proved):.0%} of the time."
         )
 
     def _papers(self) -> str:
@@ -101,7 +121,13 @@ NOT_PRIVATE = Guarantee(None, None, "Every task's model depends on the rows of a
 
 
 def of_release(
-    mechanisms: Sequence[Mechanism], *, epsilon: float, adjacency: str, claimed: Bound | None, seeded: bool
+    mechanisms: Sequence[Mechanism],
+    *,
+    epsilon: float,
+    adjacency: str,
+    claimed: Bound | None,
+    seeded: bool,
+    unit: str = "task",
 ) -> Guarantee:
     """The guarantee of the mechanisms composed, at the given eps.
 
@@ -111,6 +137,7 @@ def of_release(
         adjacency: "replace" or "zero_out".
         claimed: what the papers say of it.
         seeded: the noise came from a seed, which whoever knows it can subtract.
+        unit: what the mechanisms protect, "task" or "row".
     """
     if seeded:
         return Guarantee(claimed, None, "The noise was drawn from a fixed seed: whoever knows the seed removes it.")
@@ -119,11 +146,15 @@ def of_release(
     true_delta = delta(epsilon, tuple(mechanisms), adjacency)
     reason = _reason(mechanisms)
     if true_delta >= 1:
-        return Guarantee(claimed, Bound(epsilon, 1.0, adjacency), reason + " delta = 1 guarantees nothing.")
-    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency), reason)
+        return Guarantee(claimed, Bound(epsilon, 1.0, adjacency, unit), reason + " delta = 1 guarantees nothing.")
+    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason)
 
 
 def _reason(mechanisms: Sequence[Mechanism]) -> str:
+    if all(isinstance(mechanism, VectorLaplace) for mechanism in mechanisms):
+        return "The density of the noise changes by at most e^eps when the vector moves by its sensitivity" + (
+            "; the rounds are composed as if each lost the most that this allows." if len(mechanisms) > 1 else "."
+        )
     if all(isinstance(mechanism, Gaussian) for mechanism in mechanisms):
         return "A release is exactly as private as Gaussian noise on a number."
     if all(isinstance(mechanism, Wishart) and mechanism.shape == 1 for mechanism in mechanisms):

@@ -176,8 +176,9 @@ class Ledger:
 
     def _spent(self, mechanisms: tuple[Mechanism, ...]) -> Bound:
         if not mechanisms:
-            return Bound(0.0, self.delta, self.adjacency)
-        return Bound(composition.epsilon(self.delta, mechanisms, self.adjacency), self.delta, self.adjacency)
+            return Bound(0.0, self.delta, self.adjacency, self.unit)
+        spent = composition.epsilon(self.delta, mechanisms, self.adjacency)
+        return Bound(spent, self.delta, self.adjacency, self.unit)
 
     def _refusal(self, before: tuple[Mechanism, ...], rounds: tuple[Mechanism, ...]) -> str:
         spent, wanted = self._spent(before).epsilon, self._spent((*before, *rounds)).epsilon

@@ -17,6 +17,7 @@ from scipy.special import multigammaln
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, two_point_loss
+from mpmtl_prob.privacy.vectors import VECTOR_LAWS, VectorLaplace
 from mpmtl_prob.tasks import FloatArray
 
 _THROUGH_ZERO = (
@@ -280,11 +281,13 @@ class Quantile:
 
 
 Noise = Wishart | Gaussian
-Mechanism = Wishart | Gaussian | Quantile
+Mechanism = Wishart | Gaussian | Quantile | VectorLaplace
 
 paper_wishart = PaperWishart
 
-_KINDS: dict[str, type] = {law.__name__: law for law in (Wishart, PaperWishart, PaperTaskWishart, Gaussian, Quantile)}
+_KINDS: dict[str, type] = {
+    law.__name__: law for law in (Wishart, PaperWishart, PaperTaskWishart, Gaussian, Quantile, *VECTOR_LAWS)
+}
 
 
 def to_dict(mechanism: Mechanism) -> dict[str, Any]:

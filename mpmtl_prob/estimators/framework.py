@@ -1,0 +1,226 @@
+"""Algorithm 1 as a pure function, and the parts that Algorithms 2 to 4 put into it.
+
+Every round the curator sees the owners' clipped models, publishes their perturbed second moment, and sends back a mapping f
+of all that was published; every owner goes on alone, with an update A_i. What is shared, f and A_i are one object, a
+:class:`Sharing`: write another and it runs in the same loop, under the same guarantee.
+
+Source: TPAMI 2022, Algorithms 1 to 3; supplement, Algorithms 4 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from mpmtl_prob.losses import Smooth
+from mpmtl_prob.proximal import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
+
+
+class Run(NamedTuple):
+    """The numbers of one run, all traced: others of the same shape do not recompile.
+
+    Attributes:
+        loss: the owners' losses, bound to their rows.
+        step_size: eta of every owner, (m,).
+        threshold: eta * lambda, with the curator's eta; a pair where there are two penalties.
+        beta: acceleration of every round, (T,).
+        clip: K.
+        offset: what f subtracts from the diagonal of each release, (T,): 0, or the mean of its noise.
+    """
+
+    loss: Smooth
+    step_size: Any
+    threshold: Any
+    beta: Any
+    clip: Any
+    offset: Any
+
+
+class Sharing(Protocol):
+    """What Algorithm 1 leaves open. Hashable: static under jit."""
+
+    #: "features": W W' is published, (d, d); "tasks": W'W, (m, m)
+    moment: ClassVar[str]
+
+    def start(self, W0: Array) -> Any:
+        """The owners' state before the first round, any pytree, from their clipped initial models."""
+        ...
+
+    def mapping(self, history: Array, t: Array, run: Run) -> Array:
+        """f: M^(t) from the releases (T, k, k), of which rounds 0..t are known."""
+        ...
+
+    def update(self, M: Array, W: Array, state: Any, t: Array, run: Run) -> tuple[Array, Array, Any]:
+        """A_i of all owners: from M^(t) and the clipped models W~^(t-1), the models W^(t), the output, the new state.
+
+        Column i may depend on M, on column i of W, on owner i's part of the state and of ``run.loss``: on nothing else.
+        """
+        ...
+
+
+class Carry(NamedTuple):
+    """What goes from round to round: the models W^(t) (d, m), the owners' state, the releases so far (T, k, k)."""
+
+    W: Any
+    state: Any
+    history: Any
+
+
+class Noise(NamedTuple):
+    """All noise of a run, drawn beforehand by those who may draw it.
+
+    Attributes:
+        moment: E^(1:T), (T, k, k).
+        models: b^(1:T), (T, d, m), which the owners add to their own models where they do not trust the curator
+            (Algorithm 5); None elsewhere.
+    """
+
+    moment: Any
+    models: Any = None
+
+
+def first_round(sharing: Sharing, run: Run, W0: Array, noise: Noise) -> Carry:
+    """The state before the first round; W^^(0) = W~(0)."""
+    return Carry(W0, sharing.start(clip_columns(W0, run.clip)), jnp.zeros_like(noise.moment))
+
+
+def one_round(sharing: Sharing, run: Run, carry: Carry, t: Array, noise: Noise) -> tuple[Carry, Array]:
+    """Round t (counted from 0) of Algorithm 1, with the noise of this round; returns the output W^^(t) as well."""
+    W = clip_columns(carry.W, run.clip)  # Algorithm 1, step 3
+    if noise.models is not None:
+        W = clip_columns(W + noise.models, run.clip)  # Algorithm 5, step 5; clipped again, so that K still holds
+    second_moment = W @ W.T if sharing.moment == "features" else W.T @ W  # step 4
+    history = carry.history.at[t].set(second_moment + noise.moment)  # step 5
+    k = history.shape[-1]
+    known = history - run.offset[:, None, None] * jnp.eye(k, dtype=history.dtype)
+    M = sharing.mapping(known, t, run)  # step 6
+    W, output, state = sharing.update(M, W, carry.state, t, run)  # step 7
+    return Carry(W, state, history), output
+
+
+def framework(
+    sharing: Sharing, run: Run, W0: Array, noise: Noise, *, record: bool = True
+) -> tuple[Array, Array, Array]:
+    """Algorithm 1. Pure and traceable: a scan over the rounds, with all noise drawn beforehand.
+
+    Args:
+        sharing: what is published, f and A_i.
+        run: the numbers.
+        W0: initial models, (d, m).
+        noise: of all rounds.
+        record: keep the outputs of every round.
+
+    Returns:
+        Sigma^(1:T) (T, k, k); the outputs W^^(1:T) (T, d, m), or (1, d, m) without ``record``; and W^(T) (d, m).
+    """
+
+    def body(carry: tuple[Carry, Array], inputs: tuple[Array, Noise]) -> tuple[tuple[Carry, Array], Array | None]:
+        t, now = inputs
+        rounds, output = one_round(sharing, run, carry[0], t, now)
+        return (rounds, output), output if record else None
+
+    T = noise.moment.shape[0]
+    start = (first_round(sharing, run, W0, noise), W0)
+    (last, output), outputs = jax.lax.scan(body, start, (jnp.arange(T), noise))
+    return last.history, output[None] if outputs is None else outputs, last.W
+
+
+#: compiled once for each kind of sharing and each shape
+run_rounds = partial(jax.jit, static_argnames=("sharing", "record"))(framework)
+
+
+def clip_columns(W: Array, clip: Array | float) -> Array:
+    """w_i / max(1, ||w_i|| / K)."""
+    return W / jnp.maximum(1.0, jnp.linalg.norm(W, axis=0) / clip)
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """Algorithms 2 (trace norm) and 3 (l2,1): M shrinks as the prox of a penalty would, then an accelerated step.
+
+    Attributes:
+        norm: g. With :class:`NoPenalty`, M = I: nothing is read off the release.
+    """
+
+    norm: SharedPenalty
+
+    moment: ClassVar[str] = "features"
+
+    def start(self, W0: Array) -> Array:
+        return W0
+
+    def mapping(self, history: Array, t: Array, run: Run) -> Array:
+        return self.norm.projection(history[t], run.threshold)  # Algorithm 2, steps 6 to 8; Algorithm 3, steps 6 and 7
+
+    def update(self, M: Array, W: Array, state: Array, t: Array, run: Run) -> tuple[Array, Array, Array]:
+        projected = W if isinstance(self.norm, NoPenalty) else M @ W  # Algorithm 2, step 9; Algorithm 3, step 8
+        Z = projected + run.beta[t] * (projected - state)  # step 10
+        return Z - run.step_size * run.loss.gradient(Z), projected, projected  # step 11
+
+
+@dataclass(frozen=True)
+class ProximalSum:
+    """Algorithm 4: W = P + Q. P is shared as in Algorithm 2 or 3; Q never leaves its owner and is shrunk by its own prox.
+
+    Attributes:
+        norm: g_1 of P, :class:`TraceNorm` or :class:`GroupLasso`.
+        own: g_2 of Q, separable: :class:`L1`, :class:`ColumnGroupLasso` or :class:`SquaredFrobenius`.
+        doubled: start from P = Q = W^(0), as printed, whose sum is twice W^(0); else from Q = 0.
+    """
+
+    norm: SharedPenalty = field(default_factory=TraceNorm)
+    own: Penalty = field(default_factory=L1)
+    doubled: bool = False
+
+    moment: ClassVar[str] = "features"
+
+    def start(self, W0: Array) -> tuple[Array, Array, Array]:
+        Q = W0 if self.doubled else jnp.zeros_like(W0)
+        return Q, W0, Q  # q^(0), p^^(0), q^^(0)
+
+    def mapping(self, history: Array, t: Array, run: Run) -> Array:
+        return self.norm.projection(history[t], run.threshold[0])  # Algorithm 4, steps 8 and 9
+
+    def update(
+        self, M: Array, W: Array, state: tuple[Array, Array, Array], t: Array, run: Run
+    ) -> tuple[Array, Array, tuple[Array, Array, Array]]:
+        Q, P_before, Q_before = state
+        P_hat, Q_hat = M @ W, self.own.prox(Q, run.threshold[1])  # steps 10 and 11
+        Z_p = P_hat + run.beta[t] * (P_hat - P_before)  # step 13
+        Z_q = Q_hat + run.beta[t] * (Q_hat - Q_before)  # step 14
+        step = run.step_size * run.loss.gradient(Z_p + Z_q)
+        return Z_p - step, P_hat + Q_hat, (Z_q - step, P_hat, Q_hat)  # steps 12, 15 and 16
+
+
+@dataclass(frozen=True)
+class TaskRelations:
+    """A third f, read off W'W: how much every task resembles the others decides how much it is shrunk.
+
+    Omega = (Sigma^(t))^{1/2} / tr is the task relation of Zhang and Yeung (2010), and [Omega^{-1}]_ii the prior
+    precision of task i given all others. An owner cannot see its neighbours' models, so of their coupling
+    (lambda/2) tr(W Omega^{-1} W') it descends on its own term, (lambda/2) [Omega^{-1}]_ii ||w_i||^2, by its prox.
+    M^(t) holds these precisions, scaled to mean 1, on its diagonal.
+
+    Of W'W plus noise nothing is proved: see :class:`mpmtl_prob.privacy.PaperTaskWishart`.
+    """
+
+    moment: ClassVar[str] = "tasks"
+
+    def start(self, W0: Array) -> Array:
+        return W0
+
+    def mapping(self, history: Array, t: Array, run: Run) -> Array:
+        eigenvalues, U = jnp.linalg.eigh(history[t])
+        floor = jnp.finfo(eigenvalues.dtype).eps ** 0.5 * jnp.abs(eigenvalues[-1])
+        precision = jnp.sum(U**2 / jnp.sqrt(jnp.maximum(eigenvalues, floor)), axis=1)  # [Omega^{-1}]_ii, up to a factor
+        return jnp.diag(precision / jnp.mean(precision))
+
+    def update(self, M: Array, W: Array, state: Array, t: Array, run: Run) -> tuple[Array, Array, Array]:
+        shrunk = W / (1 + run.threshold * jnp.diagonal(M))
+        Z = shrunk + run.beta[t] * (shrunk - state)
+        return Z - run.step_size * run.loss.gradient(Z), shrunk, shrunk

@@ -1,0 +1,99 @@
+"""Hyper-parameters worth trying, for every estimator: the same number of candidates for each, scaled to the data."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob.estimators import (
+    L1,
+    MPMTL,
+    Alone,
+    Lasso,
+    LeastSquares,
+    MultiTask,
+    Ridge,
+    RidgeLogistic,
+)
+from mpmtl_prob.losses import Loss
+from mpmtl_prob.proximal import GroupLasso, Penalty
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+#: candidates per estimator
+SIZE = 40
+
+# A rough solution is enough to choose by, and an ill-conditioned one is not worth waiting for.
+_ROUGH: dict[str, Any] = {"tolerance": 1e-3, "max_iterations": 500}
+
+
+def ridge(train: TaskData) -> list[Ridge]:
+    """The evidence, and penalties from a millionth of the largest curvature up to it."""
+    curvature = LeastSquares().of(train).curvature().max()
+    return [Ridge(), *(Ridge(float(curvature * share)) for share in np.geomspace(1e-6, 1.0, SIZE - 1))]
+
+
+def ridge_logistic(train: TaskData) -> list[RidgeLogistic]:
+    """Penalties from a hundred-thousandth of the largest curvature of least squares up to it."""
+    curvature = LeastSquares().of(train).curvature().max()
+    return [RidgeLogistic(float(curvature * share), **_ROUGH) for share in np.geomspace(1e-5, 1.0, SIZE)]
+
+
+def lasso(train: TaskData, loss: Loss | None = None) -> list[Lasso]:
+    """Penalties down from the least that makes every weight zero."""
+    chosen = LeastSquares() if loss is None else loss
+    top = np.abs(_gradient_at_zero(train, chosen)).max()
+    return [Lasso(float(top * share), chosen, **_ROUGH) for share in np.geomspace(1e-4, 1.0, SIZE)]
+
+
+def multi_task(norm: Penalty, train: TaskData, loss: Loss | None = None) -> list[MultiTask]:
+    """Penalties down from the least that makes every weight zero."""
+    chosen = LeastSquares() if loss is None else loss
+    G = _gradient_at_zero(train, chosen)
+    top = np.linalg.norm(G, axis=1).max() if isinstance(norm, GroupLasso) else np.linalg.norm(G, 2)
+    if isinstance(norm, L1):
+        top = np.abs(G).max()
+    return [MultiTask(norm, float(top * share), chosen, **_ROUGH) for share in np.geomspace(1e-4, 1.0, SIZE)]
+
+
+def alone(loss: Loss | None = None) -> list[Alone]:
+    """Early stopping, with and without acceleration, from zero and from ridge, with one step size and with each task's."""
+    chosen = LeastSquares() if loss is None else loss
+    starts: tuple[Ridge | str, ...] = (Ridge(), "zero")
+    return [
+        Alone(rounds=rounds, acceleration=acceleration, start=start, step_size=step, loss=chosen)
+        for rounds, acceleration in itertools.product((1, 3, 10, 30, 100), (False, True))
+        for start in starts
+        for step in (None, "per_task")
+    ]
+
+
+def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = None, **options: Any) -> list[MPMTL]:
+    """Rounds, clip norm and penalty of Algorithm 2 or 3, with the noise of validation drawn from a seed.
+
+    Args:
+        algorithm: :class:`LowRank` or :class:`GroupSparse`.
+        train: whose ridge models say what scale K and lambda have.
+        start: W^(0).
+        options: of the algorithm, such as epsilon, adjacency, mechanism and loss.
+    """
+    begin = Ridge() if start is None else start
+    loss: Loss = options.get("loss", LeastSquares())
+    W = begin.fit(train).W
+    median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
+    curvature = loss.of(train).curvature().max()
+    epsilon = options.get("epsilon", 1.0)
+    candidates: list[MPMTL] = []
+    for T, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
+        # the lambda whose shrinkage removes everything, signal and noise
+        top = curvature * np.hypot(signal, clip * np.sqrt(train.num_features * T / epsilon))
+        candidates += [
+            algorithm(penalty=float(top * share), rounds=T, clip=clip, start=begin, unsafe_seed=0, **options)
+            for share in np.geomspace(1e-4, 1e-2, SIZE // 8)
+        ]
+    return candidates
+
+
+def _gradient_at_zero(train: TaskData, loss: Loss) -> FloatArray:
+    return np.asarray(loss.of(train).gradient(np.zeros((train.num_features, train.num_tasks))))  # type: ignore[arg-type]

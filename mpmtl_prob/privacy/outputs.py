@@ -1,0 +1,70 @@
+"""The other door: noise for vectors that are let out one by one, where the curator is not trusted with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
+from mpmtl_prob.privacy.ledger import UNITS, Ledger
+from mpmtl_prob.privacy.messages import check_ledger, entropy
+from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+
+def draw_vectors(
+    mechanisms: Sequence[VectorLaplace],
+    vectors: int,
+    *,
+    epsilon: float,
+    unit: str = "row",
+    claimed: Bound | None = None,
+    unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+) -> tuple[FloatArray, Guarantee]:
+    """The door: pay for T rounds, then draw fresh noise for every vector in each of them.
+
+    A change of one unit may move one vector, by at most the mechanism's sensitivity, in every round; the other vectors of
+    the round then cost nothing more. The caller bounds the vectors, adds the noise to them, and does not keep it.
+
+    Args:
+        mechanisms: the noise law of each round, all of one dimension d.
+        vectors: how many are let out per round: m, or one for an average.
+        epsilon: at which the guarantee is stated, > 0.
+        unit: what the sensitivity is about: a "row" of a task, or a whole "task". Adjacency is replacement.
+        claimed: what the source of the method says, if anything.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        ledger: pays for all rounds, on disk, before any noise is drawn.
+        data: what the release is about, for the ledger's fingerprint.
+
+    Returns:
+        The noise, (T, d, vectors), and the guarantee of all rounds together.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range, or a ledger with a mechanism of which nothing is proved. Nothing was
+            charged, nothing drawn.
+    """
+    rounds = tuple(mechanisms)
+    whole("vectors", vectors)
+    positive("epsilon", epsilon)
+    one_of("unit", unit, UNITS)
+    if not rounds:
+        raise ValueError("mechanisms: expected one per round, at least one, got none")
+    if wrong := next((law for law in rounds if not isinstance(law, VectorLaplace)), None):
+        raise ValueError(f"mechanisms: expected noise on vectors, got {type(wrong).__name__}")
+    if len({law.num_features for law in rounds}) > 1:
+        raise ValueError(f"mechanisms: expected one dimension, got {sorted({law.num_features for law in rounds})}")
+    check_ledger(ledger, unsafe_seed)
+    guarantee = of_release(
+        rounds, epsilon=epsilon, adjacency="replace", claimed=claimed, seeded=unsafe_seed is not None, unit=unit
+    )
+    if ledger is not None:
+        ledger.charge(rounds, data=data, unit=unit, adjacency="replace")
+    rng = entropy(unsafe_seed)
+    zero = np.zeros((vectors, rounds[0].num_features))
+    return np.stack([law.sample(rng, zero).T for law in rounds]), guarantee

@@ -1,0 +1,81 @@
+"""Losses against automatic differentiation, and their curvature against its definition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from mpmtl_prob import TaskData
+from mpmtl_prob.losses import LeastSquares, Logistic, Quadratic, SquaredRows
+
+
+def make(rows, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = [rng.standard_normal((n, d)) for n in rows]
+    return TaskData.from_lists(X, [np.sign(rng.standard_normal(n)) for n in rows])
+
+
+def by_hand(loss, tasks, W):
+    """The sum as it is written, one row at a time."""
+    total = 0.0
+    for i in range(tasks.num_tasks):
+        own = 0.0
+        for x, y in zip(tasks.X[i][tasks.mask[i]], tasks.y[i][tasks.mask[i]], strict=True):
+            margin = jnp.dot(x, W[:, i])
+            own += jnp.log1p(jnp.exp(-y * margin)) if isinstance(loss, Logistic) else 0.5 * (margin - y) ** 2
+        share = tasks.mask[i].sum() if loss.average else 1
+        total += own / share + loss.strong_convexity / 2 * jnp.sum(W[:, i] ** 2)
+    return total
+
+
+LOSSES = [
+    LeastSquares(),
+    LeastSquares(strong_convexity=0.7, average=True),
+    Logistic(),
+    Logistic(strong_convexity=0.7, average=True),
+]
+
+
+@pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_value_and_gradient_are_those_of_the_sum_over_rows(loss, rows):
+    tasks = make(rows)
+    W = jnp.asarray(np.random.default_rng(1).standard_normal((4, 3)))
+    smooth = loss.of(tasks)
+    assert smooth.value(W).shape == (3,)
+    assert_allclose(jnp.sum(smooth.value(W)), by_hand(loss, tasks, W), rtol=1e-12)
+    assert_allclose(smooth.gradient(W), jax.grad(lambda V: by_hand(loss, tasks, V))(W), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(loss, rows):
+    tasks = make(rows)
+    smooth = loss.of(tasks)
+    hessian = lambda W: jax.hessian(lambda V: jnp.sum(smooth.value(V)))(W)
+    # the logistic loss is most curved where all margins vanish, at W = 0
+    at_zero = hessian(jnp.zeros((4, 3)))
+    largest = [np.linalg.eigvalsh(at_zero[:, i, :, i])[-1] for i in range(3)]
+    assert_allclose(smooth.curvature(), largest, rtol=1e-10)
+    elsewhere = hessian(jnp.ones((4, 3)))
+    assert all(np.linalg.eigvalsh(elsewhere[:, i, :, i])[-1] <= largest[i] * (1 + 1e-12) for i in range(3))
+
+
+def test_least_squares_goes_through_the_smaller_of_rows_and_gram_matrices():
+    assert isinstance(LeastSquares().of(make((7, 5, 9))), Quadratic)
+    assert isinstance(LeastSquares().of(make((3, 2, 3))), SquaredRows)
+
+
+def test_extreme_margins_do_not_overflow():
+    tasks = TaskData.from_lists([np.full((2, 1), 1e4)], [[1.0, -1.0]])
+    smooth = Logistic().of(tasks)
+    assert_allclose(smooth.value(jnp.ones((1, 1))), [1e4])
+    assert_allclose(smooth.gradient(jnp.ones((1, 1))), [[1e4]])
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="targets -1 and 1 for the logistic loss"):
+        Logistic().of(TaskData.from_lists([np.ones((2, 1))], [[0.0, 1.0]]))
+    with pytest.raises(ValueError, match="strong_convexity: expected a number >= 0, got -1"):
+        LeastSquares(strong_convexity=-1.0)

@@ -1,0 +1,57 @@
+"""Single-task estimators against scikit-learn, one task at a time."""
+
+import numpy as np
+import pytest
+import sklearn.linear_model
+from numpy.testing import assert_allclose
+
+from mpmtl_prob import TaskData
+from mpmtl_prob.estimators import Lasso, Logistic, Ridge, RidgeLogistic
+from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
+
+
+@pytest.fixture(scope="module")
+def binary():
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 4)) * scale for n, scale in ((12, 1.0), (30, 3.0), (9, 0.3))]
+    y = [np.where(x @ [1.0, -1.0, 0.5, 0.0] + rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
+    return TaskData.from_lists(X, y)
+
+
+def each(tasks, fit):
+    columns = [fit(X[real], y[real]).coef_.ravel() for X, y, real in zip(tasks.X, tasks.y, tasks.mask, strict=True)]
+    return np.stack(columns, axis=1)
+
+
+def test_ridge(binary):
+    fit = sklearn.linear_model.Ridge(alpha=0.7, fit_intercept=False).fit
+    assert_allclose(Ridge(0.7).fit(binary).W, each(binary, fit), atol=1e-10)
+
+
+def test_lasso(binary):
+    # scikit-learn divides the sum of squares by n
+    fit = lambda X, y: sklearn.linear_model.Lasso(alpha=0.9 / len(X), fit_intercept=False, tol=1e-12).fit(X, y)
+    fitted = Lasso(0.9, tolerance=1e-9).fit(binary)
+    expected = each(binary, fit)
+    assert_allclose(fitted.W, expected, atol=1e-6)
+    assert ((fitted.W == 0) == (expected == 0)).all()
+    assert (expected == 0).any()
+
+
+def test_ridge_logistic(binary):
+    fit = sklearn.linear_model.LogisticRegression(C=1 / 0.7, fit_intercept=False, tol=1e-10, max_iter=10_000).fit
+    assert_allclose(RidgeLogistic(0.7, tolerance=1e-9).fit(binary).W, each(binary, fit), atol=1e-5)
+
+
+def test_sparse_logistic(binary):
+    fit = sklearn.linear_model.LogisticRegression(
+        C=1 / 0.8, l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=10_000
+    ).fit
+    assert_allclose(Lasso(0.8, Logistic(), tolerance=1e-9).fit(binary).W, each(binary, fit), atol=1e-4)
+
+
+def test_nothing_is_shared(binary):
+    for estimator in (Ridge(), Lasso(1.0), RidgeLogistic(1.0)):
+        assert estimator.fit(binary).guarantee == NOTHING_SHARED
+    with pytest.raises(ValueError, match="penalty: expected a positive number, got 0"):
+        RidgeLogistic(0.0).fit(binary)
