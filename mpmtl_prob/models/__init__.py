@@ -1,6 +1,7 @@
 """NumPyro models: pure functions, no inference code."""
 
-from mpmtl_prob.models import shared_covariance, task
+from mpmtl_prob.models import penalised, shared_covariance, task
+from mpmtl_prob.models.penalised import group_sparse, low_rank, low_rank_sparse
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNorm
 from mpmtl_prob.models.wishart import (
     BoundedMatrix,
@@ -18,6 +19,10 @@ __all__ = [
     "ShiftedWishart",
     "TraceNorm",
     "between_zero_and",
+    "group_sparse",
+    "low_rank",
+    "low_rank_sparse",
+    "penalised",
     "positive_definite_above",
     "shared_covariance",
     "task",

@@ -22,6 +22,7 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
 from mpmtl_prob.models.normaliser import acceptance_rate, log_trace_norm_integral
+from mpmtl_prob.tasks import FloatArray
 
 _LEAST_ACCEPTANCE = 1e-3
 
@@ -86,6 +87,11 @@ class PenaltyPrior(Distribution):
     def envelope(W: Array, rate: Array, smoothing: Array) -> tuple[Array, Array]:
         """g(W), exact, and the gradient of the Moreau envelope of rate * g."""
 
+    @staticmethod
+    @abstractmethod
+    def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
+        """C, (d, d): 0.5 tr(V'C V), plus a constant, touches g from above where V V' is the moment (for entrywise g, nearly)."""
+
     @abstractmethod
     def _log_constant(self) -> float:
         """log C."""
@@ -131,6 +137,11 @@ class TraceNorm(PenaltyPrior):
         share = jnp.where(s > 0, share, 1 / smoothing)
         slope = (U * share[..., None, :]) @ (jnp.swapaxes(U, -2, -1) @ wide)
         return jnp.sum(s, axis=-1), slope if wide is W else jnp.swapaxes(slope, -2, -1)
+
+    @staticmethod
+    def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
+        eigenvalues, U = np.linalg.eigh(moment)
+        return (U / np.sqrt(_floored(eigenvalues))) @ U.T  # (W W')^{-1/2}
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Exact, by rejection from a Wishart matrix.
@@ -199,6 +210,10 @@ class GroupLaplace(PenaltyPrior):
         share = jnp.minimum(rate[..., None] / jnp.where(norm > 0, norm, jnp.inf), 1 / smoothing[..., None])
         return jnp.sum(norm, axis=-1), W * jnp.where(norm > 0, share, 1.0)[..., None]
 
+    @staticmethod
+    def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
+        return np.diag(1 / np.sqrt(_floored(np.diagonal(moment))))
+
     @property
     def variance(self) -> Array:
         """Of every entry, (m + 1) / lambda^2."""
@@ -234,6 +249,10 @@ class EntrywiseLaplace(PenaltyPrior):
         bound = rate[..., None, None]
         return EntrywiseLaplace.norm(W), jnp.clip(W / smoothing[..., None, None], -bound, bound)
 
+    @staticmethod
+    def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
+        return np.diag(1 / np.sqrt(_floored(np.diagonal(moment) / num_tasks)))  # one curvature for all entries of a row
+
     @property
     def variance(self) -> Array:
         """Of every entry, 2 / lambda^2."""
@@ -248,3 +267,9 @@ class EntrywiseLaplace(PenaltyPrior):
     def _log_constant(self) -> float:
         d, m = self.event_shape
         return -d * m * float(np.log(2.0))
+
+
+def _floored(squares: FloatArray) -> FloatArray:
+    """Squares no smaller than 1e-4 of the largest, 1 where all are zero."""
+    largest = squares.max()
+    return np.maximum(squares, 1e-4 * largest) if largest > 0 else np.ones_like(squares)

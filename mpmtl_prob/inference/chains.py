@@ -1,0 +1,157 @@
+"""Several chains of any NumPyro kernel, run so that a second call with new numbers does not compile again.
+
+``numpyro.infer.MCMC`` compiles its loop on every run; here the kernel is NumPyro's and the loop, chunked for the progress
+bar, is traced once per kernel and shape. Between chunks the state is a value: what was drawn by then is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from numpyro.infer.mcmc import MCMCKernel
+from tqdm.auto import tqdm
+
+Draws = dict[str, NDArray[Any]]
+
+#: What is kept of every iteration beside the draws, where a kernel has it: ArviZ's name, NumPyro's name.
+STATISTICS = {
+    "diverging": "diverging",
+    "n_steps": "num_steps",
+    "acceptance_rate": "accept_prob",
+    "energy": "energy",
+    "lp": "potential_energy",
+}
+_CHUNK = 25  # iterations between two updates of the progress bar
+
+
+class Program(NamedTuple):
+    """A kernel's compiled loop over chains."""
+
+    init: Callable[..., Any]  #: keys (chain,), unconstrained values (chain, ...) or None, model arguments -> state
+    advance: Callable[..., Any]  #: state, model arguments, number of draws -> state, (draws, statistics), padded
+
+
+class Reached(NamedTuple):
+    """Where chains are.
+
+    Attributes:
+        state: the kernel's, every leaf with a leading axis of chains.
+        warmed: iterations of warm-up done.
+        drawn: draws made.
+    """
+
+    state: Any
+    warmed: int
+    drawn: int
+
+
+def side_by_side(chains: int) -> bool:
+    """Whether every chain gets a host device of its own; else they run vectorised on one."""
+    return jax.local_device_count() >= chains > 1
+
+
+@lru_cache(maxsize=32)
+def program(kernel: MCMCKernel, warmup: int, parallel: bool, thin: int = 1) -> Program:
+    """Compile a kernel's loop. The same kernel object gives the same program, which is traced once per shape.
+
+    Args:
+        kernel: any that implements NumPyro's ``MCMCKernel``; its model's arguments are traced.
+        warmup: iterations of adaptation.
+        parallel: one chain per host device.
+        thin: iterations per draw.
+    """
+
+    def init(key: Any, params: Any, args: Any) -> Any:
+        return kernel.init(key, warmup, params, args, {})
+
+    def advance(state: Any, args: Any, steps: Any) -> Any:
+        constrain = kernel.postprocess_fn(args, {})
+
+        def step(state: Any) -> tuple[Any, Any]:
+            state = (
+                jax.lax.fori_loop(0, thin, lambda _, s: kernel.sample(s, args, {}), state)
+                if thin > 1
+                else (kernel.sample(state, args, {}))
+            )
+            found = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
+            return state, (constrain(getattr(state, kernel.sample_field)), found)
+
+        # the number of steps is traced: a last, shorter chunk does not compile again
+        room = jax.tree.map(lambda x: jnp.zeros((_CHUNK, *x.shape), x.dtype), jax.eval_shape(step, state)[1])
+
+        def body(i: Any, carry: Any) -> Any:
+            state, kept = carry
+            state, found = step(state)
+            return state, jax.tree.map(lambda a, x: a.at[i].set(x), kept, found)
+
+        return jax.lax.fori_loop(0, steps, body, (state, room))
+
+    if parallel:
+        return Program(jax.pmap(init, in_axes=(0, 0, None)), jax.pmap(advance, in_axes=(0, None, None)))
+    return Program(jax.jit(jax.vmap(init, in_axes=(0, 0, None))), jax.jit(jax.vmap(advance, in_axes=(0, None, None))))
+
+
+def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
+    """The first state of several chains.
+
+    Args:
+        compiled: the program.
+        args: model arguments.
+        chains: number of chains.
+        seed: of the chains.
+        start: unconstrained values of the model's sites; chains start round them, a tenth apart. Default: the kernel's own.
+    """
+    params = None
+    if start is not None:
+        rng = np.random.default_rng(seed)
+        params = {k: jnp.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
+    return Reached(compiled.init(jax.random.split(jax.random.key(seed), chains), params, args), 0, 0)
+
+
+def advance(
+    compiled: Program,
+    kernel: MCMCKernel,
+    args: Any,
+    reached: Reached,
+    *,
+    warmup: int,
+    draws: int,
+    thin: int,
+    progress_bar: bool,
+) -> Iterator[tuple[Reached, Draws | None, Draws | None]]:
+    """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
+
+    Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
+    during warm-up. ``warmup`` iterations are rounded up to whole draws.
+    """
+    with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
+        bar.update(reached.warmed + reached.drawn * thin)
+        while reached.warmed < warmup or reached.drawn < draws:
+            warming = reached.warmed < warmup
+            left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
+            steps = min(_CHUNK, left)
+            state, found = compiled.advance(reached.state, args, steps)
+            if progress_bar:
+                bar.set_description("warm-up" if warming else "sampling")
+                bar.set_postfix_str(kernel.get_diagnostics_str(jax.tree.map(lambda x: x[0], state)), refresh=False)
+            bar.update(steps * thin)
+            if warming:
+                reached = Reached(state, reached.warmed + steps * thin, reached.drawn)
+                yield reached, None, None
+            else:
+                reached = Reached(state, reached.warmed, reached.drawn + steps)
+                samples, statistics = jax.tree.map(lambda x: np.asarray(x)[:, :steps], found)
+                if "lp" in statistics:
+                    statistics["lp"] = -statistics["lp"]
+                yield reached, samples, statistics
+
+
+def join(parts: list[Draws]) -> Draws:
+    """Chunks of draws, one after another."""
+    return {k: np.concatenate([part[k] for part in parts], axis=1) for k in parts[0]} if parts else {}

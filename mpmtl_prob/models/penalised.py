@@ -1,0 +1,286 @@
+"""The curator's seat: the penalised multi-task regressions as priors on W (d x m), all rows in sight.
+
+    y_i ~ N(X_i w_i, sigma^2 I),   p(W | sigma) ~ exp(-(rate / sigma) g(W)),   rate, sigma log-normal or known
+
+Given rate and sigma the mode is the optimum of ``sum_i 0.5 ||X_i w_i - y_i||^2 + rate * sigma * g(W)``, the problem that
+:class:`mpmtl_prob.estimators.MultiTask` solves. The prior scales with sigma, so that rate has no units of y and the posterior
+of (W, sigma) keeps a single mode (Park and Casella, 2008, section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.typing import ArrayLike
+
+from mpmtl_prob import conjugate
+from mpmtl_prob._check import positive
+from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
+from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
+from mpmtl_prob.models.wishart import ShiftedWishart
+from mpmtl_prob.privacy.mechanisms import Wishart
+from mpmtl_prob.privacy.release import Release
+from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+
+#: Prior sd of log(rate) and log(sigma) where they are learnt: a factor of 50 either way.
+LOG_SD = 2.0
+
+Model = Callable[..., None]
+#: A positive hyper-parameter: None learns it, (median, log_sd) gives its log-normal prior, a number fixes it.
+Positive = float | tuple[float, float] | None
+
+
+class Known(NamedTuple):
+    """A hyper-parameter that is given."""
+
+    value: ArrayLike
+
+
+class Learnt(NamedTuple):
+    """A hyper-parameter with a log-normal prior."""
+
+    median: ArrayLike
+    log_sd: ArrayLike
+
+
+class Part(NamedTuple):
+    """One penalised matrix: W itself, or P or Q of W = P + Q."""
+
+    rate: Known | Learnt
+    smoothing: ArrayLike | None  #: gamma of the prior's gradient
+    local: LocalCoordinates | None  #: in which it is sampled
+
+
+class ReleasedMoments(NamedTuple):
+    """A release as the models read it: Sigma^(1:T) and what is known of the messages behind it."""
+
+    sigma: Any  #: (T, d, d)
+    df: Any  #: (T,)
+    scale: Any  #: (T,)
+    clip: ArrayLike  #: K
+    direction: ArrayLike  #: whether messages have length K exactly
+    coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
+
+
+class Observed(NamedTuple):
+    """Rows of all tasks as the models read them, around a rough estimate. Leaves are traced arrays."""
+
+    xx: ArrayLike  #: X_i'X_i, (m, d, d)
+    centre: ArrayLike  #: the estimate, (m, d)
+    slope: ArrayLike  #: X_i'(y_i - X_i centre_i), (m, d)
+    residual: ArrayLike  #: sum_i ||y_i - X_i centre_i||^2
+    rows: ArrayLike  #: n, of all tasks
+    sigma: Known | Learnt
+    parts: tuple[Part, ...]
+    release: ReleasedMoments | None
+
+
+def low_rank(data: TaskData | Observed, **options: Any) -> None:
+    """Trace-norm regression: tasks share a subspace. Bayesian form of Algorithm 2's problem.
+
+    Sites: ``sigma`` and ``rate`` (deterministic where known) and ``W`` (d, m), or ``W_local`` and the deterministic ``W`` in
+    local coordinates.
+
+    Args:
+        data: tasks, or the result of :func:`observe`, which is what inference hands in.
+        options: of :func:`observe`, with tasks.
+    """
+    _penalised(_ready(low_rank, data, options), PRIORS[low_rank])
+
+
+def group_sparse(data: TaskData | Observed, **options: Any) -> None:
+    """l2,1 regression: tasks share features. Bayesian form of Algorithm 3's problem; sites as :func:`low_rank`."""
+    _penalised(_ready(group_sparse, data, options), PRIORS[group_sparse])
+
+
+def low_rank_sparse(data: TaskData | Observed, **options: Any) -> None:
+    """W = P + Q, trace norm on P and absolute values on Q: tasks share a subspace, with exceptions (Algorithm 4's problem).
+
+    Sites: ``sigma``, ``rate`` of P, ``rate_own`` of Q, ``P`` and ``Q`` as ``W`` in :func:`low_rank`, the deterministic ``W``.
+    The data identify W, not its parts.
+    """
+    _penalised(_ready(low_rank_sparse, data, options), PRIORS[low_rank_sparse])
+
+
+#: The priors of each model's parts.
+PRIORS: dict[Model, tuple[type[PenaltyPrior], ...]] = {
+    low_rank: (TraceNorm,),
+    group_sparse: (GroupLaplace,),
+    low_rank_sparse: (TraceNorm, EntrywiseLaplace),
+}
+
+
+def observe(
+    model: Model,
+    tasks: TaskData,
+    *,
+    rate: Positive = None,
+    rate_own: Positive = None,
+    sigma: Positive = None,
+    smoothing: float | str | None = "auto",
+    precondition: bool = True,
+    with_release: Release | None = None,
+) -> Observed:
+    """Prepare tasks for a model of this module.
+
+    Args:
+        model: :func:`low_rank`, :func:`group_sparse` or :func:`low_rank_sparse`.
+        tasks: the rows, all of them: the result is the curator's.
+        rate: strength of the penalty relative to sigma, in units of y over units of g(W): a number, a log-normal prior
+            (median, log_sd), or None for one whose median fits a rough estimate.
+        rate_own: the same of Q, in :func:`low_rank_sparse`.
+        sigma: residual sd, in units of y: as rate.
+        smoothing: gamma of the proximal gradient, in squared units of W over units of rate/sigma * g; "auto" is the step that
+            a proximal gradient algorithm would take, sigma^2 / L; None takes plain gradients.
+        precondition: sample in local coordinates, w_i = mu_i + L_i z_i.
+        with_release: adds the release as an observed site, ``Sigma | W ~ ShiftedWishart(W~ W~', df, s)`` in every round, W~ being
+            the columns of W bounded as its messages were. Exact where the messages were the weights themselves. A release
+            of estimates computed from these same rows tells a curator who has the rows nothing new: do not add it.
+
+    Raises:
+        ValueError: an argument outside its range, or a release of other tasks or features, or without Wishart noise.
+    """
+    gram = tasks.gram
+    priors = PRIORS[model]
+    rough = _rough_fit(gram, priors[0])
+    noise = _positive_prior("sigma", sigma, rough.sigma)
+    typical = float(np.asarray(noise[0]))
+    m, d = gram.xy.shape
+    gamma = _smoothing(smoothing, typical**2 / _curvature(gram.xx))
+    parts = []
+    for name, value, prior in zip(("rate", "rate_own"), (rate, rate_own), priors, strict=False):
+        # the exceptions in Q are taken to hold a tenth of the second moment
+        moment = rough.moment if name == "rate" else 0.1 * rough.moment
+        touching = prior.majoriser(moment, m)
+        size = np.trace(touching @ moment)  # g(W), roughly
+        strength = _positive_prior(name, value, d * m * typical / size)
+        local = None
+        if precondition:
+            seen = gram.xy if name == "rate" else np.zeros_like(gram.xy)  # P takes the fit, Q starts at 0
+            local = local_coordinates(gram.xx, seen, typical / float(np.asarray(strength[0])) * touching)
+        parts.append(Part(strength, gamma, local))
+    slope = gram.xy - np.einsum("tij,tj->ti", gram.xx, rough.mean)
+    residual = np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope))
+    rows = float(gram.n.sum())
+    return Observed(gram.xx, rough.mean, slope, residual, rows, noise, tuple(parts), _moments(with_release, tasks))
+
+
+class _Rough(NamedTuple):
+    mean: FloatArray  # of the weights, (m, d)
+    moment: FloatArray  # E[W W'], (d, d)
+    sigma: float
+
+
+def _rough_fit(gram: Gram, prior: type[PenaltyPrior]) -> _Rough:
+    """Empirical Bayes with the penalty replaced by a quadratic that touches it from above, renewed in every round.
+
+    Gives coordinates to sample in and medians of default priors; nothing in the posterior depends on how good it is.
+    """
+    m, d = gram.xy.shape
+    signal = np.sum(gram.yy) / gram.n.sum()
+    sigma, precision = np.sqrt(signal), 10 * d * np.trace(gram.xx.mean(0)) / gram.n.mean() / signal * np.eye(d)
+    for _ in range(10):
+        V = np.linalg.inv(gram.xx / sigma**2 + precision)
+        mean = np.einsum("tij,tj->ti", V, gram.xy) / sigma**2
+        moment = mean.T @ mean + V.sum(0)
+        fit = np.sum(mean * (np.einsum("tij,tj->ti", gram.xx, mean) - 2 * gram.xy)) + np.sum(gram.xx * V)
+        sigma = np.sqrt((np.sum(gram.yy) + fit) / gram.n.sum())
+        touching = prior.majoriser(moment, m)
+        precision = d * m / np.trace(touching @ moment) * touching  # (rate / sigma) C with rate / sigma = dm / g
+    return _Rough(mean, moment, float(sigma))
+
+
+def _ready(model: Model, data: TaskData | Observed, options: dict[str, Any]) -> Observed:
+    if isinstance(data, Observed):
+        if options:
+            raise ValueError(f"options: expected none with prepared data, got {', '.join(options)}")
+        return data
+    return observe(model, data, **options)
+
+
+def _penalised(data: Observed, priors: tuple[type[PenaltyPrior], ...]) -> None:
+    sigma = _sample_positive("sigma", data.sigma)
+    xx = jnp.asarray(data.xx)
+    m, d, _ = xx.shape
+    sites = (("W", "rate"),) if len(priors) == 1 else (("P", "rate"), ("Q", "rate_own"))
+    W = jnp.zeros((d, m), xx.dtype)
+    for (name, strength), prior, part in zip(sites, priors, data.parts, strict=True):
+        rate = _sample_positive(strength, part.rate)
+        law = prior(rate / sigma, (d, m), smoothing=part.smoothing)
+        W = W + (numpyro.sample(name, law) if part.local is None else part.local.sample(name, law, rate, sigma))
+    if len(priors) > 1:
+        numpyro.deterministic("W", W)
+    step = W.T - data.centre
+    curved = jnp.einsum("tij,tj->ti", xx, step) - 2 * jnp.asarray(data.slope)
+    squares = data.residual + jnp.sum(step * curved)  # sum_i ||y_i - X_i w_i||^2
+    numpyro.factor("y", -0.5 * squares / sigma**2 - data.rows * (jnp.log(sigma) + 0.5 * jnp.log(2 * jnp.pi)))
+    if data.release is not None:
+        _observe_release(data.release, W)
+
+
+def _observe_release(release: ReleasedMoments, W: Array) -> None:
+    V = W / jnp.asarray(release.coordinates).T
+    square = jnp.sum(V**2, axis=0)
+    length = jnp.sqrt(jnp.where(square > 0, square, 1.0)) / release.clip
+    bounded = V / jnp.where(jnp.asarray(release.direction), length, jnp.maximum(1.0, length))  # Algorithm 1, step 3
+    A = bounded @ bounded.T
+    for t, (sigma, df, scale) in enumerate(zip(release.sigma, release.df, release.scale, strict=True), start=1):
+        # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
+        numpyro.sample(f"release_{t}", ShiftedWishart(A, df, scale, validate_args=False), obs=jnp.asarray(sigma))
+
+
+def _sample_positive(name: str, prior: Known | Learnt) -> Array:
+    if isinstance(prior, Known):
+        return numpyro.deterministic(name, jnp.asarray(prior.value))
+    return numpyro.sample(name, dist.LogNormal(jnp.log(prior.median), prior.log_sd))
+
+
+def _positive_prior(name: str, given: Positive, median: float) -> Known | Learnt:
+    if given is None:
+        return Learnt(np.asarray(median), np.asarray(LOG_SD))
+    if isinstance(given, tuple):
+        return Learnt(np.asarray(positive(name, given[0])), np.asarray(positive(name, given[1])))
+    return Known(np.asarray(positive(name, given)))
+
+
+def _smoothing(given: float | str | None, automatic: float) -> ArrayLike | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given != "auto":
+            raise ValueError(f"smoothing: expected a positive number, 'auto' or None, got {given!r}")
+        return np.asarray(automatic)
+    return np.asarray(positive("smoothing", given))
+
+
+def _curvature(xx: FloatArray) -> float:
+    return float(np.linalg.eigvalsh(xx)[:, -1].max())
+
+
+def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None:
+    if release is None:
+        return None
+    if (release.num_features, release.num_tasks) != (tasks.num_features, tasks.num_tasks):
+        raise ValueError(
+            f"with_release: expected {tasks.num_features} features and {tasks.num_tasks} tasks as in the data, "
+            f"got {release.num_features} and {release.num_tasks}"
+        )
+    laws = [law for law in release.mechanisms if isinstance(law, Wishart)]
+    if len(laws) < release.rounds:
+        raise ValueError("with_release: expected Wishart noise, whose density the model knows")
+    pareto = release.scaling == "pareto"
+    return ReleasedMoments(
+        sigma=release.sigma,
+        df=np.array([law.df for law in laws]),
+        scale=np.array([law.scale for law in laws]),
+        clip=np.asarray(laws[0].clip),
+        direction=np.asarray(release.message == "direction"),
+        # an owner sends v = S^{-1} w, with its own scale S
+        coordinates=conjugate.pareto_scale(tasks.gram) if pareto else np.ones_like(tasks.gram.xy),
+    )
