@@ -1,7 +1,25 @@
-"""From a release to posteriors: the public one, and every owner's own."""
+"""From a release to posteriors, the public one and every owner's own; and from all rows to a curator's."""
 
+from mpmtl_prob.inference.diagnostics import Diagnosis
+from mpmtl_prob.inference.fitting import fit
+from mpmtl_prob.inference.langevin import ProximalLangevin
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
+from mpmtl_prob.inference.posterior import Posterior
+from mpmtl_prob.inference.private import MPMTLKernel, private_langevin
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.subspace import Subspace, subspace
 
-__all__ = ["OwnerPosteriors", "SharedPosterior", "Subspace", "shared_covariance", "subspace", "task_posteriors"]
+__all__ = [
+    "Diagnosis",
+    "MPMTLKernel",
+    "OwnerPosteriors",
+    "Posterior",
+    "ProximalLangevin",
+    "SharedPosterior",
+    "Subspace",
+    "fit",
+    "private_langevin",
+    "shared_covariance",
+    "subspace",
+    "task_posteriors",
+]

@@ -98,6 +98,11 @@ class ProximalLangevin(MCMCKernel):
         return self._model
 
     @property
+    def exact(self) -> bool:
+        """Whether the stationary law is the posterior itself."""
+        return self._adjusted
+
+    @property
     def default_fields(self) -> tuple[str, ...]:
         return ("z", "diverging")
 

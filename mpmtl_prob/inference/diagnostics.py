@@ -1,0 +1,128 @@
+"""Diagnostics in words: what r-hat, effective sample sizes and divergences mean for the reader, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import arviz as az
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+#: Vehtari et al. (2021), Bayesian Analysis 16: r-hat below 1.01 and 100 effective draws per chain.
+RHAT_LIMIT = 1.01
+ESS_PER_CHAIN = 100
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """How far the draws can be trusted.
+
+    Attributes:
+        rhat: the largest rank-normalised split r-hat of every functional.
+        ess: the smallest bulk or tail effective sample size of every functional.
+        divergences: transitions that diverged.
+        draws: kept, of all chains.
+        advice: what is wrong and what to do about it; empty if nothing is.
+    """
+
+    rhat: Mapping[str, float]
+    ess: Mapping[str, float]
+    divergences: int
+    draws: int
+    advice: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.advice
+
+    def __str__(self) -> str:
+        worst, least = max(self.rhat, key=self.rhat.__getitem__), min(self.ess, key=self.ess.__getitem__)
+        figures = (
+            f"largest r-hat {self.rhat[worst]:.3f} ({worst}), smallest effective sample size {self.ess[least]:.0f} of "
+            f"{self.draws} ({least}), {self.divergences} divergences"
+        )
+        lines = self.advice or ("Nothing is wrong with the draws.",)
+        return "\n".join([figures, *(f"- {line}" for line in lines)])
+
+    __repr__ = __str__
+
+
+def diagnose(
+    functionals: Mapping[str, NDArray[np.floating]],
+    statistics: Mapping[str, NDArray[Any]],
+    *,
+    exact: bool = True,
+) -> Diagnosis:
+    """Judge draws by functionals that the data identify.
+
+    Args:
+        functionals: by name, (chain, draw, ...). Never factor loadings, whose signs and order are arbitrary.
+        statistics: of the sampler, (chain, draw).
+        exact: whether the sampler targets the posterior itself.
+    """
+    data = xr.Dataset(
+        {k: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v) for k, v in functionals.items()}
+    )
+    chains, draws = data.sizes["chain"], data.sizes["draw"]
+    enough = draws >= 4  # ArviZ needs four
+    rhat = {k: _worst(az.rhat(data[[k]]), k, np.nanmax) if enough else np.nan for k in functionals}
+    ess = {
+        k: min(_worst(az.ess(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail")) if enough else np.nan
+        for k in functionals
+    }
+    divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
+    advice = tuple(_advice(rhat, ess, divergences, chains, draws, statistics, exact))
+    return Diagnosis(rhat, ess, divergences, chains * draws, advice)
+
+
+def _advice(
+    rhat: Mapping[str, float],
+    ess: Mapping[str, float],
+    divergences: int,
+    chains: int,
+    draws: int,
+    statistics: Mapping[str, NDArray[Any]],
+    exact: bool,
+) -> list[str]:
+    lines = []
+    if apart := [k for k, v in rhat.items() if not v <= RHAT_LIMIT]:  # nan counts
+        lines.append(
+            f"Chains disagree on {_and(apart)} (r-hat up to {max(rhat[k] for k in apart):.3f}, expected at most "
+            f"{RHAT_LIMIT}): do not use these draws yet. Draw more with extend(), or warm up longer."
+        )
+    if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
+        least = min(ess[k] for k in few)
+        factor = int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) if np.isfinite(least) else 2
+        lines.append(
+            f"Intervals of {_and(few)} rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough: "
+            f"extend({(factor - 1) * draws}) should do."
+        )
+    if divergences:
+        lines.append(
+            f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. Sample in local "
+            "coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob."
+        )
+    steps = statistics.get("n_steps")
+    if steps is not None and np.mean(np.asarray(steps) >= 255) > 0.1:
+        lines.append(
+            "Trajectories reach their limit of 255 steps: the coordinates are badly scaled; precondition=True."
+        )
+    if not exact:
+        lines.append(
+            "The sampler is not adjusted: its law differs from the posterior by a bias that more draws do not remove. Use "
+            "ProximalLangevin(adjusted=True) or NUTS to check what matters."
+        )
+    return lines
+
+
+def _worst(found: xr.Dataset | xr.DataTree, name: str, of: object) -> float:
+    values = np.asarray(found[name].values, dtype=float)
+    return float(of(values)) if np.isfinite(values).any() else np.nan  # type: ignore[operator]
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

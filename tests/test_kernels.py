@@ -1,0 +1,226 @@
+"""One battery for every kernel, and what is particular to the private one."""
+
+import pickle
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpyro.infer import MCMC, NUTS, Gibbs
+
+import mpmtl_prob as mp
+from mpmtl_prob.estimators.framework import Noise, Proximal
+from mpmtl_prob.inference import MPMTLKernel, ProximalLangevin, chains, private_langevin
+from mpmtl_prob.inference.private import Rounds
+from mpmtl_prob.models import low_rank, penalised
+from mpmtl_prob.privacy import BudgetExceeded, Ledger
+from mpmtl_prob.proximal import TraceNorm
+
+T = 12
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return mp.datasets.synthetic_low_rank(4, 2, 6, 5, variance=4.0, seed=0).train
+
+
+def rounds(tasks, temperature=1.0):
+    estimator = mp.estimators.LowRank(1.0, epsilon=2.0, clip=4.0, rounds=T)
+    plan = estimator.plan(tasks)
+    rng = np.random.default_rng(1)
+    noise = np.stack([law.sample(rng, np.zeros((2, 2))) for law in plan.mechanisms])
+    return Rounds(plan.run, plan.W0, Noise(noise), np.float64(temperature))
+
+
+def case(name, tasks, *, precondition=False):
+    """A kernel and its model's arguments."""
+    local = penalised.observe(low_rank, tasks, rate=1.0, sigma=0.7, precondition=precondition)
+    kernels = {
+        "NUTS, proximal gradients": (lambda: NUTS(low_rank, max_tree_depth=4), local),
+        "NUTS, local coordinates": (lambda: NUTS(low_rank, max_tree_depth=4), None),
+        "MYULA": (lambda: ProximalLangevin(low_rank, adjusted=False), local),
+        "adjusted Langevin": (lambda: ProximalLangevin(low_rank), local),
+        "private rounds": (lambda: MPMTLKernel(Proximal(TraceNorm())), rounds(tasks)),
+    }
+    make, data = kernels[name]
+    if data is None:
+        data = penalised.observe(low_rank, tasks, rate=1.0, sigma=0.7, precondition=True)
+    return make(), (data,)
+
+
+KERNELS = ("NUTS, proximal gradients", "NUTS, local coordinates", "MYULA", "adjusted Langevin", "private rounds")
+
+
+def run(kernel, args, *, draws=8, warmup=4, count=2, thin=1, reached=None, progress_bar=False):
+    compiled = chains.program(kernel, warmup, False, thin)
+    if reached is None:
+        reached = chains.begin(compiled, args, chains=count, seed=0)
+    kept = []
+    for now, found, statistics in chains.advance(
+        compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=progress_bar
+    ):
+        reached = now
+        if found is not None:
+            kept.append((found, statistics))
+    return reached, chains.join([k[0] for k in kept]), chains.join([k[1] for k in kept])
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def battery(request, tasks):
+    """(kernel, arguments, state and draws of two chains)."""
+    kernel, args = case(request.param, tasks)
+    return kernel, args, *run(kernel, args)
+
+
+def test_chains_are_finite_and_differ(battery):
+    _, _, _, draws, statistics = battery
+    assert draws["W"].shape == (2, 8, 2, 4)
+    assert all(np.isfinite(v).all() for v in (draws | statistics).values())
+    assert (draws["W"][0, -1] != draws["W"][1, -1]).all()
+
+
+def test_resumed_chain_is_the_one_that_was_not_stopped(battery):
+    kernel, args, _, draws, _ = battery
+    half, first, _ = run(kernel, args, draws=5)
+    _, second, _ = run(kernel, args, reached=half)
+    assert_array_equal(np.concatenate([first["W"], second["W"]], axis=1), draws["W"])
+
+
+def test_thinned_chain_keeps_every_second_draw(battery):
+    kernel, args, _, draws, _ = battery
+    _, thinned, _ = run(kernel, args, draws=4, thin=2)
+    assert_allclose(thinned["W"], draws["W"][:, 1::2], rtol=1e-12)
+
+
+def test_one_step_under_jit_is_the_same_step(battery):
+    kernel, args, *_ = battery
+    state = kernel.init(jax.random.key(3), 0, None, args, {})
+    step = jax.jit(partial(kernel.sample, model_kwargs={}))(state, args)
+    with jax.disable_jit(False):
+        plain = kernel.sample(state, args, {})
+    assert_allclose(getattr(step, kernel.sample_field)["W" if "W" in step.z else "W_local"], next(iter(plain.z.values())) if
+                    set(plain.z) <= {"W", "W_local"} else None, rtol=1e-10)  # fmt: skip
+
+
+def test_kernel_and_state_survive_pickling(battery):
+    kernel, args, reached, _, _ = battery
+    copy = pickle.loads(pickle.dumps(kernel))
+    data = [np.asarray(x) for x in jax.tree.leaves(reached.state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    assert all((a == b).all() for a, b in zip(data, pickle.loads(pickle.dumps(data)), strict=True))
+    state = copy.init(jax.random.key(3), 2, None, args, {})
+    again = kernel.init(jax.random.key(3), 2, None, args, {})
+    for one, other in zip(jax.tree.leaves(state.z), jax.tree.leaves(again.z), strict=True):
+        assert_allclose(one, other)
+
+
+def test_diagnostics_and_progress_bar_say_something(battery, capsys):
+    kernel, args, reached, _, _ = battery
+    text = kernel.get_diagnostics_str(jax.tree.map(lambda x: x[0], reached.state))
+    assert any(word in text for word in ("acc. prob=", "round 12 of 12"))
+    run(kernel, args, progress_bar=True)
+    assert "8/8" in capsys.readouterr().err or "12/12" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_runs_in_numpyros_own_mcmc(name, tasks):
+    kernel, args = case(name, tasks)
+    mcmc = MCMC(kernel, num_warmup=3, num_samples=6, num_chains=1, progress_bar=False)
+    mcmc.run(jax.random.key(0), *args)
+    draws = mcmc.get_samples()["W"]
+    assert draws.shape == (6, 2, 4)
+    assert jnp.isfinite(draws).all()
+
+
+@pytest.mark.parametrize("name", ["MYULA", "adjusted Langevin", "private rounds", "NUTS, proximal gradients"])
+def test_kernel_is_a_block_of_gibbs(name, tasks):
+    data = penalised.observe(low_rank, tasks, rate=1.0, precondition=False)
+    kernel = MPMTLKernel(Proximal(TraceNorm()), rounds(tasks)) if name == "private rounds" else case(name, tasks)[0]
+    mcmc = MCMC(
+        Gibbs([(kernel, ["W"]), (NUTS(low_rank, max_tree_depth=3), None)]),
+        num_warmup=4,
+        num_samples=6,
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(0), data)
+    draws = mcmc.get_samples()
+    assert jnp.isfinite(draws["W"]).all()
+    assert (jnp.diff(draws["sigma"]) != 0).any()
+    assert (jnp.diff(draws["W"], axis=0) != 0).any()
+
+
+def test_langevin_block_of_gibbs_sees_the_other_block_move(tasks):
+    # its cached potential is that of the current sigma: refresh gives what a fresh start would have
+    kernel = ProximalLangevin(low_rank)
+    data = [(penalised.observe(low_rank, tasks, rate=1.0, sigma=s, precondition=False),) for s in (0.5, 2.0)]
+    states = [kernel.init(jax.random.key(0), 0, {"W": jnp.ones((2, 4))}, args, {}) for args in data]
+    refreshed = kernel.refresh(states[0], data[1], {})
+    assert_allclose(refreshed.potential_energy, states[1].potential_energy)
+    assert_allclose(refreshed.z_grad["W"], states[1].z_grad["W"])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_runs_in_single_precision(name, tasks):
+    with jax.enable_x64(False):
+        kernel, args = case(name, tasks)
+        args = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, dtype=np.float32)), args)
+        _, draws, _ = run(kernel, args, draws=4)
+    assert draws["W"].dtype == np.float32
+    assert np.isfinite(draws["W"]).all()
+
+
+# -- the papers' rounds -----------------------------------------------------------------------------------------------
+
+ALGORITHMS = {
+    "Algorithm 2": partial(mp.estimators.LowRank, 0.8),
+    "Algorithm 3": partial(mp.estimators.GroupSparse, 0.8),
+    "Algorithm 4": partial(mp.estimators.LowRankSparse, penalty=(0.8, 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_private_rounds_at_temperature_zero_are_the_algorithm(name, tasks):
+    estimator = ALGORITHMS[name](epsilon=2.0, clip=4.0, rounds=T, unsafe_seed=5)
+    fitted = estimator.fit(tasks)
+    sampled = private_langevin(estimator, tasks, temperature=0.0, progress_bar=False)
+    assert_allclose(sampled.draws["W"][0], fitted.history["W"], rtol=0, atol=1e-10)
+    assert_allclose(sampled.release.sigma, fitted.release.sigma, rtol=0, atol=1e-10)
+    assert sampled.guarantee == fitted.guarantee
+
+
+def test_private_rounds_spend_the_budget_of_every_round_before_noise_is_drawn(tasks, tmp_path):
+    estimator = partial(mp.estimators.LowRank, 0.8, clip=4.0, rounds=T, mechanism="calibrated", delta=1e-3)
+    spent = {}
+    for name, use in (
+        ("fit", lambda e: e.fit(tasks)),
+        ("sample", lambda e: private_langevin(e, tasks, progress_bar=False)),
+    ):
+        ledger = Ledger(tmp_path / name, epsilon=1.5, delta=1e-3)
+        use(estimator(epsilon=1.0, ledger=ledger))
+        spent[name] = [charge.mechanisms for charge in ledger.charges]
+        assert len(spent[name][0]) == T
+        with pytest.raises(BudgetExceeded):
+            use(estimator(epsilon=1.0, ledger=ledger))
+    assert spent["fit"] == spent["sample"]
+
+
+def test_private_rounds_without_noise_sample_the_posterior(tasks):
+    # one feature of one task each, no penalty to speak of: W given y is normal, with moments that are known
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((3, 5, 1)), rng.standard_normal((3, 5))
+    one = mp.TaskData.from_lists(list(X), list(y))
+    estimator = mp.estimators.LowRank(1e-9, epsilon=None, rounds=6000, acceleration=False, step_size=0.02)
+    W = private_langevin(estimator, one, temperature=0.5, skip=100, progress_bar=False).draws["W"][0, :, 0]
+    precision = np.sum(X[..., 0] ** 2, axis=1)
+    assert_allclose(W.mean(0), np.sum(X[..., 0] * y, axis=1) / precision, atol=0.12)
+    # Langevin with step eta: variance (tau / precision) / (1 - eta precision / 2), before its last gradient step and noise
+    assert_allclose(W.var(0), 0.5 / precision / (1 - 0.01 * precision), rtol=0.2)
+
+
+def test_private_rounds_name_bad_arguments(tasks):
+    estimator = mp.estimators.LowRank(1.0, epsilon=1.0, clip=1.0, rounds=3, unsafe_seed=0)
+    with pytest.raises(ValueError, match="temperature: expected a number >= 0, got -1"):
+        private_langevin(estimator, tasks, temperature=-1)
+    with pytest.raises(ValueError, match="skip: expected fewer than the 3 rounds, got 3"):
+        private_langevin(estimator, tasks, skip=3)
