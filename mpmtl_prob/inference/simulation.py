@@ -1,0 +1,152 @@
+"""Simulation-based calibration: on data from the model itself, the truth's rank among posterior draws is uniform.
+
+Source: Talts et al. (2018), arXiv:1804.06788.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats as st
+from numpy.typing import NDArray
+from numpyro.infer.mcmc import MCMCKernel
+
+from mpmtl_prob.models import penalised
+from mpmtl_prob.models.penalised import Model, Observed, ReleasedMoments
+from mpmtl_prob.models.priors import PenaltyPrior
+from mpmtl_prob.privacy.mechanisms import Wishart
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+
+class Setting(NamedTuple):
+    """A small problem.
+
+    Attributes:
+        num_features: d.
+        num_tasks: m.
+        rows: of every task.
+        sigma: prior of sigma, (median, log_sd).
+        rate: prior of rate, and of rate_own.
+        noise: of a release of W that the model observes as well, clipped to its ``clip``; None for no release.
+    """
+
+    num_features: int = 2
+    num_tasks: int = 3
+    rows: int = 4
+    sigma: tuple[float, float] = (0.7, 0.4)
+    rate: tuple[float, float] = (1.5, 0.5)
+    noise: Wishart | None = None
+
+
+def rank_statistics(
+    model: Model,
+    kernel: Callable[[Model], MCMCKernel],
+    *,
+    setting: Setting | None = None,
+    precondition: bool = True,
+    replications: int = 200,
+    warmup: int = 200,
+    draws: int = 19,
+    thin: int = 10,
+    seed: int = 0,
+    sampled: Model | None = None,
+) -> dict[str, NDArray[np.int64]]:
+    """Ranks of the truth among posterior draws, 0..draws, by functional, (replications,). All replications run side by side.
+
+    Args:
+        model: of :mod:`mpmtl_prob.models.penalised`; the truth is drawn from its prior, and the data from its likelihood.
+        kernel: from a model to a kernel.
+        setting: the problem.
+        precondition: sample in local coordinates.
+        replications: number of simulated data sets.
+        warmup: iterations of adaptation.
+        draws: kept.
+        thin: iterations per draw; ranks are uniform only if draws are nearly independent.
+        seed: of everything.
+        sampled: the model to sample from; default ``model``. Another one shows what the test can catch.
+    """
+    setting = setting or Setting()
+    rng = np.random.default_rng(seed)
+    truths, data = zip(*(_simulate(model, setting, precondition, rng) for _ in range(replications)), strict=True)
+    args = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
+    instance = kernel(model if sampled is None else sampled)
+
+    def posterior(key: Any, observed: Observed) -> Any:
+        state = instance.init(key, warmup, None, (observed,), {})
+        step = lambda _, s: instance.sample(s, (observed,), {})
+        state = jax.lax.fori_loop(0, warmup, step, state)
+        constrain = instance.postprocess_fn((observed,), {})
+
+        def keep(state: Any, _: None) -> tuple[Any, Any]:
+            state = jax.lax.fori_loop(0, thin, step, state)
+            return state, constrain(state.z)
+
+        return jax.lax.scan(keep, state, length=draws)[1]
+
+    found = jax.jit(jax.vmap(posterior))(jax.random.split(jax.random.key(seed), replications), args)
+    values = _functionals({k: np.asarray(v) for k, v in found.items()})
+    truth = _functionals({k: np.stack([t[k] for t in truths])[:, None] for k in truths[0]})
+    return {k: np.sum(values[k] < truth[k], axis=1) for k in truth}
+
+
+def uniformity(ranks: NDArray[np.int64], draws: int = 19, bins: int = 10) -> float:
+    """p-value of the chi-squared test that ranks 0..draws are uniform; ``bins`` must divide draws + 1."""
+    if (draws + 1) % bins:
+        raise ValueError(f"bins: expected a divisor of draws + 1 = {draws + 1}, got {bins}")
+    return float(st.chisquare(np.bincount(ranks * bins // (draws + 1), minlength=bins)).pvalue)
+
+
+def _simulate(
+    model: Model, setting: Setting, precondition: bool, rng: np.random.Generator
+) -> tuple[dict[str, FloatArray], Observed]:
+    shape = (setting.num_features, setting.num_tasks)
+    lognormal = lambda prior: prior[0] * np.exp(prior[1] * rng.standard_normal())
+    sigma = lognormal(setting.sigma)
+    priors = penalised.PRIORS[model]
+    rates = [lognormal(setting.rate) for _ in priors]
+    key = jax.random.key(int(rng.integers(2**31)))
+    parts = [
+        _draw(prior, rate / sigma, shape, k)
+        for prior, rate, k in zip(priors, rates, jax.random.split(key, len(priors)), strict=True)
+    ]
+    W = np.sum(parts, axis=0)
+    X = rng.standard_normal((setting.num_tasks, setting.rows, setting.num_features))
+    y = np.einsum("tnj,jt->tn", X, W) + sigma * rng.standard_normal((setting.num_tasks, setting.rows))
+    tasks = TaskData.from_lists(list(X), list(y))
+    # the smoothing and the coordinates may depend on the data; the posterior does not
+    data = penalised.observe(
+        model, tasks, rate=setting.rate, rate_own=setting.rate, sigma=setting.sigma, precondition=precondition
+    )
+    if (law := setting.noise) is not None:
+        bounded = W / np.maximum(1.0, np.linalg.norm(W, axis=0) / law.clip)
+        released = law.sample(rng, bounded @ bounded.T)[None]
+        ones = np.ones((setting.num_tasks, setting.num_features))
+        data = data._replace(
+            release=ReleasedMoments(
+                released, np.array([law.df]), np.array([law.scale]), np.asarray(law.clip), np.asarray(False), ones
+            )
+        )
+    truth = {"W": W, "sigma": np.asarray(sigma), "rate": np.asarray(rates[0])}
+    return truth | ({"rate_own": np.asarray(rates[1])} if len(rates) == 2 else {}), data
+
+
+def _draw(prior: type[PenaltyPrior], rate: float, shape: tuple[int, int], key: Any) -> FloatArray:
+    return np.asarray(_sampler(prior, shape)(key)) / rate
+
+
+@lru_cache(maxsize=16)
+def _sampler(prior: type[PenaltyPrior], shape: tuple[int, int]) -> Callable[[Any], Any]:
+    return jax.jit(lambda key: prior(1.0, shape).sample(key))
+
+
+def _functionals(values: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Of arrays (replication, draw, ...): entries, size and shape of W, and the scales."""
+    W = values["W"]
+    singular = np.linalg.svd(W, compute_uv=False)
+    shape = {"W_11": W[..., 0, 0], "size of W": singular.sum(-1), "share of s_1": singular[..., 0] / singular.sum(-1)}
+    return shape | {k: v for k, v in values.items() if k in ("sigma", "rate", "rate_own")}

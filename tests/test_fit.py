@@ -1,0 +1,217 @@
+"""One call from tasks to a posterior, and what the posterior offers."""
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+from numpyro.infer import NUTS, Gibbs
+
+import mpmtl_prob as mp
+from mpmtl_prob.inference import Posterior, ProximalLangevin, chains, fit, fitting
+from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
+
+QUICK = {"chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return mp.datasets.synthetic_low_rank(6, 3, 12, 20, variance=30.0, group=3, seed=0)
+
+
+@pytest.fixture(scope="module")
+def posterior(data):
+    return fit(low_rank, data.train, chains=4, draws=300, progress_bar=False)
+
+
+def test_posterior_predicts_better_than_every_task_alone(data, posterior):
+    table = mp.evaluation.compare({"posterior": posterior, "alone": mp.estimators.Ridge().fit(data.train)}, data.test)
+    assert table["posterior"]["nmse"] < table["alone"]["nmse"]
+    assert abs(table["posterior"]["coverage_90"] - 0.9) < 0.06
+
+
+def test_chains_agree_and_the_diagnosis_says_so(posterior):
+    diagnosis = posterior.diagnose()
+    assert diagnosis.sound
+    assert "Nothing is wrong with the draws." in str(diagnosis)
+    assert set(diagnosis.rhat) == {"sigma", "rate", "the spectrum of W", "W"}
+    assert diagnosis.divergences == 0
+
+
+def test_diagnosis_turns_trouble_into_advice(posterior):
+    stuck = {k: np.array(v) for k, v in posterior.draws.items()}
+    stuck["W"][0] += 3.0  # one chain elsewhere
+    diverging = {"diverging": np.ones((4, 300), dtype=bool), "n_steps": np.full((4, 300), 255)}
+    troubled = Posterior("x", posterior.tasks, stuck, diverging, exact=False).diagnose()
+    text = str(troubled)
+    for words in ("Chains disagree on the spectrum of W and W", "effective draws", "1200 transitions diverged",
+                  "limit of 255 steps", "not adjusted"):  # fmt: skip
+        assert words in text
+    assert not troubled.sound
+
+
+def test_tree_has_every_group_and_names_tasks_and_features(data, posterior):
+    tree = posterior.to_arviz()
+    groups = {"posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data", "constant_data"}
+    assert set(tree.children) == groups | {"release"}
+    assert tree["posterior/W"].dims == ("chain", "draw", "feature", "task")
+    assert tree.attrs["seat"] == "curator"
+    assert tree["release"].attrs["guarantee"].startswith("proved: nothing")
+    assert tree["observed_data/y"].size == data.train.num_rows
+    assert "W_local" not in tree["posterior"]
+    # the log likelihood of the last row, from its definition
+    W, sigma = tree["posterior/W"].values[1, 7], float(tree["posterior/sigma"][1, 7])
+    x, y = data.train.X[-1, -1], data.train.y[-1, -1]
+    expected = -0.5 * ((y - x @ W[:, -1]) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+    assert_allclose(tree["log_likelihood/y"].values[1, 7, -1], expected, rtol=1e-3)
+    drawn = tree["posterior_predictive/y"].values
+    assert_allclose(drawn.mean((0, 1)), posterior.predict(data.train).mean[data.train.mask], atol=0.25)
+
+
+def test_arviz_reads_the_tree(posterior):
+    import arviz as az
+
+    assert np.isfinite(az.loo(posterior.to_arviz()).elpd)
+    assert float(az.summary(posterior.to_arviz(), var_names=["sigma"])["r_hat"].iloc[0]) < 1.02
+
+
+def test_subspace_is_that_of_the_second_moment(posterior):
+    found = posterior.subspace(2)
+    W = posterior.draws["W"]
+    share = np.linalg.svd(W, compute_uv=False) ** 2
+    assert_allclose(found.spectrum.values, share / share.sum(-1, keepdims=True), rtol=1e-8)
+    assert_allclose(np.trace(found.projector), 2.0)
+
+
+def test_extended_posterior_is_the_longer_run(data):
+    short = fit(low_rank, data.train, **QUICK).extend(20, progress_bar=False)
+    long = fit(low_rank, data.train, **(QUICK | {"draws": 50}))
+    assert_array_equal(short.draws["W"], long.draws["W"])
+    assert short.draws["sigma"].shape == (2, 50)
+
+
+def test_interrupted_run_keeps_what_was_drawn(data, monkeypatch):
+    whole = fit(low_rank, data.train, **(QUICK | {"draws": 60}))
+    calls = 0
+    advance = chains.advance
+
+    def interrupted(*args, **kwargs):
+        nonlocal calls
+        for step in advance(*args, **kwargs):
+            calls += 1
+            yield step
+            if calls == 4:  # two chunks of warm-up, two of draws
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "advance", interrupted)
+    with pytest.warns(UserWarning, match="interrupted: 50 of 60 draws per chain are in the posterior"):
+        cut = fit(low_rank, data.train, **(QUICK | {"draws": 60}))
+    monkeypatch.undo()
+    assert cut.draws["W"].shape[1] == 50
+    assert_array_equal(cut.extend(10, progress_bar=False).draws["W"], whole.draws["W"])
+
+
+def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
+    file = tmp_path / "run.npz"
+    monkeypatch.setattr(fitting, "_SAVE_EVERY", 0.0)
+    whole = fit(low_rank, data.train, **QUICK)
+    advance = chains.advance
+
+    def killed(*args, **kwargs):
+        for step in advance(*args, **kwargs):
+            yield step
+            if step[1] is not None:
+                raise SystemExit
+
+    monkeypatch.setattr(chains, "advance", killed)
+    for _ in range(2):  # killed after the first chunk of draws, and again after the second
+        with pytest.raises(SystemExit):
+            fit(low_rank, data.train, checkpoint=file, **QUICK)
+    monkeypatch.undo()
+    resumed = fit(low_rank, data.train, checkpoint=file, **QUICK)
+    assert_array_equal(resumed.draws["W"], whole.draws["W"])
+    assert_array_equal(resumed.statistics["lp"], whole.statistics["lp"])
+    with pytest.raises(ValueError, match="holds another run; expected the same model, data"):
+        fit(low_rank, data.train, checkpoint=file, **(QUICK | {"seed": 1}))
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="holds no run of mpmtl_prob"):
+        fit(low_rank, data.train, checkpoint=file, **QUICK)
+
+
+def test_posterior_survives_a_file(data, posterior, tmp_path):
+    posterior.save(tmp_path / "posterior.nc")
+    loaded = Posterior.load(tmp_path / "posterior.nc")
+    assert repr(loaded) == repr(posterior)
+    xr.testing.assert_identical(
+        loaded.to_arviz()["posterior"].to_dataset(), posterior.to_arviz()["posterior"].to_dataset()
+    )
+    assert_allclose(loaded.predict(data.test).draws, posterior.predict(data.test).draws)
+    assert str(loaded.diagnose()) == str(posterior.diagnose())
+    with pytest.raises(ValueError, match="extend: this posterior holds no chains"):
+        loaded.extend(5)
+    (tmp_path / "other.nc").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="holds no posterior of mpmtl_prob"):
+        Posterior.load(tmp_path / "other.nc")
+
+
+def test_release_and_its_guarantee_survive_a_file(data, tmp_path):
+    estimator = mp.estimators.LowRank(1.0, epsilon=1.0, clip=2.0, rounds=5, unsafe_seed=0)
+    sampled = mp.inference.private_langevin(estimator, data.train, progress_bar=False)
+    sampled.save(tmp_path / "private.nc")
+    loaded = Posterior.load(tmp_path / "private.nc")
+    assert loaded.guarantee == sampled.guarantee
+    assert_array_equal(loaded.release.sigma, sampled.release.sigma)
+    assert loaded.release.mechanisms == sampled.release.mechanisms
+
+
+@pytest.mark.parametrize("model", [group_sparse, low_rank_sparse])
+def test_every_model_has_a_default(model, data):
+    found = fit(model, data.train, **QUICK)
+    assert np.isfinite(found.W).all()
+    assert {"sigma", "rate"} <= set(found.draws)
+
+
+def test_kernels_of_ones_own(data):
+    gibbs = Gibbs([(ProximalLangevin(low_rank), ["W"]), (NUTS(low_rank, max_tree_depth=3), None)])
+    found = fit(low_rank, data.train, kernel=gibbs, precondition=False, **QUICK)
+    assert found.draws["W"].shape == (2, 30, 3, 6)
+    assert found.name == "low_rank, Gibbs"
+
+
+def test_models_of_ones_own(data):
+    def ridge(tasks):
+        sigma = numpyro.sample("sigma", dist.LogNormal(0.0, 1.0))
+        W = numpyro.sample("W", dist.Normal(0.0, 5.0).expand([3, 6]).to_event(2))
+        mean = jax.numpy.einsum("tnj,jt->tn", tasks.X, W)
+        numpyro.sample("y", dist.Normal(mean, sigma).mask(tasks.mask), obs=tasks.y)
+
+    found = fit(ridge, data.train, **QUICK)
+    assert found.predict(data.test).draws.shape[0] == 60
+
+
+def test_other_numbers_do_not_compile_again(data, monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    fit(low_rank, data.train, rate=(1.0, 0.5), sigma=1.0, **QUICK)
+    before = {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()}
+    other = mp.datasets.synthetic_low_rank(6, 3, 12, 20, variance=30.0, group=3, seed=1)
+    fit(low_rank, other.train, rate=(3.0, 0.2), sigma=2.0, smoothing=0.4, **(QUICK | {"draws": 33}))
+    assert {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()} == before
+
+
+def programs():
+    import gc
+
+    return [p for p in gc.get_objects() if isinstance(p, chains.Program)]
+
+
+def test_bad_arguments_are_named(data):
+    with pytest.raises(ValueError, match="kernel: expected one of 'nuts', 'mala', 'myula', got 'hmc'"):
+        fit(low_rank, data.train, kernel="hmc")
+    with pytest.raises(ValueError, match="draws: expected a whole number >= 1, got 0"):
+        fit(low_rank, data.train, draws=0)
+    with pytest.raises(ValueError, match="data: expected TaskData, got ndarray"):
+        fit(low_rank, np.eye(3))
+    with pytest.raises(ValueError, match="options: expected none for a model of your own, got rate"):
+        fit(lambda tasks: None, data.train, rate=1.0)

@@ -1,0 +1,182 @@
+"""Every sampler against laws known in closed form or by quadrature, and calibration on data from the model."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.stats as st
+from numpyro.infer import NUTS
+from scipy.integrate import quad
+
+from mpmtl_prob.inference import ProximalLangevin, chains
+from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity
+from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
+from mpmtl_prob.privacy import Wishart
+
+CHAINS = 64
+
+
+def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
+    """Many short chains: their means are independent, which gives an honest standard error."""
+    compiled = chains.program(kernel, warmup, False, thin)
+    reached = chains.begin(compiled, args, chains=count, seed=1)
+    steps = chains.advance(compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False)
+    return chains.join([found for _, found, _ in steps if found is not None])
+
+
+def agrees(values, expected, sigmas=4.5):
+    """Whether the mean over chains and draws is the expectation, within its standard error over chains."""
+    means = values.reshape(len(values), -1).mean(1)
+    return abs(means.mean() - expected) < sigmas * means.std(ddof=1) / np.sqrt(len(means))
+
+
+def lasso(y, rate, smoothing):
+    """d = m = 1: the Bayesian lasso, y ~ N(w, 1), w ~ Laplace."""
+    W = numpyro.sample("W", TraceNorm(rate, (1, 1), smoothing=smoothing))
+    numpyro.sample("y", dist.Normal(W[0, 0], 1.0), obs=y)
+
+
+SAMPLERS = {
+    "NUTS, plain gradients": (NUTS, {"smoothing": None}, {}),
+    "NUTS, proximal gradients": (NUTS, {"smoothing": 0.5}, {}),
+    "adjusted Langevin": (ProximalLangevin, {"smoothing": 0.5}, {"thin": 8}),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_bayesian_lasso_of_one_weight(name):
+    make, options, how = SAMPLERS[name]
+    y, rate = 0.8, 1.7
+    density = lambda w, k=0: w**k * np.exp(-0.5 * (y - w) ** 2 - rate * abs(w))
+    integral = [sum(quad(density, *ends, args=(k,))[0] for ends in ((-15, 0), (0, 15))) for k in range(3)]
+    W = sample(make(partial(lasso, smoothing=options["smoothing"])), y, rate, **how)["W"]
+    assert agrees(W, integral[1] / integral[0])
+    assert agrees(W**2, integral[2] / integral[0])
+    negative = quad(density, -15, 0)[0] / integral[0]
+    assert agrees((W < 0).astype(float), negative)
+
+
+def test_unadjusted_langevin_samples_the_moreau_envelope_up_to_its_step():
+    # MYULA's target as the step vanishes: exp(-f - envelope), the envelope of rate |w| being Huber's function
+    y, rate, gamma = 0.8, 1.7, 0.5
+    huber = lambda w: rate * abs(w) - gamma * rate**2 / 2 if abs(w) > gamma * rate else w**2 / (2 * gamma)
+    density = lambda w, k=0: w**k * np.exp(-0.5 * (y - w) ** 2 - huber(w))
+    integral = [quad(density, -15, 15, args=(k,), limit=200)[0] for k in range(3)]
+    exact = quad(lambda w: w * np.exp(-0.5 * (y - w) ** 2 - rate * abs(w)), -15, 15, points=[0])[0] / sum(
+        quad(lambda w: np.exp(-0.5 * (y - w) ** 2 - rate * abs(w)), *e)[0] for e in ((-15, 0), (0, 15))
+    )
+    kernel = ProximalLangevin(
+        partial(lasso, smoothing=gamma), adjusted=False, step_size=0.15, adapt_step_size=False, adapt_mass_matrix=False
+    )
+    W = sample(kernel, y, rate, thin=16, draws=500, count=128)["W"]
+    assert abs(W.mean() - integral[1] / integral[0]) < 0.01
+    assert abs(W.mean() - exact) > 0.02  # the bias is there, and is the smoothing's
+    assert abs((W**2).mean() / (integral[2] / integral[0]) - 1) < 0.03
+
+
+def rows(X, y, rate, smoothing):
+    W = numpyro.sample("W", GroupLaplace(rate, (1, 3), smoothing=smoothing))
+    numpyro.sample("y", dist.Normal(X * W[0], 1.0).to_event(1), obs=y)
+
+
+def mean_square(mean, variance):
+    return lambda v: mean(v) ** 2 + variance(v)
+
+
+@pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
+def test_group_laplace_is_a_scale_mixture_of_gaussians(make):
+    # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
+    X, y, rate, m = np.array([1.0, 2.0, 0.3]), np.array([0.5, -1.0, 2.0]), 1.3, 3
+    prior = st.gamma((m + 1) / 2, scale=2 / rate**2)
+    evidence = lambda v: prior.pdf(v) * np.prod(st.norm(0, np.sqrt(1 + v * X**2)).pdf(y))
+    total = quad(evidence, 0, 80)[0]
+    average = lambda f: quad(lambda v: f(v) * evidence(v), 0, 80)[0] / total
+    W = sample(make(partial(rows, smoothing=0.3)), X, y, rate, thin=1 if make is NUTS else 8)["W"][..., 0, :]
+    for i in range(m):
+        variance = lambda v, i=i: v / (1 + v * X[i] ** 2)
+        mean = lambda v, i=i: v * X[i] * y[i] / (1 + v * X[i] ** 2)
+        assert agrees(W[..., i], average(mean))
+        assert agrees(W[..., i] ** 2, average(mean_square(mean, variance)))
+
+
+def trace(rate, smoothing):
+    W = numpyro.sample("W", TraceNorm(rate, (2, 2), smoothing=smoothing))
+    numpyro.factor("tilt", -jnp.sum(W**2))
+
+
+@pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
+def test_trace_norm_of_two_by_two_agrees_with_quadrature(make):
+    # exp(-rate (a + b) - a^2 - b^2) |a^2 - b^2| over singular values a, b
+    rate, grid = 1.2, np.linspace(0, 6, 1201)
+    a, b = np.meshgrid(grid, grid)
+    weight = np.exp(-rate * (a + b) - a**2 - b**2) * np.abs(a**2 - b**2)
+    average = lambda f: np.sum(f * weight) / np.sum(weight)
+    W = sample(make(partial(trace, smoothing=0.4)), rate, thin=1 if make is NUTS else 8)["W"]
+    s = np.linalg.svd(W, compute_uv=False)
+    assert agrees(s.sum(-1), average(a + b))
+    assert agrees(s[..., 1], average(np.minimum(a, b)))
+    assert agrees((s**2).sum(-1), average(a**2 + b**2))
+
+
+class HalfTheNoise(ProximalLangevin):
+    """Accepts everything, with half the noise that its step size calls for."""
+
+    def sample(self, state, model_args, model_kwargs):
+        new = super().sample(state, model_args, model_kwargs)
+        return new._replace(z=jax.tree.map(lambda a, b: a + 0.5 * (b - a), state.z, new.z))
+
+
+class NoAsymmetry(ProximalLangevin):
+    """Accepts by the potential alone, as if its proposal were symmetric."""
+
+    def sample(self, state, model_args, model_kwargs):
+        new = super().sample(state._replace(potential_energy=state.potential_energy), model_args, model_kwargs)
+        key = jax.random.fold_in(state.rng_key, 7)
+        h = state.adapt_state.step_size**2
+        noise = jnp.sqrt(h) * jax.random.normal(key, state.z["W"].shape)
+        z = {"W": state.z["W"] - 0.5 * h * state.z_grad["W"] + noise}
+        energy, gradient = jax.value_and_grad(self._potential(model_args, model_kwargs))(z)
+        accept = jnp.log(jax.random.uniform(jax.random.fold_in(key, 1))) < state.potential_energy - energy
+        pick = lambda a, b: jnp.where(accept, a, b)
+        return new._replace(
+            z={"W": pick(z["W"], state.z["W"])},
+            z_grad={"W": pick(gradient["W"], state.z_grad["W"])},
+            potential_energy=pick(energy, state.potential_energy),
+        )
+
+
+@pytest.mark.parametrize("broken", [HalfTheNoise, NoAsymmetry])
+def test_the_same_tests_catch_a_broken_sampler(broken):
+    kernel = broken(partial(trace, smoothing=0.4), step_size=0.7, adapt_step_size=False, adapt_mass_matrix=False)
+    with pytest.raises(AssertionError):
+        test_trace_norm_of_two_by_two_agrees_with_quadrature(lambda _: kernel)
+
+
+# -- calibration: the full version is benchmarks/calibration.py --------------------------------------------------------
+
+
+def test_low_rank_posterior_with_a_release_is_calibrated():
+    setting = Setting(noise=Wishart(2, 6.0, 0.1, 1.5))
+    found = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
+    assert min(uniformity(ranks) for ranks in found.values()) > 1e-3
+
+
+def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():
+    found = rank_statistics(group_sparse, ProximalLangevin, replications=150, warmup=1000, thin=60)
+    assert min(uniformity(ranks) for ranks in found.values()) > 1e-3
+
+
+def half_the_residual(data):
+    """`low_rank` as if the rows fitted better than they do."""
+    low_rank(data._replace(residual=0.5 * data.residual))
+
+
+def test_calibration_catches_a_wrong_posterior():
+    found = rank_statistics(
+        low_rank, ProximalLangevin, replications=150, warmup=1000, thin=60, sampled=half_the_residual
+    )
+    assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
