@@ -11,19 +11,19 @@ from numpyro.infer import NUTS, Gibbs
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import Posterior, ProximalLangevin, chains, fit, fitting
-from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
+from mpmtl_prob.models import low_rank, low_rank_sparse
 
-QUICK = {"chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}
+QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile
 
 
 @pytest.fixture(scope="module")
 def data():
-    return mp.datasets.synthetic_low_rank(6, 3, 12, 20, variance=30.0, group=3, seed=0)
+    return mp.datasets.synthetic_low_rank(6, 3, 20, 30, variance=30.0, group=3, seed=0)
 
 
 @pytest.fixture(scope="module")
 def posterior(data):
-    return fit(low_rank, data.train, chains=4, draws=300, progress_bar=False)
+    return fit(low_rank, data.train, chains=4, draws=500, progress_bar=False)
 
 
 def test_posterior_predicts_better_than_every_task_alone(data, posterior):
@@ -43,10 +43,10 @@ def test_chains_agree_and_the_diagnosis_says_so(posterior):
 def test_diagnosis_turns_trouble_into_advice(posterior):
     stuck = {k: np.array(v) for k, v in posterior.draws.items()}
     stuck["W"][0] += 3.0  # one chain elsewhere
-    diverging = {"diverging": np.ones((4, 300), dtype=bool), "n_steps": np.full((4, 300), 255)}
+    diverging = {"diverging": np.ones((4, 500), dtype=bool), "n_steps": np.full((4, 500), 255)}
     troubled = Posterior("x", posterior.tasks, stuck, diverging, exact=False).diagnose()
     text = str(troubled)
-    for words in ("Chains disagree on the spectrum of W and W", "effective draws", "1200 transitions diverged",
+    for words in ("Chains disagree on the spectrum of W and W", "effective draws", "2000 transitions diverged",
                   "limit of 255 steps", "not adjusted"):  # fmt: skip
         assert words in text
     assert not troubled.sound
@@ -144,9 +144,7 @@ def test_posterior_survives_a_file(data, posterior, tmp_path):
     posterior.save(tmp_path / "posterior.nc")
     loaded = Posterior.load(tmp_path / "posterior.nc")
     assert repr(loaded) == repr(posterior)
-    xr.testing.assert_identical(
-        loaded.to_arviz()["posterior"].to_dataset(), posterior.to_arviz()["posterior"].to_dataset()
-    )
+    xr.testing.assert_equal(loaded.to_arviz()["posterior"].to_dataset(), posterior.to_arviz()["posterior"].to_dataset())
     assert_allclose(loaded.predict(data.test).draws, posterior.predict(data.test).draws)
     assert str(loaded.diagnose()) == str(posterior.diagnose())
     with pytest.raises(ValueError, match="extend: this posterior holds no chains"):
@@ -166,7 +164,7 @@ def test_release_and_its_guarantee_survive_a_file(data, tmp_path):
     assert loaded.release.mechanisms == sampled.release.mechanisms
 
 
-@pytest.mark.parametrize("model", [group_sparse, low_rank_sparse])
+@pytest.mark.parametrize("model", [low_rank_sparse])
 def test_every_model_has_a_default(model, data):
     found = fit(model, data.train, **QUICK)
     assert np.isfinite(found.W).all()
@@ -175,7 +173,7 @@ def test_every_model_has_a_default(model, data):
 
 def test_kernels_of_ones_own(data):
     gibbs = Gibbs([(ProximalLangevin(low_rank), ["W"]), (NUTS(low_rank, max_tree_depth=3), None)])
-    found = fit(low_rank, data.train, kernel=gibbs, precondition=False, **QUICK)
+    found = fit(low_rank, data.train, precondition=False, **(QUICK | {"kernel": gibbs}))
     assert found.draws["W"].shape == (2, 30, 3, 6)
     assert found.name == "low_rank, Gibbs"
 
@@ -195,7 +193,7 @@ def test_other_numbers_do_not_compile_again(data, monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 1)
     fit(low_rank, data.train, rate=(1.0, 0.5), sigma=1.0, **QUICK)
     before = {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()}
-    other = mp.datasets.synthetic_low_rank(6, 3, 12, 20, variance=30.0, group=3, seed=1)
+    other = mp.datasets.synthetic_low_rank(6, 3, 20, 30, variance=30.0, group=3, seed=1)
     fit(low_rank, other.train, rate=(3.0, 0.2), sigma=2.0, smoothing=0.4, **(QUICK | {"draws": 33}))
     assert {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()} == before
 

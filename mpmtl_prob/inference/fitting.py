@@ -74,7 +74,7 @@ def fit(
         KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
     """
     warmup = draws if warmup is None else warmup
-    for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws), ("thin", thin)):
+    for name, value in (("chains", chains), ("draws", draws), ("warmup", warmup), ("thin", thin)):
         whole(name, value)
     if not isinstance(data, TaskData):
         raise ValueError(f"data: expected TaskData, got {type(data).__name__}; make one with TaskData.from_lists")

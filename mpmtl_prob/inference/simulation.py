@@ -136,7 +136,7 @@ def _simulate(
 
 
 def _draw(prior: type[PenaltyPrior], rate: float, shape: tuple[int, int], key: Any) -> FloatArray:
-    return np.asarray(_sampler(prior, shape)(key)) / rate
+    return np.asarray(_sampler(prior, shape)(key)) / rate  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=16)
