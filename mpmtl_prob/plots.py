@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
-from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, Subspace
+from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
+from mpmtl_prob.tasks import Prediction, TaskData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ _BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#4a5568"
 
 
 def spectrum(
-    posterior: SharedPosterior | OwnerPosteriors,
+    posterior: SharedPosterior | OwnerPosteriors | Posterior,
     reference: ArrayLike | None = None,
     *,
     reference_label: str = "without noise",
@@ -51,18 +52,143 @@ def spectrum(
     return ax
 
 
-def projector(subspace: Subspace, *, ax: Axes | None = None) -> Axes:
-    """Heat map of the mean projector on the leading subspace: which features move together, over all tasks."""
+def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -> Axes:
+    """Heat map of the projector on the leading subspace: which features move together, over all tasks.
+
+    Args:
+        subspace: a posterior's.
+        sd: the posterior sd of every entry instead of its mean.
+        ax: to draw on.
+    """
     ax = _axes(ax, figsize=(5.6, 4.8))
-    values = subspace.projector.values
+    values = subspace.projector_sd.values if sd else subspace.projector.values
     names = [str(name) for name in subspace.projector["feature"].values]
-    image = ax.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
+    image = ax.imshow(values, cmap="viridis", vmin=0) if sd else ax.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
     step = max(1, len(names) // 30)
     ticks = np.arange(0, len(names), step)
     ax.set_xticks(ticks, [names[t] for t in ticks], rotation=90, fontsize=7)
     ax.set_yticks(ticks, [names[t] for t in ticks], fontsize=7)
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
-    ax.set_title(f"Mean projector on the leading {subspace.rank} directions")
+    ax.set_title(f"Projector on the leading {subspace.rank} directions: {'sd' if sd else 'mean'}")
+    return ax
+
+
+def angles(subspaces: Subspace | Mapping[str, Subspace], *, ax: Axes | None = None) -> Axes:
+    """Densities of the principal angles between the leading subspace and its reference.
+
+    Args:
+        subspaces: one, of which every angle is drawn; or several by name, of which the largest angle of each is.
+        ax: to draw on.
+    """
+    from arviz_stats.base import array_stats
+
+    ax = _axes(ax)
+    if isinstance(subspaces, Mapping):
+        curves = {str(name): one.angles.values[..., -1] for name, one in subspaces.items()}
+        what = "largest principal angle"
+    else:
+        curves = {f"angle {j + 1}": subspaces.angles.values[..., j] for j in range(subspaces.rank)}
+        what = "principal angle"
+    for name, values in curves.items():
+        if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always meet
+            ax.axvline(values.mean(), color=_GREY, label=name)
+            continue
+        grid, density, _ = array_stats.kde(values.ravel(), custom_lims=(0, 90), bound_correction=True)
+        ax.plot(grid, density, label=name)
+        ax.fill_between(grid, density, alpha=0.15)
+    ax.set(xlabel=f"{what} to the reference, degrees", ylabel="density", xlim=(0, 90), ylim=(0, None))
+    ax.set_title("How well the shared subspace is known")
+    ax.legend(frameon=False)
+    return ax
+
+
+def error_by_task(posterior: Posterior | OwnerPosteriors, test: TaskData, *, limit: int = 30) -> Any:
+    """ArviZ's forest plot of every task's root mean squared error on test rows, over the draws of its weights.
+
+    Args:
+        posterior: any with draws of W.
+        test: rows of the same tasks.
+        limit: at most so many tasks, those with most test rows.
+
+    Returns:
+        ArviZ's ``PlotCollection``.
+    """
+    import arviz as az
+
+    W = _weights(posterior)
+    most = np.argsort(-test.mask.sum(axis=1), kind="stable")[:limit]
+    error = np.empty((*W.shape[:2], len(most)))
+    for j, i in enumerate(most):
+        own = test.mask[i]
+        error[..., j] = np.sqrt(np.mean((test.y[i, own] - W[..., i] @ test.X[i, own].T) ** 2, axis=-1))
+    names = [str(test.tasks[i]) for i in most]
+    tree = az.from_dict({"posterior": {"RMSE": error}}, dims={"RMSE": ["task"]}, coords={"task": names})
+    return az.plot_forest(tree, combined=True, backend="matplotlib")
+
+
+def shift(before: Posterior | OwnerPosteriors, after: Posterior | OwnerPosteriors, *, ax: Axes | None = None) -> Axes:
+    """What every task learnt: how far its weights moved, and how much surer it became, from one posterior to another.
+
+    Args:
+        before: for example every task on its own.
+        after: for example with what tasks share.
+        ax: to draw on.
+    """
+    ax = _axes(ax)
+    first, second = (_weights(posterior) for posterior in (before, after))
+    sd = first.std(axis=(0, 1))
+    moved = np.sqrt(np.mean(((second.mean(axis=(0, 1)) - first.mean(axis=(0, 1))) / sd) ** 2, axis=0))
+    surer = np.sqrt(np.mean((second.std(axis=(0, 1)) / sd) ** 2, axis=0))
+    ax.plot(moved, surer, "o", color=_BLUE, ms=4, alpha=0.7)
+    ax.axhline(1, color=_GREY, lw=1, ls=":")
+    ax.set(xlabel="shift of the mean, in sds before", ylabel="sd after / sd before", xlim=(0, None), ylim=(0, None))
+    ax.set_title("From before to after, one point a task")
+    return ax
+
+
+def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes | None = None) -> Axes:
+    """Share of test targets inside central intervals, against the intervals' probability; calibrated is the diagonal.
+
+    Args:
+        predictions: of the rows of test, by name, with draws.
+        test: the rows.
+        ax: to draw on.
+    """
+    ax = _axes(ax, figsize=(4.8, 4.4))
+    nominal = np.linspace(0.05, 0.95, 19)
+    ax.plot([0, 1], [0, 1], ":", color=_GREY, lw=1.2, label="calibrated")
+    for name, prediction in predictions.items():
+        inside = []
+        for probability in nominal:
+            low, high = prediction.interval(probability)
+            inside.append(np.mean(((low <= test.y) & (test.y <= high))[test.mask]))
+        ax.plot(nominal, inside, "o-", ms=3, label=name)
+    ax.set(xlabel="probability of the interval", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
+    ax.set_title("Are intervals as wide as they say?")
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax: Axes | None = None) -> Axes:
+    """The effective rank at several budgets, with intervals: what noise hides, and what it leaves.
+
+    Args:
+        subspaces: a posterior's, by eps; infinite for the one without noise.
+        probability: of the intervals.
+        ax: to draw on.
+    """
+    ax = _axes(ax)
+    order = sorted(subspaces)
+    tail = (1 - probability) / 2
+    low, middle, high = np.array(
+        [np.quantile(subspaces[eps].effective_rank.values, [tail, 0.5, 1 - tail]) for eps in order]
+    ).T
+    x = np.arange(len(order))
+    ax.vlines(x, low, high, color=_BLUE, lw=5, alpha=0.35, label=f"{100 * probability:g} % interval")
+    ax.plot(x, middle, "o", color=_BLUE, ms=5, label="posterior median")
+    ax.set_xticks(x, ["no noise" if np.isinf(eps) else f"{eps:g}" for eps in order])
+    ax.set(xlabel="eps", ylabel="effective rank", ylim=(0, None), title="What each budget says of the shared subspace")
+    ax.legend(frameon=False)
     return ax
 
 
@@ -94,6 +220,13 @@ def error_against_epsilon(
     ax.set(xscale="log", xlabel="eps", ylabel=metric.replace("_", ", "), title="What privacy costs")
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+
+def _weights(posterior: Posterior | OwnerPosteriors) -> Any:
+    """Draws of W, (chain, draw, d, m)."""
+    if isinstance(posterior, Posterior):
+        return posterior.draws["W"]
+    return posterior.to_arviz()["posterior"].dataset["W"].values
 
 
 def _delta_is_small(row: Mapping[str, Any]) -> bool:

@@ -213,3 +213,39 @@ def test_bad_arguments_are_named(data):
         fit(low_rank, np.eye(3))
     with pytest.raises(ValueError, match="options: expected none for a model of your own, got rate"):
         fit(lambda tasks: None, data.train, rate=1.0)
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_show_what_they_say(data, posterior):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from mpmtl_prob import plots
+
+    one = posterior.subspace(1, reference=data.W @ data.W.T)
+    (curve,) = plots.angles(one).lines
+    assert_allclose(np.trapezoid(curve.get_ydata(), curve.get_xdata()), 1.0, atol=0.02)
+    assert abs(curve.get_xdata()[np.argmax(curve.get_ydata())] - np.median(one.angles)) < 6
+    assert len(plots.angles({"a": one, "b": one}).lines) == 2
+    assert_allclose(plots.projector(one, sd=True).images[0].get_array(), one.projector_sd)
+
+    prediction = posterior.predict(data.test)
+    line = plots.coverage({"posterior": prediction}, data.test).lines[1]
+    low, high = prediction.interval(0.5)
+    inside = np.mean(((low <= data.test.y) & (data.test.y <= high))[data.test.mask])
+    assert_allclose(np.interp(0.5, line.get_xdata(), line.get_ydata()), inside)
+
+    points = plots.shift(posterior, posterior).lines[0]
+    assert_allclose(points.get_xdata(), 0, atol=1e-12)
+    assert_allclose(points.get_ydata(), 1)
+    median = plots.ladder({1.0: one, np.inf: one}).lines[0].get_ydata()
+    assert_allclose(median, np.median(one.effective_rank))
+    forest = plots.error_by_task(posterior, data.test, limit=4)
+    assert forest.data["RMSE"].sizes["task"] == 4
+    first = np.sqrt(np.mean((data.test.y[0] - posterior.draws["W"][1, 2, :, 0] @ data.test.X[0].T) ** 2))
+    assert np.isclose(forest.data["RMSE"].values, first).any()
+    assert plots.spectrum(posterior, data.W @ data.W.T).lines
+    plt.close("all")
