@@ -24,6 +24,7 @@ class Fitted:
         release: what the curator let out, if anything.
         seconds: wall-clock time of the fit.
         name: of the estimator, for tables.
+        row_guarantee: what protects one row from the curator, where there is such a thing; never to be added to the other.
     """
 
     W: FloatArray
@@ -32,6 +33,7 @@ class Fitted:
     release: Release | None = None
     seconds: float = 0.0
     name: str = "estimator"
+    row_guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         W = np.array(self.W, dtype=np.float64)
@@ -45,4 +47,7 @@ class Fitted:
 
     def __repr__(self) -> str:  # the weights are the owners' own: not shown
         d, m = self.W.shape
-        return f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s\n  {self.guarantee}"
+        lines = [f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s", str(self.guarantee)]
+        if self.row_guarantee is not None:
+            lines.append(f"one row, from the curator: {self.row_guarantee}")
+        return "\n  ".join(lines)
