@@ -1,5 +1,7 @@
 """The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
 
+from mpmtl_prob.estimators.dp_aggr import DPAggr
+from mpmtl_prob.estimators.dp_mtrl import DPMTRL
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.framework import (
     Carry,
@@ -29,6 +31,7 @@ from mpmtl_prob.proximal import (
 )
 
 __all__ = [
+    "DPMTRL",
     "L1",
     "MPMTL",
     "MTRL",
@@ -36,6 +39,7 @@ __all__ = [
     "Carry",
     "ColumnGroupLasso",
     "ConvergenceWarning",
+    "DPAggr",
     "Fitted",
     "GroupLasso",
     "GroupSparse",

@@ -107,14 +107,4 @@ class IndependentLaplace(VectorLaplace):
         return -np.sum(np.abs(released - w), axis=-1) / self.scale - self.num_features * np.log(2 * self.scale)
 
 
-@dataclass(frozen=True)
-class EstimatedSensitivity(VectorLaplace):
-    """:class:`VectorLaplace` noise in units of a sensitivity that was read off the private data."""
-
-    unproved: ClassVar[str] = (
-        "The noise is scaled to a sensitivity computed from the private rows: other rows would have given another, so the "
-        "scale itself gives something away and no bound on it is proved."
-    )
-
-
-VECTOR_LAWS: tuple[type[VectorLaplace], ...] = (VectorLaplace, IndependentLaplace, EstimatedSensitivity)
+VECTOR_LAWS: tuple[type[VectorLaplace], ...] = (VectorLaplace, IndependentLaplace)
