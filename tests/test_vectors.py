@@ -136,6 +136,19 @@ def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
     assert draw_vectors(LAWS[:1], 4, epsilon=0.8, unit="task")[1].proved == Bound(0.8, 0.0, "replace")
 
 
+def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
+    from mpmtl_prob.privacy import outputs
+
+    def crash(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outputs, "entropy", crash)
+    book = Ledger(epsilon=1.0, delta=1e-6, unit="row")
+    with pytest.raises(KeyboardInterrupt):
+        draw_vectors(LAWS[:1], 4, epsilon=0.8, ledger=book)
+    assert len(book.charges()) == 1
+
+
 def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
     claimed = Bound(0.8, 0.0, "replace", "row")
     one, other = (draw_vectors(LAWS[:1], 4, epsilon=0.8, claimed=claimed, unsafe_seed=5) for _ in range(2))
