@@ -21,7 +21,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
-from mpmtl_prob.estimators.mp_mtl import Plan
+from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.evaluation.metrics import auc, nmse, nmse_within
 from mpmtl_prob.losses import Smooth
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
