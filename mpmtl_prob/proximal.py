@@ -71,6 +71,8 @@ class TraceNorm:
 
     def prox(self, W: Array, threshold: Any) -> Array:
         """Singular values reduced by the threshold."""
+        if W.shape[0] > W.shape[1]:  # W and W' have the same singular values: decompose the smaller second moment
+            return self.prox(W.T, threshold).T
         return self.projection(W @ W.T, threshold) @ W
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
