@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._html import card
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
@@ -56,3 +57,11 @@ class Fitted:
         if self.row_guarantee is not None:
             lines.append(f"one row, from the curator: {self.row_guarantee}")
         return "\n  ".join(lines)
+
+    def _repr_html_(self) -> str:
+        d, m = self.W.shape
+        facts: dict[str, object] = {"tasks": m, "features": d, "fitted in": f"{self.seconds:.2g} s"}
+        facts |= self.guarantee.facts()
+        if self.row_guarantee is not None:
+            facts |= {f"one row, from the curator: {name}": value for name, value in self.row_guarantee.facts().items()}
+        return card(self.name, facts, self.guarantee.reason)
