@@ -13,7 +13,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint notebooks package ci clean
+.PHONY: demo test lint notebooks docs package ci clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
@@ -35,10 +35,13 @@ lint: $(READY) ## Formatting, lint and types
 notebooks: $(READY) ## Run every notebook top to bottom with small settings, leaving the committed outputs alone
 	MPMTL_FAST=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 notebooks
 
+docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+
 package: $(READY) ## Build wheel and sdist, and import the wheel from an empty environment
 	BIN=$(BIN) tests/package.sh
 
-ci: lint test notebooks package
+ci: lint test notebooks docs package
 
 clean:
-	rm -rf .venv build dist out
+	rm -rf .venv build dist out docs/_build

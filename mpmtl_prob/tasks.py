@@ -12,6 +12,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._html import card
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -296,6 +298,16 @@ class TaskData:
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
             f"{n.min()} to {n.max()} per task)"
         )
+
+    def _repr_html_(self) -> str:
+        n = np.asarray(self.mask).sum(axis=1)
+        shown = [str(name) for name in self.features[:8]] + ["..."] * (self.num_features > 8)
+        facts = {
+            "tasks": self.num_tasks,
+            "features": f"{self.num_features}: {', '.join(shown)}",
+            "rows": f"{self.num_rows}, from {n.min()} to {n.max()} per task, median {np.median(n):g}",
+        }
+        return card("TaskData", facts, "Rows are private, and not shown.")
 
 
 def _padded(subjects: Sequence[NDArray[np.int64]], mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
@@ -25,6 +26,7 @@ from mpmtl_prob.estimators import (
     Proximal,
     ProximalSum,
     RidgeLogistic,
+    RowProtection,
     Run,
     SquaredFrobenius,
     TaskRelations,
@@ -281,3 +283,59 @@ def test_history_may_be_left_out(tasks):
 def test_bad_arguments_are_named(tasks, options, message):
     with pytest.raises(ValueError, match=message):
         LowRank(**({"penalty": 1.0, "clip": 1.0} | options)).fit(tasks)
+
+
+# -- Algorithm 5 ----------------------------------------------------------------------------------------------------------
+
+
+def test_algorithm_5_adds_noise_to_the_models_and_clips_them_again(tasks):
+    rng = np.random.default_rng(5)
+    W0, b = rng.standard_normal((4, 12)), 0.4 * rng.standard_normal((1, 4, 12))
+    run = Run(LeastSquares().of(tasks), np.full(12, 0.01), 0.05, np.zeros(1), 0.8, np.zeros(1))
+    sharing = Proximal(TraceNorm())
+    arguments = jax.tree.map(jnp.asarray, (run, W0, Noise(np.zeros((1, 4, 4)), b)))
+    sigma, _, _ = framework(sharing, *arguments)
+    clipped = lambda W: W / np.maximum(1, np.linalg.norm(W, axis=0) / 0.8)
+    sent = clipped(clipped(W0) + b[0])
+    assert np.linalg.norm(clipped(W0) + b[0], axis=0).max() > 0.8
+    assert_allclose(sigma[0], sent @ sent.T, atol=1e-12)
+
+
+def test_algorithm_5_has_two_budgets_for_two_units_in_two_ledgers(tasks):
+    of_tasks = Ledger(epsilon=1.0, delta=0.9, adjacency="zero_out")
+    of_rows = Ledger(epsilon=20.0, delta=1e-3, unit="row")
+    rows = RowProtection(20.0, 1e-3, of_rows)
+    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=0.7, ledger=of_tasks, rows=rows).fit(tasks)
+    assert fitted.name == "Algorithm 5 on Algorithm 2"
+    assert (fitted.guarantee.proved.unit, fitted.row_guarantee.proved.unit) == ("task", "row")
+    assert fitted.row_guarantee.proved.epsilon == 20.0
+    assert fitted.row_guarantee.proved.delta <= 1e-3
+    (task_charge,), (row_charge,) = of_tasks.charges(), of_rows.charges()
+    assert [law.kind for law in task_charge.mechanisms] == ["PaperWishart"] * 3
+    assert [law.kind for law in row_charge.mechanisms] == ["VectorLaplace"] * 3
+    assert {law.sensitivity for law in row_charge.mechanisms} == {1.4}
+    spent = [law.epsilon for law in row_charge.mechanisms]
+    assert_allclose(composition_bound(spent, 1e-3), 20.0, rtol=1e-9)
+    assert "one row, from the curator" in repr(fitted)
+
+
+def test_noise_on_the_models_is_fresh_and_has_the_right_law(tasks):
+    algorithm = LowRank(penalty=0.0, epsilon=None, rounds=1, clip=0.7, start="zero", rows=RowProtection(50.0, 0.0))
+    sent = np.concatenate([algorithm.fit(tasks).W for _ in range(50)], axis=1)  # with lambda = 0, W^^ is what was sent
+    norm = np.linalg.norm(sent, axis=0)
+    inside = norm < 0.7 * (1 - 1e-9)
+    law = scipy.stats.gamma(4, scale=2 * 0.7 / 50.0)
+    assert abs(inside.mean() - law.cdf(0.7)) < 4 * np.sqrt(law.cdf(0.7) * law.sf(0.7) / norm.size) + 1e-3
+    assert scipy.stats.kstest(norm[inside], lambda r: law.cdf(r) / law.cdf(0.7)).pvalue > 1e-4
+    assert len(np.unique(norm.round(12))) == norm.size
+
+
+def test_a_seed_protects_no_row(tasks):
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0, rows=RowProtection(5.0))
+    one, other = algorithm.fit(tasks), algorithm.fit(tasks)
+    assert one.row_guarantee.proved is None
+    assert_allclose(one.W, other.W)
+    with pytest.raises(ValueError, match=r"rows\.epsilon: expected a positive number"):
+        dataclasses.replace(algorithm, rows=RowProtection(0.0)).fit(tasks)
+    with pytest.raises(ValueError, match="clip: expected a finite norm K"):
+        LowRank(penalty=0.1, epsilon=None, rows=RowProtection(5.0)).fit(tasks)

@@ -1,5 +1,7 @@
 """The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
 
+from mpmtl_prob.estimators.dp_aggr import DPAggr
+from mpmtl_prob.estimators.dp_mtrl import DPMTRL
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.framework import (
     Carry,
@@ -15,6 +17,7 @@ from mpmtl_prob.estimators.framework import (
 )
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, LowRankSparse
 from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
+from mpmtl_prob.estimators.plan import RowProtection
 from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
 from mpmtl_prob.estimators.solver import ConvergenceWarning
 from mpmtl_prob.losses import LeastSquares, Logistic
@@ -29,6 +32,7 @@ from mpmtl_prob.proximal import (
 )
 
 __all__ = [
+    "DPMTRL",
     "L1",
     "MPMTL",
     "MTRL",
@@ -36,6 +40,7 @@ __all__ = [
     "Carry",
     "ColumnGroupLasso",
     "ConvergenceWarning",
+    "DPAggr",
     "Fitted",
     "GroupLasso",
     "GroupSparse",
@@ -52,6 +57,7 @@ __all__ = [
     "ProximalSum",
     "Ridge",
     "RidgeLogistic",
+    "RowProtection",
     "Run",
     "Sharing",
     "SquaredFrobenius",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._html import card
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
@@ -24,6 +26,7 @@ class Fitted:
         release: what the curator let out, if anything.
         seconds: wall-clock time of the fit.
         name: of the estimator, for tables.
+        row_guarantee: what protects one row from the curator, where there is such a thing; never to be added to the other.
     """
 
     W: FloatArray
@@ -32,6 +35,7 @@ class Fitted:
     release: Release | None = None
     seconds: float = 0.0
     name: str = "estimator"
+    row_guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         W = np.array(self.W, dtype=np.float64)
@@ -39,10 +43,25 @@ class Fitted:
         object.__setattr__(self, "W", W)
         object.__setattr__(self, "history", MappingProxyType({k: np.asarray(v) for k, v in self.history.items()}))
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a mapping proxy cannot be pickled
+        values = (getattr(self, field.name) for field in fields(self))
+        return type(self), tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
+
     def predict(self, tasks: TaskData) -> Prediction:
         """X_i w_i for every row of tasks, which must be those of the fit. Raises ValueError for other shapes."""
         return linear_prediction(self.W, tasks)
 
     def __repr__(self) -> str:  # the weights are the owners' own: not shown
         d, m = self.W.shape
-        return f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s\n  {self.guarantee}"
+        lines = [f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s", str(self.guarantee)]
+        if self.row_guarantee is not None:
+            lines.append(f"one row, from the curator: {self.row_guarantee}")
+        return "\n  ".join(lines)
+
+    def _repr_html_(self) -> str:
+        d, m = self.W.shape
+        facts: dict[str, object] = {"tasks": m, "features": d, "fitted in": f"{self.seconds:.2g} s"}
+        facts |= self.guarantee.facts()
+        if self.row_guarantee is not None:
+            facts |= {f"one row, from the curator: {name}": value for name, value in self.row_guarantee.facts().items()}
+        return card(self.name, facts, self.guarantee.reason)

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing, run_rounds
+from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
+from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
-from mpmtl_prob.losses import LeastSquares, Loss, Smooth
+from mpmtl_prob.losses import LeastSquares, Loss
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.budget import best_alpha, best_q, schedule
-from mpmtl_prob.privacy.calibration import calibrate
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, Wishart, paper_wishart
 from mpmtl_prob.privacy.messages import BoughtClip
+from mpmtl_prob.privacy.outputs import draw_vectors
 from mpmtl_prob.privacy.release import Release, default_delta, perturb
+from mpmtl_prob.privacy.vectors import VectorLaplace
 from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
@@ -73,6 +71,7 @@ class MPMTL:
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
         ledger: pays for all T rounds, on disk, before any noise is drawn.
         record: keep the outputs of all rounds in ``history``; False saves memory where m is large.
+        rows: Algorithm 5: what protects single rows from a curator who is not trusted with the models either.
     """
 
     sharing: Sharing
@@ -93,6 +92,7 @@ class MPMTL:
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
     record: bool = True
+    rows: RowProtection | None = None
 
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
@@ -100,32 +100,33 @@ class MPMTL:
         ``history["W"]`` holds W^^(1:T), (T, d, m), or its last entry only without ``record``.
 
         Raises:
-            BudgetExceeded: the ledger's total does not cover it.
+            BudgetExceeded: a ledger's total does not cover it. With two, that of the rows is asked first, and then charged.
             ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
         self._check()
         plan = self.plan(tasks)
-        if not plan.mechanisms:
-            zero = np.zeros((self.rounds, plan.size, plan.size))
-            _, outputs = plan.execute(Noise(zero), self.sharing, self.record)
-            release: Release | None = None
-            guarantee = NOTHING_SHARED if self._alone else NOT_PRIVATE
-        else:
-            release, outputs = self._private(tasks, plan)
+        own, rows = self._row_noise(tasks, plan)
+        release: Release | None = None
+        if plan.mechanisms:
+            release, outputs = self._private(tasks, plan, own)
             guarantee = release.guarantee
+        else:
+            zero = np.zeros((self.rounds, plan.size, plan.size))
+            _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
+            guarantee = NOTHING_SHARED if self._alone else NOT_PRIVATE
         seconds = time.perf_counter() - begin
-        return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name)
+        return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, rows)
 
     @property
     def name(self) -> str:
         """For tables."""
         if self._alone:
             return "Algorithm 2, M = I"
-        if isinstance(self.sharing, ProximalSum):
-            return "Algorithm 4"
-        norm = self.sharing.norm if isinstance(self.sharing, Proximal) else None
-        return {TraceNorm: "Algorithm 2", GroupLasso: "Algorithm 3"}.get(type(norm), "Algorithm 1")
+        kind = self.sharing.norm if isinstance(self.sharing, Proximal) else self.sharing
+        names: dict[type, str] = {TraceNorm: "Algorithm 2", GroupLasso: "Algorithm 3", ProximalSum: "Algorithm 4"}
+        name = names.get(type(kind), "Algorithm 1")
+        return f"Algorithm 5 on {name}" if self.rows else name
 
     @property
     def _alone(self) -> bool:
@@ -141,23 +142,29 @@ class MPMTL:
         """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0)."""
         smooth, curvature, W0 = self.bind(tasks) if rows is None else rows
         parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
-        eta = _step_sizes(self.step_size, parts * curvature)
+        eta = step_sizes(self.step_size, parts * curvature)
         ratio = min(self.loss.strong_convexity / (parts * float(curvature.max())), 1 - 1e-9)
-        accelerated = self._acceleration != "none"
         size = tasks.num_features if self.sharing.moment == "features" else tasks.num_tasks
+        weights = self._weights(ratio)
         mechanisms: tuple[Wishart, ...] = ()
         if self.epsilon is not None and not self._alone:
-            mechanisms = self._mechanisms(tasks, size, ratio, accelerated)
+            mechanisms = self._mechanisms(size, self._delta(tasks), weights)
+        row_mechanisms: tuple[VectorLaplace, ...] = ()
+        if self.rows is not None and not self._alone:
+            K = positive("clip", clip_norm(self.clip))  # two clipped models are at most 2 K apart
+            row_mechanisms = tuple(
+                VectorLaplace(tasks.num_features, eps, 2 * K) for eps in weights(*self.rows.total(tasks))
+            )
         noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
         run = Run(
             loss=smooth,
             step_size=eta,
             threshold=np.min(eta) * np.asarray(self.penalty, dtype=np.float64),
-            beta=_beta(self._acceleration, self.rounds, ratio),
-            clip=np.float64(_bound(self.clip)),
+            beta=momentum(self._acceleration, self.rounds, ratio),
+            clip=np.float64(clip_norm(self.clip)),
             offset=noise_mean if len(noise_mean) else np.zeros(self.rounds),
         )
-        return Plan(run, W0, size, mechanisms)
+        return Plan(run, W0, size, mechanisms, row_mechanisms)
 
     @property
     def _acceleration(self) -> str:
@@ -167,22 +174,44 @@ class MPMTL:
             return "none"
         return "strongly_convex" if self.loss.strong_convexity > 0 else "convex"
 
-    def _mechanisms(self, tasks: TaskData, size: int, ratio: float, accelerated: bool) -> tuple[Wishart, ...]:
-        """The noise of every round, by the papers' budgets (Algorithm 1, step 1) or calibrated."""
-        epsilon, delta, K = positive("epsilon", self.epsilon), self._delta(tasks), _bound(self.clip)  # type: ignore[arg-type]
-        alpha, q = self.alpha, self.q
-        if alpha is None and q is None and self.loss.strong_convexity > 0:
-            q = best_q(ratio, accelerated=accelerated, pure=delta == 0)
-        if alpha is None:
-            alpha = best_alpha(accelerated=accelerated, pure=delta == 0)
-        budgets = schedule(epsilon, delta, self.rounds, alpha=alpha, q=q)
+    def _mechanisms(self, size: int, delta: float, weights: Weights) -> tuple[Wishart, ...]:
+        """The noise of every round, by the papers' budgets or calibrated."""
+        epsilon, K = positive("epsilon", self.epsilon), clip_norm(self.clip)  # type: ignore[arg-type]
+        budgets = weights(epsilon, delta)  # Algorithm 1, step 1
         if self.sharing.moment == "tasks":
             return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
         if self.mechanism == "paper":
             return tuple(paper_wishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
-        laws = _calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
+        laws = calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
         return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
+
+    def _weights(self, ratio: float) -> Weights:
+        """How budgets grow over the rounds, for mu/L = ratio: from a total (eps, delta) to eps_1..eps_T."""
+        accelerated = self._acceleration != "none"
+        strongly = self.alpha is None and self.loss.strong_convexity > 0
+
+        def budgets(epsilon: float, delta: float) -> FloatArray:
+            best = best_q(ratio, accelerated=accelerated, pure=delta == 0) if strongly else None
+            alpha = best_alpha(accelerated=accelerated, pure=delta == 0) if self.alpha is None else self.alpha
+            return schedule(epsilon, delta, self.rounds, alpha=alpha, q=best if self.q is None else self.q)
+
+        return budgets
+
+    def _row_noise(self, tasks: TaskData, plan: Plan) -> tuple[FloatArray | None, Guarantee | None]:
+        """b^(1:T), (T, d, m), paid for (Algorithm 5, step 5)."""
+        if self.rows is None or self._alone:
+            return None, None
+        epsilon, delta = self.rows.total(tasks)
+        return draw_vectors(
+            plan.row_mechanisms,
+            tasks.num_tasks,
+            epsilon=epsilon,
+            claimed=Bound(epsilon, delta, "replace", "row"),
+            unsafe_seed=None if self.unsafe_seed is None else self.unsafe_seed + 1,  # another stream than E's
+            ledger=self.rows.ledger,
+            data=tasks,
+        )
 
     @property
     def _besides(self) -> tuple[Any, ...]:
@@ -193,11 +222,11 @@ class MPMTL:
             return default_delta(tasks.num_tasks)
         return in_range("delta", self.delta, 0, 1, left_closed=True)
 
-    def _private(self, tasks: TaskData, plan: Plan) -> tuple[Release, FloatArray]:
+    def _private(self, tasks: TaskData, plan: Plan, own: FloatArray | None) -> tuple[Release, FloatArray]:
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
         claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
         return perturb(
-            lambda noise: plan.execute(Noise(noise), self.sharing, self.record),
+            lambda noise: plan.execute(Noise(noise, own), self.sharing, self.record),
             plan.mechanisms,
             epsilon=epsilon,
             adjacency=self.adjacency,
@@ -235,79 +264,14 @@ class MPMTL:
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
             raise ValueError(f"penalty: expected {expected}, got {self.penalty!r}")
-        clip = _bound(self.clip)
+        clip = clip_norm(self.clip)
         if not clip > 0:
             raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
-        if not (np.isfinite(clip) or self.epsilon is None or self._alone):
+        noisy = self.epsilon is not None or self.rows is not None
+        if noisy and not (np.isfinite(clip) or self._alone):
             raise ValueError(
                 "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
             )
-
-
-class Rows(NamedTuple):
-    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m)."""
-
-    loss: Smooth
-    curvature: FloatArray
-    W0: FloatArray
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run before its noise is drawn.
-
-    Attributes:
-        run: the numbers.
-        W0: initial models, (d, m).
-        size: k, of the releases.
-        mechanisms: the noise law of every round; none where nothing is published.
-    """
-
-    run: Run
-    W0: FloatArray
-    size: int
-    mechanisms: tuple[Wishart, ...]
-
-    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
-        """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
-        with jax.enable_x64(True):
-            run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
-            sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
-            return np.asarray(sigma), np.asarray(outputs)
-
-
-@lru_cache(maxsize=256)
-def _calibrated(
-    epsilon: float, delta: float, size: int, weights: tuple[float, ...], adjacency: str, besides: tuple[Any, ...]
-) -> tuple[Wishart, ...]:
-    """The noise for K = 1: it scales with K^2, and a search over K need not calibrate anew."""
-    return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
-
-
-def _step_sizes(step_size: float | str | ArrayLike | None, curvature: FloatArray) -> FloatArray:
-    """eta of every task, (m,)."""
-    if isinstance(step_size, str):
-        one_of("step_size", step_size, ("per_task",))
-        return 1 / curvature
-    eta = 1 / curvature.max() if step_size is None else np.asarray(step_size, dtype=np.float64)
-    if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
-        raise ValueError(
-            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
-        )
-    return np.broadcast_to(eta, curvature.shape)
-
-
-def _beta(acceleration: str, rounds: int, ratio: float) -> FloatArray:
-    """beta_t, (T,), for mu/L = ratio."""
-    t = np.arange(1, rounds + 1)
-    if acceleration == "convex":
-        return (t - 1) / (t + 2)
-    root = np.sqrt(ratio)
-    return np.full(rounds, (1 - root) / (1 + root) if acceleration == "strongly_convex" else 0.0)
-
-
-def _bound(clip: float | BoughtClip) -> float:
-    return clip.clip if isinstance(clip, BoughtClip) else clip
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,14 @@ def solve(
         strength: lambda, or what the penalty takes for it.
         W0: (d, m).
         curvature: Lipschitz constants L_i of the gradients, (m,). A separable penalty uses each task's own.
-        tolerance: on the optimality, relative to the sum of lambda, or where that is 0 to the gradient at W = 0.
+        tolerance: on the optimality, relative to lambda where g is a norm, and else to the gradient at W = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
     L = curvature if norm.separable else np.max(curvature)
     found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
     if found.optimality > tolerance:
         warnings.warn(
-            f"{max_iterations} iterations left the optimality condition at {float(found.optimality):.2g} of lambda, "
+            f"{max_iterations} iterations left the optimality condition at {float(found.optimality):.2g} of its scale, "
             f"above {tolerance:.2g}; allow more iterations or a larger tolerance",
             ConvergenceWarning,
             stacklevel=3,
@@ -89,8 +89,8 @@ def minimise(
     loss, W0, strength, L = jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), (loss, W0, strength, L)
     )
-    total = sum(jnp.sum(part) for part in jax.tree.leaves(strength))
-    scale = jnp.where(total > 0, total, jnp.linalg.norm(loss.gradient(jnp.zeros_like(W0))))
+    at_zero = jnp.linalg.norm(loss.gradient(jnp.zeros_like(W0)))
+    scale = sum(jnp.sum(part) for part in jax.tree.leaves(strength)) if norm.degree == 1 else at_zero
     threshold = jax.tree.map(lambda part: part / L, strength)
 
     def residual(W: Array) -> Array:

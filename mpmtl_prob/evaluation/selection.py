@@ -21,6 +21,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
+from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.evaluation.metrics import auc, nmse, nmse_within
 from mpmtl_prob.losses import Smooth
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
@@ -164,9 +165,10 @@ def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job
     for index, candidate in enumerate(candidates):
         if type(candidate).fit is MPMTL.fit:
             start = candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
-            together[MPMTL, candidate.sharing, candidate.loss, candidate.rounds, start].append(index)
-        elif isinstance(candidate, MultiTask):
-            together[MultiTask, replace(candidate, penalty=1.0)].append(index)
+            kind = (candidate.sharing, candidate.loss, candidate.rounds, start, candidate.rows is None)
+            together[MPMTL, *kind].append(index)
+        elif isinstance(problem := getattr(candidate, "problem", candidate), MultiTask):
+            together[MultiTask, replace(problem, penalty=1.0)].append(index)
         else:
             yield partial(_alone, index, candidate, train)
     for (kind, *_), members in together.items():
@@ -181,9 +183,10 @@ def _alone(index: int, candidate: Estimator, train: TaskData) -> list[tuple[int,
     return [(index, candidate.fit(train).W)]
 
 
-def _path(members: list[int], candidates: Sequence[MultiTask], train: TaskData) -> list[tuple[int, FloatArray]]:
-    down = sorted(members, key=lambda index: -candidates[index].penalty)
-    fits = candidates[down[0]].path(train, [candidates[index].penalty for index in down])
+def _path(members: list[int], candidates: Sequence[Any], train: TaskData) -> list[tuple[int, FloatArray]]:
+    problems = {index: getattr(candidates[index], "problem", candidates[index]) for index in members}
+    down = sorted(members, key=lambda index: -problems[index].penalty)
+    fits = problems[down[0]].path(train, [problems[index].penalty for index in down])
     return [(index, fit.W) for index, fit in zip(down, fits, strict=True)]
 
 
@@ -192,25 +195,33 @@ def _rounds(
 ) -> list[tuple[int, FloatArray]]:
     padded = members + members[-1:] * (_CHUNK - len(members))  # one shape, one compilation
     first = candidates[members[0]]
-    bound = first.bind(train)
+    rows = first.bind(train)
     runs, noises = [], []
     for index in padded:
-        plan = candidates[index].plan(train, bound)
-        rng, zero = np.random.default_rng(seed), np.zeros((plan.size, plan.size))
-        noises.append([law.sample(rng, zero) for law in plan.mechanisms] or np.zeros((first.rounds, *zero.shape)))
+        plan = candidates[index].plan(train, rows)
+        noises.append(_seeded(plan, first.rounds, seed))
         runs.append(plan.run._replace(loss=()))  # type: ignore[arg-type] # all share one
     with jax.enable_x64(True):
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
-        arguments = jax.tree.map(jnp.asarray, (bound.loss, stacked, bound.W0, np.asarray(noises)))
+        together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
+        arguments = jax.tree.map(jnp.asarray, (rows.loss, together[0], rows.W0, together[1]))
         W = np.asarray(_many_runs(first.sharing, *arguments))
     return list(zip(members, W[: len(members)], strict=True))
+
+
+def _seeded(plan: Plan, rounds: int, seed: int) -> Noise:
+    """The noise of a run that nobody will publish."""
+    rng, zero = np.random.default_rng(seed), np.zeros((plan.size, plan.size))
+    moment = [law.sample(rng, zero) for law in plan.mechanisms] or np.zeros((rounds, *zero.shape))
+    nothing = np.zeros(plan.W0.T.shape)
+    models = [law.sample(rng, nothing).T for law in plan.row_mechanisms]
+    return Noise(np.asarray(moment), np.asarray(models) if models else None)
 
 
 @partial(jax.jit, static_argnums=0)
 def _many_runs(sharing: Sharing, loss: Smooth, runs: Run, W0: Any, noises: Any) -> jax.Array:
     """W^^(T) of every run, (candidates, d, m): they share the rows and the start."""
 
-    def one(run: Run, noise: Any) -> jax.Array:
-        return framework(sharing, run._replace(loss=loss), W0, Noise(noise), record=False)[1][0]
+    def one(run: Run, noise: Noise) -> jax.Array:
+        return framework(sharing, run._replace(loss=loss), W0, noise, record=False)[1][0]
 
     return jax.vmap(one)(runs, noises)

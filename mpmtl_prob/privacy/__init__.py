@@ -18,7 +18,7 @@ from mpmtl_prob.privacy.mechanisms import (
 from mpmtl_prob.privacy.messages import BoughtClip, buy_clip
 from mpmtl_prob.privacy.outputs import draw_vectors
 from mpmtl_prob.privacy.release import Release, default_delta, release
-from mpmtl_prob.privacy.vectors import EstimatedSensitivity, IndependentLaplace, VectorLaplace
+from mpmtl_prob.privacy.vectors import IndependentLaplace, VectorLaplace
 
 __all__ = [
     "NOTHING_SHARED",
@@ -28,7 +28,6 @@ __all__ = [
     "Bracket",
     "BudgetExceeded",
     "Charge",
-    "EstimatedSensitivity",
     "Gaussian",
     "Guarantee",
     "IndependentLaplace",

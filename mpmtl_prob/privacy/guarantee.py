@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpmtl_prob._html import card
 from mpmtl_prob.privacy.composition import delta
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.vectors import VectorLaplace
@@ -67,6 +68,16 @@ class Guarantee:
         proved = str(self.proved) if self.proved else "nothing"
         claimed = f"; the papers claim {self.claimed}" if self.claimed and self.claimed != self.proved else ""
         return f"proved: {proved}{claimed}. {self.reason}"
+
+    def facts(self) -> dict[str, str]:
+        """For tables: what is proved and, where it differs, what the papers claim."""
+        found = {"proved": str(self.proved) if self.proved else "nothing"}
+        if self.claimed and self.claimed != self.proved:
+            found["claimed by the papers"] = str(self.claimed)
+        return found
+
+    def _repr_html_(self) -> str:
+        return card("Guarantee", self.facts(), self.reason)
 
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""

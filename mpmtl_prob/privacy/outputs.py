@@ -22,6 +22,7 @@ def draw_vectors(
     epsilon: float,
     unit: str = "row",
     claimed: Bound | None = None,
+    unproved: str = "",
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
     data: TaskData | ArrayLike | None = None,
@@ -37,6 +38,7 @@ def draw_vectors(
         epsilon: at which the guarantee is stated, > 0.
         unit: what the sensitivity is about: a "row" of a task, or a whole "task". Adjacency is replacement.
         claimed: what the source of the method says, if anything.
+        unproved: why the sensitivity does not bound the change, if it does not: nothing is then proved, and no ledger pays.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         ledger: pays for all rounds, on disk, before any noise is drawn.
         data: what the release is about, for the ledger's fingerprint.
@@ -46,8 +48,7 @@ def draw_vectors(
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
-        ValueError: an argument outside its range, or a ledger with a mechanism of which nothing is proved. Nothing was
-            charged, nothing drawn.
+        ValueError: an argument outside its range, or a ledger for what is not proved. Nothing was charged, nothing drawn.
     """
     rounds = tuple(mechanisms)
     whole("vectors", vectors)
@@ -60,9 +61,13 @@ def draw_vectors(
     if len({law.num_features for law in rounds}) > 1:
         raise ValueError(f"mechanisms: expected one dimension, got {sorted({law.num_features for law in rounds})}")
     check_ledger(ledger, unsafe_seed)
+    if unproved and ledger is not None:
+        raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
     guarantee = of_release(
         rounds, epsilon=epsilon, adjacency="replace", claimed=claimed, seeded=unsafe_seed is not None, unit=unit
     )
+    if unproved and guarantee.proved:
+        guarantee = Guarantee(claimed, None, unproved)
     if ledger is not None:
         ledger.charge(rounds, data=data, unit=unit, adjacency="replace")
     rng = entropy(unsafe_seed)

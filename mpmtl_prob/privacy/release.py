@@ -17,6 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._html import card
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
@@ -144,6 +145,17 @@ class Release:
             f"Release({self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds})\n"
             f"  {self.guarantee}"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "published": f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks' vectors",
+            "rounds": self.rounds,
+            "vectors": "unit length"
+            if self.message == "direction"
+            else f"length at most {self.mechanisms[0].clip:.3g}",
+            "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
+        }
+        return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 def default_delta(num_tasks: int) -> float:

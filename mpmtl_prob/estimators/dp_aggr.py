@@ -1,0 +1,140 @@
+"""DP-AGGR: the average of all tasks' own models, with noise. Every task gets the same model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import jax
+import numpy as np
+
+from mpmtl_prob._check import one_of, positive
+from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.solver import solve
+from mpmtl_prob.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.ledger import UNITS, Ledger
+from mpmtl_prob.privacy.outputs import draw_vectors
+from mpmtl_prob.privacy.vectors import IndependentLaplace, VectorLaplace
+from mpmtl_prob.proximal import NoPenalty
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+NO_TARGET_BOUND = (
+    "How far one row can move a model depends on the largest target, which was read off the private rows; give "
+    "target_bound, chosen without looking at them."
+)
+
+
+@dataclass(frozen=True)
+class DPAggr:
+    """w^s = mean_i w_i + b, with w_i = argmin (1/n_i) sum_j l(x_ij'w, y_ij) + (lambda/2) ||w||^2 of every task.
+
+    Changing one row moves w_i by at most 2 L / (n_i lambda) and the average by Delta = 2 L / (m n_min lambda), L a bound on
+    the gradient of l. L follows from two public bounds, to which every owner shortens its own training rows and targets.
+
+    Attributes:
+        penalty: lambda > 0, in squared units of X.
+        epsilon: the budget that the method claims; None runs without noise and without privacy.
+        loss: l, :class:`LeastSquares` or :class:`Logistic`, of which only the kind matters.
+        noise: "circulated", independent Laplace(2 / (n_min eps lambda)) on every entry, which has neither L nor m in it; or
+            "tight", the density exp(-(eps / Delta) ||b||), ||b|| ~ Gamma(d, Delta / eps).
+        level: what epsilon is claimed for: a "row", or a whole "task" by group privacy, at eps / n per row, n = max n_i.
+        row_norm: R, the largest ||x_ij||, public; longer training rows are shortened to it.
+        target_bound: Y, the largest |y_ij|, public, for least squares; larger training targets are cut to it. None reads
+            it off the rows, and then nothing is proved.
+        unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
+        ledger: pays for what is proved, on disk, before any noise is drawn.
+
+    Source: Pathak, Rane and Raj (2010), section 3.2 and Theorem 4.1; TPAMI 2022, Propositions 2 and 3.
+    """
+
+    penalty: float
+    epsilon: float | None = 1.0
+    loss: Loss = field(default_factory=LeastSquares)
+    noise: str = "circulated"
+    level: str = "task"
+    row_norm: float = 1.0
+    target_bound: float | None = None
+    unsafe_seed: int | None = None
+    ledger: Ledger | None = None
+
+    name = "DP-AGGR"
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """Every column of the result's W is w^s; ``history["local"]`` holds the owners' own models, (1, d, m).
+
+        Raises:
+            BudgetExceeded: the ledger's total does not cover it.
+            ValueError: an argument outside its range, or targets other than -1 and 1 for the logistic loss. Nothing was
+                charged.
+        """
+        begin = time.perf_counter()
+        positive("penalty", self.penalty)
+        one_of("noise", self.noise, ("circulated", "tight"))
+        one_of("level", self.level, UNITS)
+        bounded = self._bounded(tasks)
+        local = self._local(bounded)
+        average = local.mean(axis=1)
+        guarantee = NOT_PRIVATE
+        if self.epsilon is not None:
+            b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon))
+            average = average + b
+        W = np.repeat(average[:, None], tasks.num_tasks, axis=1)
+        return Fitted(W, guarantee, {"local": local[None]}, seconds=time.perf_counter() - begin, name=self.name)
+
+    def _bounded(self, tasks: TaskData) -> TaskData:
+        """Rows no longer than R, targets no larger than Y."""
+        length = np.linalg.norm(tasks.X, axis=2, keepdims=True)
+        X = tasks.X / np.maximum(1.0, length / positive("row_norm", self.row_norm))
+        if isinstance(self.loss, Logistic) or self.target_bound is None:
+            return replace(tasks, X=X)
+        Y = positive("target_bound", self.target_bound)
+        return replace(tasks, X=X, y=np.clip(tasks.y, -Y, Y))
+
+    def _local(self, tasks: TaskData) -> FloatArray:
+        """w_i of every task, (d, m), in double precision: the sensitivity is that of the minimiser."""
+        gram, d = tasks.gram, tasks.num_features
+        if not isinstance(self.loss, Logistic):
+            share = gram.n[:, None].astype(np.float64)
+            system = gram.xx / share[..., None] + self.penalty * np.eye(d)
+            return np.linalg.solve(system, (gram.xy / share)[..., None])[..., 0].T
+        loss = Logistic(strong_convexity=self.penalty, average=True).of(tasks)
+        with jax.enable_x64(True):
+            found = solve(NoPenalty(), loss, 0.0, np.zeros((d, tasks.num_tasks)), loss.curvature(), 1e-9, 20_000)
+        return np.asarray(found.W)
+
+    def _noise(self, tasks: TaskData, epsilon: float) -> tuple[FloatArray, Guarantee]:
+        m, d, n = tasks.num_tasks, tasks.num_features, tasks.gram.n
+        L, lam = self.lipschitz(tasks), self.penalty
+        scale = (2 / lam if self.noise == "circulated" else 2 * L / (m * lam)) / (n.min() * epsilon)
+        if self.level == "task":
+            scale *= n.max()  # Proposition 3: eps / n for every row
+        # what a row can move, or a task: ||w_i|| <= L / lambda whatever the rows
+        moved = 2 * L / (m * lam) / (n.min() if self.level == "row" else 1)
+        law: VectorLaplace
+        if self.noise == "tight":
+            law = VectorLaplace(d, moved / scale, moved)
+        else:  # the sum of absolute values is at most sqrt(d) times the length
+            law = IndependentLaplace(d, np.sqrt(d) * moved / scale, np.sqrt(d) * moved)
+        noise, guarantee = draw_vectors(
+            (law,),
+            1,
+            epsilon=law.epsilon,
+            unit=self.level,
+            claimed=Bound(epsilon, 0.0, "replace", self.level),
+            unproved=NO_TARGET_BOUND if self.target_bound is None and not isinstance(self.loss, Logistic) else "",
+            unsafe_seed=self.unsafe_seed,
+            ledger=self.ledger,
+            data=tasks,
+        )
+        return noise[0, :, 0], guarantee
+
+    def lipschitz(self, tasks: TaskData) -> float:
+        """L, the most that the gradient of one row's loss can be at the minimiser of any rows within the bounds."""
+        R = self.row_norm
+        if isinstance(self.loss, Logistic):
+            return R
+        Y = np.abs(tasks.y[tasks.mask]).max() if self.target_bound is None else self.target_bound
+        # ||w|| <= max over singular values s <= R of X / sqrt(n) of s / (s^2 + lambda), times ||y|| / sqrt(n) <= Y
+        s = min(R, np.sqrt(self.penalty))
+        return float(R * (R * Y * s / (s**2 + self.penalty) + Y))

@@ -1,0 +1,190 @@
+"""DP-MTRL: multi-task relationship learning in which every task's model is let out with noise in every round.
+
+A reconstruction from the description in the MP-MTL papers: the algorithm of the original paper was not at hand.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.privacy.budget import schedule
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.ledger import UNITS
+from mpmtl_prob.privacy.outputs import draw_vectors
+from mpmtl_prob.privacy.release import default_delta
+from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+ESTIMATED = (
+    "The noise is scaled to the largest residual of the private rows. Other rows would have had another, so that the scale "
+    "itself gives something away, and it does not bound what a row can change: not even one row is protected for certain."
+)
+
+
+@dataclass(frozen=True)
+class DPMTRL:
+    """T rounds of: every task solves for its model given the others' noisy ones and Omega; noise; a new Omega.
+
+    With P = Omega^{-1} and W^ the models of the round before,
+
+        w_i = [X_i'X_i/n_i + (l1 + l2 P_ii) I]^{-1} [X_i'y_i/n_i - l2 sum_{j != i} P_ij w^_j],    w^_i = w_i + b_i,
+        ||b_i|| ~ Gamma(d, Delta_i / eps_t),  Delta_i = 2 L_i / (n_i (l1 + l2 P_ii)),  L_i = max_j |x_ij'w_i - y_ij|,
+
+    rows of unit length, Omega = (W^'W^)^{1/2} / tr (W^'W^)^{1/2}. It starts from Omega = I / m, where tasks are apart. Binary
+    targets are -1 and 1, and the loss is still least squares.
+
+    All tasks' noisy models are public; L_i depends on the private rows, so that nothing is proved, and no ledger pays.
+
+    Attributes:
+        ridge: l1 >= 0.
+        relation: l2 > 0.
+        epsilon: the budget that is claimed for all rounds together; None runs without noise and without privacy.
+        rounds: T.
+        delta: of the claim; default 1 / (m log m).
+        level: what epsilon and delta are claimed for: a "row", or a whole "task" by group privacy, at eps / n and
+            delta / (n e^eps) per row, n = max n_i.
+        floor: the share of I / m in Omega, in (0, 1): with more tasks than features (W'W)^{1/2} has no inverse.
+        unsafe_seed: draws the noise from this seed, for demonstrations.
+
+    Source: Gupta, Rana and Venkatesh (2016), as described in TPAMI 2022, section 5.1 and Proposition 3.
+    """
+
+    ridge: float
+    relation: float
+    epsilon: float | None = 1.0
+    rounds: int = 1
+    delta: float | None = None
+    level: str = "task"
+    floor: float = 0.01
+    unsafe_seed: int | None = None
+
+    name = "DP-MTRL, reconstructed"
+
+    def fit(self, tasks: TaskData) -> Fitted:
+        """The result's W is W^ of the last round; ``history`` holds ``W`` (T, d, m) and ``sensitivity`` (T, m).
+
+        Raises:
+            ValueError: an argument outside its range.
+        """
+        begin = time.perf_counter()
+        if not (np.isfinite(self.ridge) and self.ridge >= 0):
+            raise ValueError(f"ridge: expected a number >= 0, got {self.ridge!r}")
+        positive("relation", self.relation)
+        whole("rounds", self.rounds)
+        one_of("level", self.level, UNITS)
+        in_range("floor", self.floor, 0, 1)
+        d, m = tasks.num_features, tasks.num_tasks
+        noise, guarantee = np.zeros((self.rounds, d, m)), NOT_PRIVATE
+        if self.epsilon is not None:
+            noise, guarantee = self._noise(tasks, positive("epsilon", self.epsilon))
+        W, relations = np.zeros((d, m)), Relations.apart(m)
+        Ws, sensitivities = np.empty((self.rounds, d, m)), np.empty((self.rounds, m))
+        local = Local.of(tasks)
+        for t in range(self.rounds):
+            W = local.solve(relations, W, self.ridge, self.relation)
+            residual = np.abs(tasks.X @ W.T[..., None] - tasks.y[..., None])[..., 0] * tasks.mask
+            curvature = self.ridge + self.relation * relations.diagonal
+            sensitivities[t] = 2 * residual.max(axis=1) / (local.n * curvature)
+            W = W + sensitivities[t] * noise[t]
+            relations = Relations.of(W, self.floor)
+            Ws[t] = W
+        seconds = time.perf_counter() - begin
+        return Fitted(W, guarantee, {"W": Ws, "sensitivity": sensitivities}, seconds=seconds, name=self.name)
+
+    def budgets(self, tasks: TaskData) -> FloatArray:
+        """eps_1..eps_T that a row is charged by the claim, (T,): as large as CB({eps_t}, delta) <= eps allows."""
+        epsilon, m = positive("epsilon", self.epsilon), tasks.num_tasks  # type: ignore[arg-type]
+        delta = default_delta(m) if self.delta is None else in_range("delta", self.delta, 0, 1, left_closed=True)
+        if self.level == "task":  # Proposition 3
+            n = int(tasks.mask.sum(axis=1).max())
+            epsilon, delta = epsilon / n, delta / n * np.exp(-epsilon)
+        return schedule(epsilon, delta, self.rounds)
+
+    def _noise(self, tasks: TaskData, epsilon: float) -> tuple[FloatArray, Guarantee]:
+        """Noise in units of the sensitivity, (T, d, m)."""
+        m = tasks.num_tasks
+        delta = default_delta(m) if self.delta is None else self.delta
+        return draw_vectors(
+            [VectorLaplace(tasks.num_features, float(each), 1.0) for each in self.budgets(tasks)],
+            m,
+            epsilon=epsilon,
+            unit=self.level,
+            claimed=Bound(epsilon, delta, "replace", self.level),
+            unproved=ESTIMATED,
+            unsafe_seed=self.unsafe_seed,
+            data=tasks,
+        )
+
+
+class Relations(NamedTuple):
+    """P = Omega^{-1} = base I + vectors diag(rest) vectors', without its m x m entries.
+
+    Attributes:
+        base: the eigenvalue of P outside the span of the vectors.
+        vectors: orthonormal, (m, k).
+        rest: (k,).
+    """
+
+    base: float
+    vectors: FloatArray
+    rest: FloatArray
+
+    @classmethod
+    def apart(cls, m: int) -> Relations:
+        """Omega = I / m."""
+        return cls(float(m), np.zeros((m, 0)), np.zeros(0))
+
+    @classmethod
+    def of(cls, W: FloatArray, floor: float) -> Relations:
+        """Omega = (1 - floor) (W'W)^{1/2} / tr (W'W)^{1/2} + floor I / m."""
+        m = W.shape[1]
+        _, s, Vt = np.linalg.svd(W, full_matrices=False)
+        if not s.any():
+            return cls.apart(m)
+        base = m / floor
+        return cls(base, Vt.T, 1 / ((1 - floor) * s / s.sum() + floor / m) - base)
+
+    @property
+    def diagonal(self) -> FloatArray:
+        """P_ii, (m,)."""
+        return self.base + self.vectors**2 @ self.rest
+
+    def others(self, W: FloatArray) -> FloatArray:
+        """sum_{j != i} P_ij w_j of every task i, (d, m)."""
+        low_rank = (W @ self.vectors * self.rest) @ self.vectors.T
+        return low_rank + W * (self.base - self.diagonal)
+
+
+class Local(NamedTuple):
+    """Every task's least-squares problem in the eigenvectors of X_i'X_i / n_i.
+
+    Attributes:
+        values: (m, d).
+        vectors: (m, d, d).
+        xy: X_i'y_i / n_i, (m, d).
+        n: rows, (m,).
+    """
+
+    values: FloatArray
+    vectors: FloatArray
+    xy: FloatArray
+    n: FloatArray
+
+    @classmethod
+    def of(cls, tasks: TaskData) -> Local:
+        gram = tasks.gram
+        values, vectors = np.linalg.eigh(gram.xx / gram.n[:, None, None])
+        return cls(values, vectors, gram.xy / gram.n[:, None], gram.n.astype(np.float64))
+
+    def solve(self, relations: Relations, W: FloatArray, ridge: float, relation: float) -> FloatArray:
+        """w_i of all tasks given the others' models W, (d, m)."""
+        target = self.xy - relation * relations.others(W).T
+        turned = (np.swapaxes(self.vectors, 1, 2) @ target[..., None])[..., 0]
+        turned /= self.values + (ridge + relation * relations.diagonal)[:, None]
+        return (self.vectors @ turned[..., None])[..., 0].T

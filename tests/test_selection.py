@@ -1,0 +1,139 @@
+"""Cross-validation: the same scores as one fit at a time, however the work is shared out."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData
+from mpmtl_prob.estimators import (
+    Alone,
+    GroupLasso,
+    GroupSparse,
+    Lasso,
+    Logistic,
+    LowRank,
+    MultiTask,
+    Ridge,
+    RidgeLogistic,
+    RowProtection,
+    TraceNorm,
+)
+from mpmtl_prob.evaluation import auc, cross_validate, grids, nmse
+from mpmtl_prob.evaluation.selection import NOT_CHARGED
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return mp.datasets.synthetic_low_rank(num_tasks=20, num_features=5, rows=10, test_rows=1)[0]
+
+
+def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
+    return np.array(
+        [[metric(c.fit(train).predict(held), held) for train, held in tasks.folds(folds, 0)] for c in candidates]
+    )
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        [MultiTask(norm, p, tolerance=1e-8) for norm in (TraceNorm(), GroupLasso()) for p in (0.01, 1.0, 0.1)],
+        [Ridge(), Ridge(0.1), Lasso(0.05, tolerance=1e-8)],
+        [
+            Alone(rounds=T, start=start, step_size=s)
+            for T in (1, 4)
+            for start in (Ridge(), "zero")
+            for s in (None, "per_task")
+        ],
+        [LowRank(penalty=p, epsilon=None, rounds=3, acceleration=a) for p in (0.01, 0.1) for a in (True, False)],
+    ],
+    ids=["paths", "single tasks", "alone", "rounds"],
+)
+def test_scores_are_those_of_one_fit_at_a_time(tasks, candidates):
+    selection = cross_validate(candidates, tasks, folds=3, progress_bar=False)
+    assert_allclose(selection.scores, one_at_a_time(candidates, tasks), rtol=1e-5)
+    assert selection.best is candidates[selection.mean.argmin()]
+
+
+def test_noise_of_the_right_size_is_in_the_scores(tasks):
+    grid = [
+        algorithm(penalty=2.0, epsilon=eps, rounds=4, clip=1.0, unsafe_seed=0, rows=rows)
+        for algorithm in (LowRank, GroupSparse)
+        for eps in (0.1, 1e6)
+        for rows in (None, RowProtection(1e6))
+    ]
+    selection = cross_validate(grid, tasks, folds=3, progress_bar=False)
+    clean = [
+        LowRank(penalty=2.0, epsilon=None, rounds=4, clip=1.0),
+        GroupSparse(penalty=2.0, epsilon=None, rounds=4, clip=1.0),
+    ]
+    exact = cross_validate(clean, tasks, folds=3, progress_bar=False).scores
+    scores = selection.scores.reshape(2, 2, 2, 3)
+    assert_allclose(scores[:, 1], np.broadcast_to(exact[:, None], (2, 2, 3)), rtol=1e-3)
+    assert (np.abs(scores[:, 0] / exact[:, None] - 1) > 1e-2).all()
+
+
+def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
+    from mpmtl_prob.evaluation.selection import _many_runs
+
+    grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0) for p in penalties]
+    cross_validate(grid([0.1, 0.2]), tasks, folds=2, progress_bar=False)
+    compiled = _many_runs._cache_size()
+    cross_validate(grid(np.geomspace(0.01, 1, 11)), tasks, folds=2, progress_bar=False)
+    assert _many_runs._cache_size() == compiled
+
+
+def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charged(tasks):
+    selection = cross_validate(
+        [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0) for p in (0.1, 1.0)],
+        tasks,
+        progress_bar=False,
+    )
+    one, other = selection.fit(tasks), selection.fit(tasks)
+    assert not np.allclose(one.release.sigma, other.release.sigma)
+    assert one.guarantee.proved is not None
+    assert NOT_CHARGED in one.guarantee.reason
+    assert NOT_CHARGED in repr(selection)
+    assert NOT_CHARGED in cross_validate([Ridge(0.1)], tasks, progress_bar=False).fit(tasks).guarantee.reason
+    assert list(selection.to_pandas().columns) == ["penalty", "nmse", "sd"]
+
+
+def test_binary_tasks_are_scored_by_auc_and_more_is_better():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 30, 4))
+    y = np.where(X @ [1.0, -1.0, 0.0, 0.0] + 0.5 * rng.standard_normal((6, 30)) > 0, 1.0, -1.0)
+    tasks = TaskData.from_lists(list(X), list(y))
+    candidates = [RidgeLogistic(0.1), MultiTask(TraceNorm(), 1.0, Logistic()), MultiTask(TraceNorm(), 1e3, Logistic())]
+    selection = cross_validate(candidates, tasks, folds=3, metric="auc", progress_bar=False)
+    assert_allclose(selection.scores, one_at_a_time(candidates, tasks, auc), rtol=1e-5)
+    assert selection.best is candidates[selection.mean.argmax()]
+    assert selection.mean[2] == 0.5  # all weights zero
+
+
+def test_every_grid_is_as_long_as_the_others(tasks):
+    lengths = [
+        len(grids.ridge(tasks)),
+        len(grids.lasso(tasks)),
+        len(grids.ridge_logistic(tasks)),
+        len(grids.alone()),
+        len(grids.multi_task(TraceNorm(), tasks)),
+        len(grids.multi_task(GroupLasso(), tasks)),
+        len(grids.rounds(LowRank, tasks, epsilon=1.0)),
+        len(grids.dp_aggr(tasks, epsilon=1.0)),
+        len(grids.dp_mtrl(tasks, epsilon=1.0)),
+    ]
+    assert set(lengths) == {grids.SIZE}
+
+
+def test_the_largest_penalty_of_a_grid_is_the_least_that_leaves_nothing(tasks):
+    for norm in (TraceNorm(), GroupLasso()):
+        largest = grids.multi_task(norm, tasks)[-1].penalty
+        assert not MultiTask(norm, largest * 1.01).fit(tasks).W.any()
+        assert MultiTask(norm, largest * 0.9).fit(tasks).W.any()
+
+
+def test_bad_arguments_are_named(tasks):
+    with pytest.raises(ValueError, match="metric: expected one of 'nmse', 'nmse_within', 'auc', got 'accuracy'"):
+        cross_validate([Ridge()], tasks, metric="accuracy")
+    with pytest.raises(ValueError, match="penalty: expected a number >= 0 or 'evidence', got -1"):
+        cross_validate([Ridge(-1.0)], tasks, progress_bar=False)
