@@ -153,13 +153,15 @@ def private_langevin(
         raise ValueError(f"skip: expected fewer than the {estimator.rounds} rounds, got {skip}")
     if not isinstance(estimator.sharing, Proximal | ProximalSum):
         raise ValueError("estimator: expected Algorithm 2, 3 or 4, whose rounds are proximal steps")
+    if estimator.rows is not None:
+        raise ValueError("estimator: expected rows=None; the noise of Algorithm 5 is not that of a Langevin step")
     start = time.perf_counter()
     estimator._check()
     settled = estimator.plan(tasks)
     plan = _HotPlan(**vars(settled), temperature=temperature, seed=seed, progress_bar=progress_bar)
     release: Release | None = None
     if plan.mechanisms:
-        release, draws = estimator._private(tasks, plan)  # the estimator's own door, ledger and guarantee
+        release, draws = estimator._private(tasks, plan, None)  # the estimator's own door, ledger and guarantee
     else:
         _, draws = plan.execute(Noise(np.zeros((estimator.rounds, plan.size, plan.size))), estimator.sharing)
     return Posterior(
@@ -174,7 +176,7 @@ def private_langevin(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _HotPlan(Plan):
     """A plan whose rounds are the kernel's steps."""
 
