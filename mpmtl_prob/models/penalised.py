@@ -28,7 +28,7 @@ from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 
-#: Prior sd of log(rate) and log(sigma) where they are learnt: a factor of 7 either way.
+#: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.
 LOG_SD = 1.0
 
 Model = Callable[..., None]
