@@ -142,7 +142,7 @@ def test_bad_arguments_are_named(tasks):
     observe = lambda **options: penalised.observe(models.low_rank, tasks, **options)
     with pytest.raises(ValueError, match="rate: expected a positive number, got -1"):
         observe(rate=-1)
-    with pytest.raises(ValueError, match="smoothing: expected a positive number, 'auto' or None"):
+    with pytest.raises(ValueError, match="smoothing: expected a number, got 'much'"):
         observe(smoothing="much")
     with pytest.raises(ValueError, match="with_release: expected 3 features and 5 tasks as in the data, got 3 and 9"):
         observe(with_release=mp.release(np.ones((3, 9)), epsilon=1.0, unsafe_seed=0))

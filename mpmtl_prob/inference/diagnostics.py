@@ -90,8 +90,9 @@ def _advice(
 ) -> list[str]:
     lines = []
     if apart := [k for k, v in rhat.items() if not v <= RHAT_LIMIT]:  # nan counts
+        who = "Chains disagree on" if chains > 1 else "The chain has not settled on"
         lines.append(
-            f"Chains disagree on {_and(apart)} (r-hat up to {max(rhat[k] for k in apart):.3f}, expected at most "
+            f"{who} {_and(apart)} (r-hat up to {max(rhat[k] for k in apart):.3f}, expected at most "
             f"{RHAT_LIMIT}): do not use these draws yet. Draw more with extend(), or warm up longer."
         )
     if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:

@@ -56,7 +56,7 @@ def fit(
             TaskData with a site ``W`` (d, m), and ``sigma`` for predictions.
         data: the rows of m tasks.
         kernel: "nuts", with proximal gradients and local coordinates where the model offers them; "mala" or "myula"
-            (:class:`ProximalLangevin`, adjusted or not); or any NumPyro kernel on this model, such as ``NUTS(model)`` with
+            (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on this model, such as ``NUTS(model)`` with
             settings of your own or ``Gibbs([...])``.
         chains: number of chains.
         warmup: iterations of adaptation per chain; default as many as draws.

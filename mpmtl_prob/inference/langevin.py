@@ -48,7 +48,8 @@ class ProximalLangevin(MCMCKernel):
     Args:
         model: a NumPyro model, all of whose latent sites are continuous.
         adjusted: accept with the Metropolis probability, which makes the sampler exact; else accept all, as MYULA does, with a
-            bias that vanishes with h and with the model's smoothing.
+            bias that vanishes with h and with the model's smoothing. Without it the potential must have bounded curvature: fix
+            the scales of a model that could learn them, or a chain may run away.
         step_size: sqrt(h), in units of z (with adaptation, where it starts).
         adapt_step_size: during warm-up, until the Metropolis probability is ``target_accept_prob`` on average.
         adapt_mass_matrix: during warm-up, D to the variances.

@@ -31,6 +31,9 @@ from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 #: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.
 LOG_SD = 1.0
 
+#: Default share of the prior's scale over which its kinks are rounded.
+SMOOTHING = 0.1
+
 Model = Callable[..., None]
 #: A positive hyper-parameter: None learns it, (median, log_sd) gives its log-normal prior, a number fixes it.
 Positive = float | tuple[float, float] | None
@@ -53,7 +56,7 @@ class Part(NamedTuple):
     """One penalised matrix: W itself, or P or Q of W = P + Q."""
 
     rate: Known | Learnt
-    smoothing: ArrayLike | None  #: gamma of the prior's gradient
+    smoothing: Any  #: of the prior's gradient, as a share of its scale; None for the plain gradient
     local: LocalCoordinates | None  #: in which it is sampled
 
 
@@ -123,7 +126,7 @@ def observe(
     rate: Positive = None,
     rate_own: Positive = None,
     sigma: Positive = None,
-    smoothing: float | str | None = "auto",
+    smoothing: float | None = SMOOTHING,
     precondition: bool = True,
     with_release: Release | None = None,
 ) -> Observed:
@@ -136,8 +139,8 @@ def observe(
             (median, log_sd), or None for one whose median fits a rough estimate.
         rate_own: the same of Q, in :func:`low_rank_sparse`.
         sigma: residual sd, in units of y: as rate.
-        smoothing: gamma of the proximal gradient, in squared units of W over units of rate/sigma * g; "auto" is the step that
-            a proximal gradient algorithm would take, sigma^2 / L; None takes plain gradients.
+        smoothing: of the proximal gradient: singular values, rows or entries below this share of sigma/rate, the prior's own
+            scale, feel a weaker pull; a number, or None for plain gradients.
         precondition: sample in local coordinates, w_i = mu_i + L_i z_i.
         with_release: adds the release as an observed site, ``Sigma | W ~ ShiftedWishart(W~ W~', df, s)`` in every round, W~ being
             the columns of W bounded as its messages were. Exact where the messages were the weights themselves. A release
@@ -152,7 +155,7 @@ def observe(
     noise = _positive_prior("sigma", sigma, rough.sigma)
     typical = float(np.asarray(noise[0]))
     m, d = gram.xy.shape
-    gamma = _smoothing(smoothing, typical**2 / _curvature(gram.xx))
+    share = None if smoothing is None else np.asarray(positive("smoothing", smoothing))
     parts = []
     for name, value, prior in zip(("rate", "rate_own"), (rate, rate_own), priors, strict=False):
         # the exceptions in Q are taken to hold a tenth of the second moment
@@ -164,7 +167,7 @@ def observe(
         if precondition:
             seen = gram.xy if name == "rate" else np.zeros_like(gram.xy)  # P takes the fit, Q starts at 0
             local = local_coordinates(gram.xx, seen, typical / float(np.asarray(strength[0])) * touching)
-        parts.append(Part(strength, gamma, local))
+        parts.append(Part(strength, share, local))
     slope = gram.xy - np.einsum("tij,tj->ti", gram.xx, rough.mean)
     residual = np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope))
     rows = float(gram.n.sum())
@@ -210,9 +213,13 @@ def _penalised(data: Observed, priors: tuple[type[PenaltyPrior], ...]) -> None:
     m, d, _ = xx.shape
     sites = (("W", "rate"),) if len(priors) == 1 else (("P", "rate"), ("Q", "rate_own"))
     W = jnp.zeros((d, m), xx.dtype)
-    for (name, strength), prior, part in zip(sites, priors, data.parts, strict=True):
-        rate = _sample_positive(strength, part.rate)
-        law = prior(rate / sigma, (d, m), smoothing=part.smoothing)
+    for (name, rate_name), prior, part in zip(sites, priors, data.parts, strict=True):
+        rate = _sample_positive(rate_name, part.rate)
+        strength = rate / sigma
+        # gamma * strength, at which the prox thresholds, keeps its share of 1 / strength: a fixed gamma would let go of W
+        # wherever the sampler tries a large rate
+        gamma = None if part.smoothing is None else part.smoothing / strength**2
+        law = prior(strength, (d, m), smoothing=gamma)
         W = W + (numpyro.sample(name, law) if part.local is None else part.local.sample(name, law, rate, sigma))
     if len(priors) > 1:
         numpyro.deterministic("W", W)
@@ -247,20 +254,6 @@ def _positive_prior(name: str, given: Positive, median: float) -> Known | Learnt
     if isinstance(given, tuple):
         return Learnt(np.asarray(positive(name, given[0])), np.asarray(positive(name, given[1])))
     return Known(np.asarray(positive(name, given)))
-
-
-def _smoothing(given: float | str | None, automatic: float) -> ArrayLike | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        if given != "auto":
-            raise ValueError(f"smoothing: expected a positive number, 'auto' or None, got {given!r}")
-        return np.asarray(automatic)
-    return np.asarray(positive("smoothing", given))
-
-
-def _curvature(xx: FloatArray) -> float:
-    return float(np.linalg.eigvalsh(xx)[:, -1].max())
 
 
 def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None:
