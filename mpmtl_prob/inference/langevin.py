@@ -52,7 +52,8 @@ class ProximalLangevin(MCMCKernel):
             the scales of a model that could learn them, or a chain may run away.
         step_size: sqrt(h), in units of z (with adaptation, where it starts).
         adapt_step_size: during warm-up, until the Metropolis probability is ``target_accept_prob`` on average.
-        adapt_mass_matrix: during warm-up, D to the variances.
+        adapt_mass_matrix: during warm-up, D to the variances; default where adjusted. Not adjusted, a chain that is still on
+            its way would make D fit the way.
         target_accept_prob: default .574 adjusted, its optimum; .95 not adjusted, where it bounds the bias.
         init_strategy: NumPyro's.
 
@@ -71,7 +72,7 @@ class ProximalLangevin(MCMCKernel):
         adjusted: bool = True,
         step_size: float = 0.1,
         adapt_step_size: bool = True,
-        adapt_mass_matrix: bool = True,
+        adapt_mass_matrix: bool | None = None,
         target_accept_prob: float | None = None,
         init_strategy: Callable[..., Any] = init_to_uniform,
     ) -> None:
@@ -80,7 +81,7 @@ class ProximalLangevin(MCMCKernel):
         self._adjusted = adjusted
         self._step_size = positive("step_size", step_size)
         self._adapt_step_size = adapt_step_size
-        self._adapt_mass_matrix = adapt_mass_matrix
+        self._adapt_mass_matrix = adjusted if adapt_mass_matrix is None else adapt_mass_matrix
         self._target = in_range("target_accept_prob", target, 0, 1)
         self._init_strategy = init_strategy
         self._forget()
