@@ -19,6 +19,8 @@ class Penalty(Protocol):
 
     #: whether g is a sum over tasks, so that every task may step at its own pace
     separable: ClassVar[bool]
+    #: 1 for a norm, whose strength has the units of a gradient; 2 for a square; 0 for nothing
+    degree: ClassVar[int]
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         """strength * g(W)."""
@@ -54,6 +56,7 @@ class TraceNorm:
     factors: int | None = None
 
     separable: ClassVar[bool] = False
+    degree: ClassVar[int] = 1
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return strength * jnp.sum(jnp.linalg.svd(W, compute_uv=False))
@@ -68,6 +71,8 @@ class TraceNorm:
 
     def prox(self, W: Array, threshold: Any) -> Array:
         """Singular values reduced by the threshold."""
+        if W.shape[0] > W.shape[1]:  # W and W' have the same singular values: decompose the smaller second moment
+            return self.prox(W.T, threshold).T
         return self.projection(W @ W.T, threshold) @ W
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
@@ -92,6 +97,7 @@ class SquaredTraceNorm:
     """
 
     separable: ClassVar[bool] = False
+    degree: ClassVar[int] = 2
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return strength * 0.5 * jnp.sum(jnp.linalg.svd(W, compute_uv=False)) ** 2
@@ -113,6 +119,7 @@ class GroupLasso:
     """||W||_{2,1}, the sum of row norms: tasks share a set of features."""
 
     separable: ClassVar[bool] = False
+    degree: ClassVar[int] = 1
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return strength * jnp.sum(jnp.linalg.norm(W, axis=1))
@@ -137,6 +144,7 @@ class ColumnGroupLasso:
     """||W||_{1,2}, the sum of column norms: few tasks differ from the rest."""
 
     separable: ClassVar[bool] = True
+    degree: ClassVar[int] = 1
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return GroupLasso().value(W.T, strength)
@@ -154,6 +162,7 @@ class L1:
     """The sum of absolute values."""
 
     separable: ClassVar[bool] = True
+    degree: ClassVar[int] = 1
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return strength * jnp.sum(jnp.abs(W))
@@ -172,6 +181,7 @@ class SquaredFrobenius:
     """||W||_F^2."""
 
     separable: ClassVar[bool] = True
+    degree: ClassVar[int] = 2
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return strength * jnp.sum(W**2)
@@ -188,6 +198,7 @@ class NoPenalty:
     """0: every task for itself, M = I. What a private method must beat before it has shared anything."""
 
     separable: ClassVar[bool] = True
+    degree: ClassVar[int] = 0
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
         return jnp.zeros((), W.dtype)
@@ -215,6 +226,7 @@ class Sum:
     second: Penalty
 
     separable: ClassVar[bool] = False
+    degree: ClassVar[int] = 1
 
     def value(self, W: Array, strength: Any = (1.0, 1.0)) -> Array:
         P, Q = jnp.split(W, 2)

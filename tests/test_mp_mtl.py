@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import (
     MPMTL,
@@ -155,6 +156,22 @@ def test_the_framework_runs_any_mapping_of_the_history(tasks):
     assert_allclose(sigma, W0 @ W0.T + noise)
     assert_allclose(outputs[1], (W0 @ W0.T + 2 * np.eye(4)) @ W0)
     assert_allclose(last, W0)
+
+
+def test_more_tasks_lower_the_error_of_the_first_twenty_at_the_same_budget():
+    train, test, _ = mp.datasets.synthetic_low_rank(group=320)  # all alike: every task that joins helps
+    algorithm = LowRank(penalty=24.0, epsilon=1.0, rounds=30, clip=60.0, delta=1e-3, start=Ridge(0.3))
+    twenty = lambda W: mp.evaluation.nmse(mp.tasks.linear_prediction(W[:, :20], first(test, 20)), first(test, 20))
+    errors = []
+    for m in (20, 40, 80, 160, 320):
+        fits = [dataclasses.replace(algorithm, unsafe_seed=seed).fit(first(train, m)) for seed in range(3)]
+        errors.append(np.mean([twenty(fit.W) for fit in fits]))
+    assert (np.diff(errors) < 0).all()
+    assert errors[-1] < 0.75 * errors[0]
+
+
+def first(tasks, m):
+    return TaskData.from_lists(list(tasks.X[:m]), list(tasks.y[:m]))
 
 
 def test_results_carry_the_claim_and_what_is_true(tasks):

@@ -119,6 +119,8 @@ def test_every_grid_is_as_long_as_the_others(tasks):
         len(grids.multi_task(TraceNorm(), tasks)),
         len(grids.multi_task(GroupLasso(), tasks)),
         len(grids.rounds(LowRank, tasks, epsilon=1.0)),
+        len(grids.dp_aggr(tasks, epsilon=1.0)),
+        len(grids.dp_mtrl(tasks, epsilon=1.0)),
     ]
     assert set(lengths) == {grids.SIZE}
 

@@ -15,8 +15,9 @@ from mpmtl_prob.estimators.framework import (
     framework,
     one_round,
 )
-from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, LowRankSparse, RowProtection
+from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, LowRankSparse
 from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
+from mpmtl_prob.estimators.plan import RowProtection
 from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
 from mpmtl_prob.estimators.solver import ConvergenceWarning
 from mpmtl_prob.losses import LeastSquares, Logistic

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class Fitted:
         W.setflags(write=False)
         object.__setattr__(self, "W", W)
         object.__setattr__(self, "history", MappingProxyType({k: np.asarray(v) for k, v in self.history.items()}))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mapping proxy cannot be pickled
+        values = (getattr(self, field.name) for field in fields(self))
+        return type(self), tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
 
     def predict(self, tasks: TaskData) -> Prediction:
         """X_i w_i for every row of tasks, which must be those of the fit. Raises ValueError for other shapes."""

@@ -7,24 +7,19 @@ door through which the releases leave.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing, run_rounds
+from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
+from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
-from mpmtl_prob.losses import LeastSquares, Loss, Smooth
+from mpmtl_prob.losses import LeastSquares, Loss
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.budget import best_alpha, best_q, schedule
-from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, Wishart, paper_wishart
@@ -39,36 +34,10 @@ ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
 
 
-#: from a total (eps, delta) to the budgets of all rounds
-Weights = Callable[[float, float], FloatArray]
-
-
 class SingleTask(Protocol):
     """Any estimator whose models can start the rounds."""
 
     def fit(self, tasks: TaskData) -> Fitted: ...
-
-
-@dataclass(frozen=True)
-class RowProtection:
-    """Algorithm 5's second budget: every owner adds noise to its own model before the curator sees it.
-
-    It protects one row, not one task: the two budgets are kept apart, never added.
-
-    Attributes:
-        epsilon: for all rounds together, > 0.
-        delta: default 1 / (N log N), N the rows of all tasks together; 0 for pure differential privacy.
-        ledger: of rows; pays for all rounds, on disk, before any noise is drawn.
-    """
-
-    epsilon: float
-    delta: float | None = None
-    ledger: Ledger | None = None
-
-    def total(self, tasks: TaskData) -> tuple[float, float]:
-        """(epsilon, delta) on these tasks. Raises ValueError for numbers outside their range."""
-        delta = default_delta(tasks.num_rows) if self.delta is None else self.delta
-        return positive("rows.epsilon", self.epsilon), in_range("rows.delta", delta, 0, 1, left_closed=True)
 
 
 @dataclass(frozen=True)
@@ -173,7 +142,7 @@ class MPMTL:
         """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0)."""
         smooth, curvature, W0 = self.bind(tasks) if rows is None else rows
         parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
-        eta = _step_sizes(self.step_size, parts * curvature)
+        eta = step_sizes(self.step_size, parts * curvature)
         ratio = min(self.loss.strong_convexity / (parts * float(curvature.max())), 1 - 1e-9)
         size = tasks.num_features if self.sharing.moment == "features" else tasks.num_tasks
         weights = self._weights(ratio)
@@ -182,7 +151,7 @@ class MPMTL:
             mechanisms = self._mechanisms(size, self._delta(tasks), weights)
         row_mechanisms: tuple[VectorLaplace, ...] = ()
         if self.rows is not None and not self._alone:
-            K = positive("clip", _bound(self.clip))  # two clipped models are at most 2 K apart
+            K = positive("clip", clip_norm(self.clip))  # two clipped models are at most 2 K apart
             row_mechanisms = tuple(
                 VectorLaplace(tasks.num_features, eps, 2 * K) for eps in weights(*self.rows.total(tasks))
             )
@@ -191,8 +160,8 @@ class MPMTL:
             loss=smooth,
             step_size=eta,
             threshold=np.min(eta) * np.asarray(self.penalty, dtype=np.float64),
-            beta=_beta(self._acceleration, self.rounds, ratio),
-            clip=np.float64(_bound(self.clip)),
+            beta=momentum(self._acceleration, self.rounds, ratio),
+            clip=np.float64(clip_norm(self.clip)),
             offset=noise_mean if len(noise_mean) else np.zeros(self.rounds),
         )
         return Plan(run, W0, size, mechanisms, row_mechanisms)
@@ -207,14 +176,14 @@ class MPMTL:
 
     def _mechanisms(self, size: int, delta: float, weights: Weights) -> tuple[Wishart, ...]:
         """The noise of every round, by the papers' budgets or calibrated."""
-        epsilon, K = positive("epsilon", self.epsilon), _bound(self.clip)  # type: ignore[arg-type]
+        epsilon, K = positive("epsilon", self.epsilon), clip_norm(self.clip)  # type: ignore[arg-type]
         budgets = weights(epsilon, delta)  # Algorithm 1, step 1
         if self.sharing.moment == "tasks":
             return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
         if self.mechanism == "paper":
             return tuple(paper_wishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
-        laws = _calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
+        laws = calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
         return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
 
     def _weights(self, ratio: float) -> Weights:
@@ -295,7 +264,7 @@ class MPMTL:
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
             raise ValueError(f"penalty: expected {expected}, got {self.penalty!r}")
-        clip = _bound(self.clip)
+        clip = clip_norm(self.clip)
         if not clip > 0:
             raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
         noisy = self.epsilon is not None or self.rows is not None
@@ -303,74 +272,6 @@ class MPMTL:
             raise ValueError(
                 "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
             )
-
-
-class Rows(NamedTuple):
-    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m)."""
-
-    loss: Smooth
-    curvature: FloatArray
-    W0: FloatArray
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run before its noise is drawn.
-
-    Attributes:
-        run: the numbers.
-        W0: initial models, (d, m).
-        size: k, of the releases.
-        mechanisms: the noise law of every round; none where nothing is published.
-        row_mechanisms: what every owner adds to its model in every round; none where the curator is trusted with it.
-    """
-
-    run: Run
-    W0: FloatArray
-    size: int
-    mechanisms: tuple[Wishart, ...]
-    row_mechanisms: tuple[VectorLaplace, ...] = ()
-
-    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
-        """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
-        with jax.enable_x64(True):
-            run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
-            sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
-            return np.asarray(sigma), np.asarray(outputs)
-
-
-@lru_cache(maxsize=256)
-def _calibrated(
-    epsilon: float, delta: float, size: int, weights: tuple[float, ...], adjacency: str, besides: tuple[Any, ...]
-) -> tuple[Wishart, ...]:
-    """The noise for K = 1: it scales with K^2, and a search over K need not calibrate anew."""
-    return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
-
-
-def _step_sizes(step_size: float | str | ArrayLike | None, curvature: FloatArray) -> FloatArray:
-    """eta of every task, (m,)."""
-    if isinstance(step_size, str):
-        one_of("step_size", step_size, ("per_task",))
-        return 1 / curvature
-    eta = 1 / curvature.max() if step_size is None else np.asarray(step_size, dtype=np.float64)
-    if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
-        raise ValueError(
-            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
-        )
-    return np.broadcast_to(eta, curvature.shape)
-
-
-def _beta(acceleration: str, rounds: int, ratio: float) -> FloatArray:
-    """beta_t, (T,), for mu/L = ratio."""
-    t = np.arange(1, rounds + 1)
-    if acceleration == "convex":
-        return (t - 1) / (t + 2)
-    root = np.sqrt(ratio)
-    return np.full(rounds, (1 - root) / (1 + root) if acceleration == "strongly_convex" else 0.0)
-
-
-def _bound(clip: float | BoughtClip) -> float:
-    return clip.clip if isinstance(clip, BoughtClip) else clip
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.multi_task import MultiTask, fitted
-from mpmtl_prob.estimators.solver import solve
+from mpmtl_prob.estimators.multi_task import MultiTask
 from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
-from mpmtl_prob.proximal import L1, NoPenalty
+from mpmtl_prob.proximal import L1, SquaredFrobenius
 from mpmtl_prob.tasks import TaskData
 
 
@@ -58,10 +55,14 @@ class Lasso:
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
+    @property
+    def problem(self) -> MultiTask:
+        """All tasks' problems as one, which nothing ties."""
+        return MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations)
+
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`."""
-        together = MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations).fit(tasks)
-        return replace(together, guarantee=NOTHING_SHARED, name="STL lasso")
+        return replace(self.problem.fit(tasks), guarantee=NOTHING_SHARED, name="STL lasso")
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,12 @@ class RidgeLogistic:
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
+    @property
+    def problem(self) -> MultiTask:
+        """All tasks' problems as one, which nothing ties."""
+        half = positive("penalty", self.penalty) / 2
+        return MultiTask(SquaredFrobenius(), half, Logistic(), self.tolerance, self.max_iterations)
+
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
-        start = time.perf_counter()
-        loss = Logistic(strong_convexity=positive("penalty", self.penalty)).of(tasks)
-        W0 = np.zeros((tasks.num_features, tasks.num_tasks))
-        found = solve(NoPenalty(), loss, 0.0, W0, loss.curvature(), self.tolerance, self.max_iterations)
-        return fitted(found.W, found, time.perf_counter() - start, "STL ridge logistic", NOTHING_SHARED)
+        return replace(self.problem.fit(tasks), guarantee=NOTHING_SHARED, name="STL ridge logistic")

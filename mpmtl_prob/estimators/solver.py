@@ -97,14 +97,14 @@ def solve(
         strength: lambda, or what the penalty takes for it.
         W0: (d, m).
         curvature: Lipschitz constants L_i of the gradients, (m,). A separable penalty uses each task's own.
-        tolerance: on the optimality, relative to the sum of lambda, or where that is 0 to the gradient at W = 0.
+        tolerance: on the optimality, relative to lambda where g is a norm, and else to the gradient at W = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
     L = curvature if norm.separable else np.max(curvature)
     found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
     if found.optimality > tolerance:
         warnings.warn(
-            f"{max_iterations} iterations left the optimality condition at {float(found.optimality):.2g} of lambda, "
+            f"{max_iterations} iterations left the optimality condition at {float(found.optimality):.2g} of its scale, "
             f"above {tolerance:.2g}; allow more iterations or a larger tolerance",
             ConvergenceWarning,
             stacklevel=3,
@@ -154,8 +154,8 @@ def _minimise(
     tolerance: Any,
     max_iterations: Any,
 ) -> Solution:
-    total = sum(jnp.sum(part) for part in jax.tree.leaves(strength))
-    scale = jnp.where(total > 0, total, jnp.linalg.norm(loss.gradient(jnp.zeros_like(W0))))
+    at_zero = jnp.linalg.norm(loss.gradient(jnp.zeros_like(W0)))
+    scale = sum(jnp.sum(part) for part in jax.tree.leaves(strength)) if norm.degree == 1 else at_zero
     problem = _Problem(norm, loss, strength, scale, tolerance, max_iterations)
     last = _accelerated(problem, W0, L) if nearest is None else _split(problem, nearest, W0, L)
     objective = jnp.sum(loss.value(last.W)) + norm.value(last.W, strength)

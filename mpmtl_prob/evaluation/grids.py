@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob.estimators import (
+    DPMTRL,
     L1,
     MPMTL,
     Alone,
+    DPAggr,
     Lasso,
     LeastSquares,
     MultiTask,
@@ -93,6 +95,28 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
             for share in np.geomspace(1e-4, 1e-2, SIZE // 8)
         ]
     return candidates
+
+
+def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:
+    """Penalties round the curvature of the average loss; with noise, which a larger penalty shrinks, far above it.
+
+    Args:
+        train: whose curvature sets the scale.
+        options: of :class:`DPAggr`, such as epsilon, loss, noise and level.
+    """
+    curvature = LeastSquares(average=True).of(train).curvature().max()
+    return [
+        DPAggr(penalty=float(curvature * share), unsafe_seed=0, **options) for share in np.geomspace(1e-4, 1e6, SIZE)
+    ]
+
+
+def dp_mtrl(train: TaskData, **options: Any) -> list[DPMTRL]:
+    """Ridge and relation penalties and rounds of DP-MTRL. Arguments as :func:`dp_aggr`."""
+    curvature = LeastSquares(average=True).of(train).curvature().max()
+    return [
+        DPMTRL(ridge=float(curvature * l1), relation=float(curvature * l2), rounds=T, unsafe_seed=0, **options)
+        for T, l1, l2 in itertools.product((1, 5), np.geomspace(1e-4, 1e2, 5), np.geomspace(1e-6, 1e-1, SIZE // 10))
+    ]
 
 
 def _gradient_at_zero(train: TaskData, loss: Loss) -> FloatArray:

@@ -21,7 +21,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
-from mpmtl_prob.estimators.mp_mtl import Plan
+from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.evaluation.metrics import auc, nmse, nmse_within
 from mpmtl_prob.losses import Smooth
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
@@ -167,8 +167,8 @@ def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job
             start = candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
             kind = (candidate.sharing, candidate.loss, candidate.rounds, start, candidate.rows is None)
             together[MPMTL, *kind].append(index)
-        elif isinstance(candidate, MultiTask):
-            together[MultiTask, replace(candidate, penalty=1.0)].append(index)
+        elif isinstance(problem := getattr(candidate, "problem", candidate), MultiTask):
+            together[MultiTask, replace(problem, penalty=1.0)].append(index)
         else:
             yield partial(_alone, index, candidate, train)
     for (kind, *_), members in together.items():
@@ -183,9 +183,10 @@ def _alone(index: int, candidate: Estimator, train: TaskData) -> list[tuple[int,
     return [(index, candidate.fit(train).W)]
 
 
-def _path(members: list[int], candidates: Sequence[MultiTask], train: TaskData) -> list[tuple[int, FloatArray]]:
-    down = sorted(members, key=lambda index: -candidates[index].penalty)
-    fits = candidates[down[0]].path(train, [candidates[index].penalty for index in down])
+def _path(members: list[int], candidates: Sequence[Any], train: TaskData) -> list[tuple[int, FloatArray]]:
+    problems = {index: getattr(candidates[index], "problem", candidates[index]) for index in members}
+    down = sorted(members, key=lambda index: -problems[index].penalty)
+    fits = problems[down[0]].path(train, [problems[index].penalty for index in down])
     return [(index, fit.W) for index, fit in zip(down, fits, strict=True)]
 
 

@@ -73,8 +73,8 @@ def profile(mechanisms: tuple[Mechanism, ...], pessimistic: bool = True, cells: 
         return Profile(*2 * (lambda epsilon: delta_gaussian(epsilon, mu),))
     if (gamma := _one_gamma(mechanisms)) is not None:
         return Profile(lambda epsilon: delta_add(epsilon, *gamma), lambda epsilon: delta_remove(epsilon, *gamma))
-    if (pure := _pure_curve(mechanisms, "zero_out", pessimistic, cells)) is not None:
-        return Profile(pure, pure)
+    if (vectors := _vector_curve(mechanisms, "zero_out", pessimistic, cells)) is not None:
+        return Profile(vectors, vectors)
     composed = _compose(mechanisms, "zero_out", pessimistic, cells)
     allowance = ROUND_OFF if pessimistic else -ROUND_OFF
 
@@ -149,7 +149,7 @@ def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessim
     if adjacency == "replace" and (mu := _gaussian_mu(rounds, "replace")) is not None:
         return delta_gaussian(epsilon, mu)
     cells = CELLS if pessimistic else FINE_CELLS
-    if adjacency == "replace" and (direct := _pure_curve(rounds, "replace", pessimistic, cells)) is not None:
+    if adjacency == "replace" and (direct := _vector_curve(rounds, "replace", pessimistic, cells)) is not None:
         return direct(epsilon)
     return float(getattr(profile(rounds, pessimistic, cells), adjacency)(epsilon))
 
@@ -169,23 +169,22 @@ def _one_gamma(mechanisms: tuple[Mechanism, ...]) -> tuple[float, float] | None:
 
 
 @lru_cache(maxsize=32)
-def _pure_curve(
+def _vector_curve(
     mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, cells: int
 ) -> Callable[[float], float] | None:
-    """delta(eps) of rounds that are (eps_t, 0)-private, the same in both directions; None if there are others."""
+    """delta(eps) of rounds of noise on vectors, the same in both directions; None if there are others."""
     losses = [mechanism.pure(adjacency) for mechanism in mechanisms if isinstance(mechanism, VectorLaplace)]
     if len(losses) < len(mechanisms):
         return None
-    if len(set(losses)) == 1:
-        return lambda epsilon: delta_pure(epsilon, losses[0], len(losses))
-    total = float(np.sum(losses)) * (1 - 1e-14)  # plain addition needs no grid; budgets that add up may miss by an ulp
+    total = float(np.sum(losses)) * (1 - 1e-14)  # budgets that add up to eps may miss it by a rounding error
     composed = _compose(mechanisms, adjacency, pessimistic, cells)
-    allowance = ROUND_OFF if pessimistic else -ROUND_OFF
+    allowance = len(losses) * (ROUND_OFF if pessimistic else -ROUND_OFF)  # the quadrature of a round is as exact
 
     def curve(epsilon: float) -> float:
-        if epsilon >= total:
+        if epsilon >= total:  # plain addition needs no grid
             return 0.0
-        return float(np.clip(composed.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
+        found = float(np.clip(composed.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
+        return min(found, delta_pure(epsilon, losses[0], len(losses))) if len(set(losses)) == 1 else found
 
     return curve
 

@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.losses import pure_loss
+from mpmtl_prob.privacy.losses import pure_loss, vector_loss, vector_spread
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -21,7 +21,8 @@ from mpmtl_prob.tasks import FloatArray
 class VectorLaplace:
     """b with density proportional to exp(-(eps / s) ||b||_2): ||b|| ~ Gamma(d, s / eps), in a uniform direction.
 
-    (eps, 0)-private for a change of the vector by at most s, since ||b - h|| differs from ||b|| by at most ||h||.
+    (eps, 0)-private for a change of the vector by at most s, since ||b - h|| differs from ||b|| by at most ||h||. With many
+    features that is far from what holds at a small delta, as b is seldom along h.
 
     Attributes:
         num_features: d.
@@ -79,14 +80,14 @@ class VectorLaplace:
     @property
     def loss_spread(self) -> float:
         """The width of the privacy loss, from which composition takes its grid."""
-        return 2 * self.epsilon
+        return vector_spread(self.num_features, self.epsilon)
 
     def loss_distribution(
         self, adjacency: str = "replace", *, interval: float | None = None, pessimistic: bool = True
     ) -> Any:
-        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Wishart.loss_distribution`."""
+        """The privacy loss of the largest change there can be; arguments as :meth:`Wishart.loss_distribution`."""
         step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
-        return pure_loss(self.pure(adjacency), step, pessimistic)
+        return vector_loss(self.num_features, self.pure(adjacency), step, pessimistic)
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,18 @@ class IndependentLaplace(VectorLaplace):
     def log_prob(self, released: FloatArray, w: FloatArray) -> FloatArray:
         """log density of the released vectors given w, (...)."""
         return -np.sum(np.abs(released - w), axis=-1) / self.scale - self.num_features * np.log(2 * self.scale)
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 2 * self.epsilon
+
+    def loss_distribution(
+        self, adjacency: str = "replace", *, interval: float | None = None, pessimistic: bool = True
+    ) -> Any:
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Wishart.loss_distribution`."""
+        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
+        return pure_loss(self.pure(adjacency), step, pessimistic)
 
 
 VECTOR_LAWS: tuple[type[VectorLaplace], ...] = (VectorLaplace, IndependentLaplace)

@@ -1,0 +1,117 @@
+"""A run of Algorithm 1 before its noise is drawn: step sizes, acceleration, noise laws, and what it needs of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
+from mpmtl_prob.losses import Smooth
+from mpmtl_prob.privacy.calibration import calibrate
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import Wishart
+from mpmtl_prob.privacy.messages import BoughtClip
+from mpmtl_prob.privacy.release import default_delta
+from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+#: from a total (eps, delta) to the budgets of all rounds
+Weights = Callable[[float, float], FloatArray]
+
+
+@dataclass(frozen=True)
+class RowProtection:
+    """Algorithm 5's second budget: every owner adds noise to its own model before the curator sees it.
+
+    It protects one row, not one task: the two budgets are kept apart, never added.
+
+    Attributes:
+        epsilon: for all rounds together, > 0.
+        delta: default 1 / (N log N), N the rows of all tasks together; 0 for pure differential privacy.
+        ledger: of rows; pays for all rounds, on disk, before any noise is drawn.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    ledger: Ledger | None = None
+
+    def total(self, tasks: TaskData) -> tuple[float, float]:
+        """(epsilon, delta) on these tasks. Raises ValueError for numbers outside their range."""
+        delta = default_delta(tasks.num_rows) if self.delta is None else self.delta
+        return positive("rows.epsilon", self.epsilon), in_range("rows.delta", delta, 0, 1, left_closed=True)
+
+
+class Rows(NamedTuple):
+    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m)."""
+
+    loss: Smooth
+    curvature: FloatArray
+    W0: FloatArray
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before its noise is drawn.
+
+    Attributes:
+        run: the numbers.
+        W0: initial models, (d, m).
+        size: k, of the releases.
+        mechanisms: the noise law of every round; none where nothing is published.
+        row_mechanisms: what every owner adds to its model in every round; none where the curator is trusted with it.
+    """
+
+    run: Run
+    W0: FloatArray
+    size: int
+    mechanisms: tuple[Wishart, ...]
+    row_mechanisms: tuple[VectorLaplace, ...] = ()
+
+    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
+        with jax.enable_x64(True):
+            run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
+            sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
+            return np.asarray(sigma), np.asarray(outputs)
+
+
+@lru_cache(maxsize=256)
+def calibrated(
+    epsilon: float, delta: float, size: int, weights: tuple[float, ...], adjacency: str, besides: tuple[Any, ...]
+) -> tuple[Wishart, ...]:
+    """The noise for K = 1: it scales with K^2, and a search over K need not calibrate anew."""
+    return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
+
+
+def step_sizes(step_size: float | str | ArrayLike | None, curvature: FloatArray) -> FloatArray:
+    """eta of every task, (m,)."""
+    if isinstance(step_size, str):
+        one_of("step_size", step_size, ("per_task",))
+        return 1 / curvature
+    eta = 1 / curvature.max() if step_size is None else np.asarray(step_size, dtype=np.float64)
+    if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
+        raise ValueError(
+            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
+        )
+    return np.broadcast_to(eta, curvature.shape)
+
+
+def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:
+    """beta_t, (T,), for mu/L = ratio."""
+    t = np.arange(1, rounds + 1)
+    if acceleration == "convex":
+        return (t - 1) / (t + 2)
+    root = np.sqrt(ratio)
+    return np.full(rounds, (1 - root) / (1 + root) if acceleration == "strongly_convex" else 0.0)
+
+
+def clip_norm(clip: float | BoughtClip) -> float:
+    return clip.clip if isinstance(clip, BoughtClip) else clip

@@ -1,0 +1,70 @@
+"""The estimators of this library inside scikit-learn's pipelines and searches. Needs scikit-learn (extra ``data``)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mpmtl_prob.estimators import Ridge
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+
+class MultiTaskRegressor(RegressorMixin, BaseEstimator):
+    """Any estimator of this library as a scikit-learn regressor of one long table, whose rows say which task is theirs.
+
+    Predictions are x'w of the row's task: of posteriors the mean, for binary tasks the score to rank by. There is no
+    intercept; add a constant column if the targets need one.
+
+    Args:
+        estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`.
+        task: the position of the column of X that holds the task, as a number; None takes all rows for one task.
+
+    Attributes:
+        fitted_: what the estimator's fit returned, with its guarantee.
+        tasks_: the task codes seen, sorted.
+    """
+
+    def __init__(self, estimator: Any = None, task: int | None = None) -> None:
+        self.estimator = estimator
+        self.task = task
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
+        table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        code, features = self._split(table)
+        self.tasks_, index = np.unique(code, return_inverse=True)
+        groups = [np.flatnonzero(index == i) for i in range(len(self.tasks_))]
+        tasks = TaskData.from_lists(
+            [features[g] for g in groups], [target[g] for g in groups], tasks=self.tasks_.tolist()
+        )
+        self.fitted_ = (Ridge() if self.estimator is None else self.estimator).fit(tasks)
+        return self
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predicted targets, one per row. Raises ValueError for a task that was not in the fit."""
+        check_is_fitted(self)
+        code, features = self._split(validate_data(self, X, dtype=np.float64, reset=False))
+        index = np.searchsorted(self.tasks_, code).clip(max=len(self.tasks_) - 1)
+        if unknown := sorted(set(code[self.tasks_[index] != code].tolist())):
+            raise ValueError(f"X: expected tasks of the fit in column {self.task}, got {unknown[:5]} as well")
+        return np.einsum("nd,dn->n", features, self.fitted_.W[:, index])
+
+    def _split(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The task of every row, and its features."""
+        if self.task is None:
+            return np.zeros(len(X)), X
+        if not -X.shape[1] <= self.task < X.shape[1]:
+            raise ValueError(f"task: expected a column of X, which has {X.shape[1]}, got {self.task!r}")
+        if X.shape[1] == 1:
+            raise ValueError("X: expected features beside the task column, got the task column alone")
+        return X[:, self.task], np.delete(X, self.task, axis=1)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # there is no intercept
+        return tags

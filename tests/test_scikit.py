@@ -1,0 +1,69 @@
+"""The scikit-learn wrapper, under scikit-learn's own checks and in its tools."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import mpmtl_prob as mp
+from mpmtl_prob.estimators import LowRank, MultiTask, Ridge, TraceNorm
+from mpmtl_prob.scikit import MultiTaskRegressor
+
+
+@parametrize_with_checks([MultiTaskRegressor(), MultiTaskRegressor(Ridge(0.1))])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def table():
+    train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=5, rows=15, test_rows=10)
+    long = lambda tasks: np.column_stack([np.repeat(np.arange(12.0), tasks.mask.sum(1)), tasks.X[tasks.mask]])
+    return train, long(train), train.y[train.mask], test, long(test)
+
+
+def test_it_is_the_estimator_it_wraps(table):
+    train, X, y, test, X_test = table
+    for estimator in (MultiTask(TraceNorm(), 0.5), LowRank(penalty=0.5, epsilon=1.0, clip=10.0, unsafe_seed=0)):
+        direct = estimator.fit(train)
+        wrapped = MultiTaskRegressor(estimator, task=0).fit(X, y)
+        assert_allclose(wrapped.fitted_.W, direct.W)
+        assert_allclose(wrapped.predict(X_test), direct.predict(test).mean[test.mask])
+    assert wrapped.fitted_.guarantee.claimed.epsilon == 1.0
+
+
+def test_rows_may_come_in_any_order_and_from_some_tasks_only(table):
+    _, X, y, _, X_test = table
+    order = np.random.default_rng(0).permutation(len(X))
+    wrapped = MultiTaskRegressor(task=0).fit(X, y)
+    assert_allclose(
+        wrapped.predict(X_test[7:20]), MultiTaskRegressor(task=0).fit(X[order], y[order]).predict(X_test)[7:20]
+    )
+
+
+def test_pipelines_and_searches(table):
+    _, X, y, _, X_test = table
+    unit = FunctionTransformer(
+        lambda X: np.column_stack([X[:, 0], X[:, 1:] / np.linalg.norm(X[:, 1:], axis=1, keepdims=True)])
+    )
+    model = make_pipeline(unit, MultiTaskRegressor(task=0))
+    grid = {"multitaskregressor__estimator": [Ridge(1e4), Ridge(0.05)]}
+    search = GridSearchCV(model, grid, cv=3).fit(
+        X[np.argsort(np.arange(len(X)) % 15, kind="stable")], y[np.argsort(np.arange(len(y)) % 15, kind="stable")]
+    )
+    assert search.best_params_["multitaskregressor__estimator"] == Ridge(0.05)
+    assert search.predict(X_test).shape == (len(X_test),)
+    assert cross_val_predict(MultiTaskRegressor(), X, y).shape == y.shape
+
+
+def test_bad_tables_are_named(table):
+    _, X, y, _, _ = table
+    with pytest.raises(ValueError, match="task: expected a column of X, which has 6, got 6"):
+        MultiTaskRegressor(task=6).fit(X, y)
+    with pytest.raises(ValueError, match="task column alone"):
+        MultiTaskRegressor(task=0).fit(X[:, :1], y)
+    with pytest.raises(ValueError, match=r"expected tasks of the fit in column 0, got \[99.0\]"):
+        MultiTaskRegressor(task=0).fit(X, y).predict(np.column_stack([[99.0], X[:1, 1:]]))
