@@ -53,7 +53,7 @@ class _Problem(NamedTuple):
     norm: Penalty
     loss: Smooth
     strength: Any
-    scale: Array
+    scale: Any
     tolerance: Any
     max_iterations: Any
 
