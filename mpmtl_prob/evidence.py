@@ -7,18 +7,13 @@ orthonormal basis Q of that span, v = Q u turns d features into n, and :mod:`mpm
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from mpmtl_prob import conjugate
+from mpmtl_prob._chunks import in_chunks
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
-
-_CHUNK_BYTES = 2**25  # of rows; on the way to the answer this grows about fivefold
-_THREADS = 4  # NumPy's linear algebra releases the interpreter
 
 
 class Means(NamedTuple):
@@ -44,7 +39,7 @@ def posterior_means(tasks: TaskData, *, pareto: bool = True, chunk: int | None =
     Args:
         tasks: the rows.
         pareto: every task scales its features by its own rows; else S = I.
-        chunk: how many tasks at a time; default what fits a few hundred megabytes on all threads together.
+        chunk: how many tasks at a time; default what fits the cache.
     """
     m, n, d = tasks.X.shape
     found = Means(np.empty((d, m)), np.ones((m, d)))
@@ -60,15 +55,8 @@ def posterior_means(tasks: TaskData, *, pareto: bool = True, chunk: int | None =
             rows = np.asarray(tasks.X[part], dtype=np.float64) * found.scale[part, None, :]
             found.scaled[:, part] = _in_span_of_rows(rows, np.asarray(tasks.y[part], dtype=np.float64), gram)
 
-    in_chunks(one, m, chunk or max(1, _CHUNK_BYTES // (8 * n * d)))
+    in_chunks(one, m, bytes_per_task=8 * n * d, size=chunk)
     return found
-
-
-def in_chunks(task: Callable[[slice], None], count: int, size: int) -> None:
-    """Call ``task`` on slices that cover range(count), a few at the same time."""
-    parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-    with ThreadPoolExecutor(min(_THREADS, len(parts), os.cpu_count() or 1)) as pool:
-        list(pool.map(task, parts))  # a list, so that errors come out
 
 
 def _gram(tasks: TaskData, part: slice) -> Gram:

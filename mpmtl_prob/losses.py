@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from mpmtl_prob._chunks import in_chunks
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 
 #: (V, rho) -> argmin_W sum_i L_i(w_i) + (rho/2) ||W - V||_F^2, (d, m)
@@ -166,11 +167,18 @@ class _Rows:
         return jnp.einsum("tnj,tn->jt", self.X, slope) + self.mu * W
 
     def curvature(self) -> FloatArray:
-        # the largest eigenvalue of X'X is that of X X', and the smaller of the two is cheaper
-        X = np.asarray(self.X) * np.sqrt(np.asarray(self.weight))[..., None]
-        n, d = X.shape[1:]
-        gram = X @ np.swapaxes(X, 1, 2) if n < d else np.swapaxes(X, 1, 2) @ X
-        return self._bend * np.linalg.eigvalsh(gram)[:, -1] + np.asarray(self.mu)
+        rows, weight = np.asarray(self.X), np.asarray(self.weight)
+        m, n, d = rows.shape
+        largest = np.empty(m)
+
+        def one(part: slice) -> None:
+            # the largest eigenvalue of X'X is that of X X', and the smaller of the two is cheaper
+            X = rows[part] * np.sqrt(weight[part])[..., None]
+            gram = X @ np.swapaxes(X, 1, 2) if n < d else np.swapaxes(X, 1, 2) @ X
+            largest[part] = np.linalg.eigvalsh(gram)[:, -1]
+
+        in_chunks(one, m, bytes_per_task=8 * n * d)
+        return self._bend * largest + np.asarray(self.mu)
 
     def resolvent(self) -> Resolvent | None:
         return None
