@@ -57,8 +57,8 @@ def trace_norm(train: TaskData, penalty: float, repeats: int) -> None:
     """Against pyproximal's accelerated proximal gradient."""
     print(f"\ntrace norm, penalty {penalty:g}, against pyproximal's ProximalGradient(acceleration='fista')")
     ours, best, cold, iterations = our_solver(TraceNorm(), train, penalty)
-    bound = shares(TraceNorm(), f"prox, one {train.num_features} x {train.num_features} eigendecomposition a step",
-                   train, iterations, seconds(ours))  # fmt: skip
+    prox = f"eigendecompositions, one of {train.num_features} x {train.num_features} a step"
+    bound = shares(ours, of_fit(TraceNorm(), prox, train, iterations))
     try:
         peer = peers.pyproximal_trace_norm(train, penalty, LeastSquares().of(train).curvature().max())
     except ImportError:
@@ -80,7 +80,7 @@ def l21(train: TaskData, penalty: float, repeats: int) -> None:
     """Against skglm's GroupBCD on the block design."""
     print(f"\nl2,1, penalty {penalty:g}, against skglm's GroupBCD on the sparse block design")
     ours, best, cold, iterations = our_solver(GroupLasso(), train, penalty)
-    bound = shares(GroupLasso(), "prox, row norms", train, iterations, seconds(ours))
+    bound = shares(ours, of_fit(GroupLasso(), "row norms", train, iterations))
     try:
         peer = peers.skglm_group_lasso(train, penalty)
     except ImportError:
@@ -112,14 +112,17 @@ def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> None:
     apart = max(np.abs(W["ours"] - W[other]).max() for other in ("loops", "batches")) / np.abs(W["ours"]).max()
     print(f"  the three agree to {apart:.0e}")
     warm = interleaved(methods, repeats * 3)
-    eigh = per_step(lambda S: S + 1e-12 * jnp.linalg.eigh(S)[1], noise[0])
-    gradient = per_step(lambda Z: Z - 1e-3 * plan.run.loss.gradient(Z), np.asarray(plan.W0))
+    loss: Any = plan.run.loss
     parts = {
-        f"eigendecompositions, {rounds} of {plan.size} x {plan.size}": rounds * eigh,
-        f"gradients, {plan.run.loss.xx.nbytes / 1e6:.1f} MB of Gram matrices each": rounds * gradient,  # type: ignore[attr-defined]
-        "dispatch of an empty call": empty_call((plan.run, plan.W0)),
+        f"eigendecompositions, {rounds} of {plan.size} x {plan.size}": loop(
+            lambda S: S + 1e-12 * jnp.linalg.eigh(S)[1], noise[0], rounds
+        ),
+        f"memory traffic, {loss.xx.nbytes / 1e6:.1f} MB of Gram matrices a round": loop(
+            lambda Z: Z - 1e-3 * loss.gradient(Z), plan.W0, rounds
+        ),
+        "dispatch": empty_call((plan.run, plan.W0)),
     }
-    bound = "; ".join(f"{name} {part / warm['ours']:.0%}" for name, part in sorted(parts.items(), key=lambda p: -p[1]))
+    bound = shares(methods["ours"], parts)
     verdict(cold["ours"], cold["loops"], warm["ours"], warm["loops"], bound)
     print(f"  stacked products in NumPy: {warm['batches']:.4f}, ours {warm['batches'] / warm['ours']:.1f} times faster")
 
@@ -142,34 +145,46 @@ def our_solver(norm: Any, train: TaskData, penalty: float) -> tuple[Callable[[],
     return lambda: fit(loose), best, cold, int(done.history["iterations"][0])
 
 
-def shares(norm: Any, prox: str, train: TaskData, iterations: int, total: float) -> str:
-    """What a fit spends its time on, each part timed by itself, the largest first."""
+def of_fit(norm: Any, prox: str, train: TaskData, iterations: int) -> dict[str, Callable[[], Any]]:
+    """The parts of a fit, each to be timed by itself."""
     d, m = train.num_features, train.num_tasks
-    loss = LeastSquares().of(train)
+    loss: Any = LeastSquares().of(train)
+    nearest = loss.resolvent()
     W = np.random.default_rng(0).standard_normal((d, m))
-    prepare = jax.jit(lambda xx: jnp.linalg.eigh(xx))
     check = jax.jit(lambda V: norm.optimality(V, loss.gradient(V), 1.0))
-    near = loss.resolvent()
-    step = per_step(lambda V: near(V, 1.0), W)  # type: ignore[misc, arg-type]
-    traffic = 2 * 8 * m * d * d
-    parts = {
-        f"set-up, {m} Gram matrices and eigendecompositions of {d} x {d}": seconds(lambda: replace(train).gram)
-        + seconds(loss.curvature)
-        + seconds(lambda: prepare(loss.xx)),  # type: ignore[attr-defined]
-        f"the loss, {traffic / 1e6:.1f} MB of eigenvectors a step at {traffic / step / 1e9:.0f} GB/s": iterations
-        * step,
-        prox: iterations * per_step(lambda V: norm.prox(V, 1e-6), W),
-        "optimality before and after": 2 * seconds(lambda: check(W)),
-        "dispatch of an empty call": empty_call((loss, W)),
-    }
-    return "; ".join(f"{name} {part / total:.0%}" for name, part in sorted(parts.items(), key=lambda one: -one[1]))
+    decompose = jax.jit(jnp.linalg.eigh)
+    traffic = f"{2 * 8 * m * d * d / 1e6:.1f} MB of eigenvectors a step"
+    return {
+        f"set-up, {m} Gram matrices and two decompositions of each": lambda: (
+            replace(train).gram, loss.curvature(), decompose(loss.xx)
+        ),
+        f"memory traffic, {traffic}": loop(lambda V: nearest(V, 1.0), W, iterations),
+        prox: loop(lambda V: norm.prox(V, 1e-6), W, iterations),
+        "optimality before and after": lambda: (check(W), check(W)),
+        "dispatch": empty_call((loss, W)),
+    }  # fmt: skip
 
 
-def empty_call(tree: Any) -> float:
-    """Seconds of a compiled call that does nothing with these arguments."""
+def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeats: int = 9) -> str:
+    """What part of the whole's time each part takes, the largest first; all timed in turns."""
+    times = interleaved({"whole": whole} | parts, repeats)
+    total = times.pop("whole")
+    rest = 1 - sum(times.values()) / total
+    ranked = sorted(times.items(), key=lambda one: -one[1])
+    return "; ".join(f"{name} {part / total:.0%}" for name, part in ranked) + f"; the rest {rest:.0%}"
+
+
+def loop(step: Callable[[Any], Any], start: FloatArray, steps: int) -> Callable[[], Any]:
+    """So many steps inside one compiled call."""
+    run = jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda _, x: step(x), x))
+    return lambda: run(start)
+
+
+def empty_call(tree: Any) -> Callable[[], Any]:
+    """A compiled call that does nothing with these arguments."""
     leaves = jax.tree.map(jnp.asarray, tree)
     empty = jax.jit(lambda leaves: leaves)
-    return seconds(lambda: empty(leaves))
+    return lambda: empty(leaves)
 
 
 def relative_gap(norm: Any, train: TaskData, penalty: float, best: float) -> Callable[[FloatArray], float]:
@@ -205,8 +220,10 @@ def first_accurate(solve: Callable[..., Any], gap: Callable[[FloatArray], float]
 
 
 def interleaved(methods: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, all called once before any is called again."""
+    """Median seconds of each, all called once before any is called again, after one round that does not count."""
     times = {name: [] for name in methods}  # type: dict[str, list[float]]
+    for method in methods.values():
+        method()
     for _ in range(repeats):
         for name, method in methods.items():
             times[name].append(timed(method))
@@ -222,12 +239,6 @@ def timed(method: Callable[[], Any]) -> float:
 def seconds(method: Callable[[], Any], repeats: int = 7) -> float:
     """Median, after one call that does not count."""
     return float(np.median([timed(method) for _ in range(repeats + 1)][1:]))
-
-
-def per_step(step: Callable[[Any], Any], start: FloatArray, steps: int = 100) -> float:
-    """Seconds of one step inside a compiled loop."""
-    loop = jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda _, x: step(x), x))
-    return seconds(lambda: loop(jnp.asarray(start))) / steps
 
 
 def verdict(cold: float, peer_cold: float, warm: float, peer_warm: float, bound: str) -> None:
