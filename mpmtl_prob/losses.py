@@ -9,6 +9,7 @@ Source: TPAMI 2022, equation (1); spec of the strongly convex variant: section 4
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,7 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from mpmtl_prob._chunks import in_chunks
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+
+#: (V, rho) -> argmin_W sum_i L_i(w_i) + (rho/2) ||W - V||_F^2, (d, m)
+Resolvent = Callable[[Array, Array], Array]
 
 
 class Smooth(Protocol):
@@ -34,6 +39,10 @@ class Smooth(Protocol):
 
     def curvature(self) -> FloatArray:
         """A Lipschitz constant of the gradient of every L_i, (m,); the smallest there is for least squares."""
+        ...
+
+    def resolvent(self) -> Resolvent | None:
+        """The prox of the loss, ready for any rho, where it has a closed form."""
         ...
 
 
@@ -115,6 +124,17 @@ class Quadratic:
     def curvature(self) -> FloatArray:
         return np.linalg.eigvalsh(self.xx)[:, -1]
 
+    def resolvent(self) -> Resolvent:
+        """(xx_i + rho I)^{-1} (xy_i + rho v_i), through one eigendecomposition of every task."""
+        eigenvalues, U = jnp.linalg.eigh(self.xx)
+        projected = jnp.einsum("tij,ti->tj", U, self.xy)
+
+        def nearest(V: Array, rho: Array) -> Array:
+            z = (projected + rho * jnp.einsum("tij,it->tj", U, V)) / (jnp.maximum(eigenvalues, 0.0) + rho)
+            return jnp.einsum("tij,tj->it", U, z)
+
+        return nearest
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Rows:
@@ -147,11 +167,21 @@ class _Rows:
         return jnp.einsum("tnj,tn->jt", self.X, slope) + self.mu * W
 
     def curvature(self) -> FloatArray:
-        # the largest eigenvalue of X'X is that of X X', and the smaller of the two is cheaper
-        X = np.asarray(self.X) * np.sqrt(np.asarray(self.weight))[..., None]
-        n, d = X.shape[1:]
-        gram = X @ np.swapaxes(X, 1, 2) if n < d else np.swapaxes(X, 1, 2) @ X
-        return self._bend * np.linalg.eigvalsh(gram)[:, -1] + np.asarray(self.mu)
+        rows, weight = np.asarray(self.X), np.asarray(self.weight)
+        m, n, d = rows.shape
+        largest = np.empty(m)
+
+        def one(part: slice) -> None:
+            # the largest eigenvalue of X'X is that of X X', and the smaller of the two is cheaper
+            X = rows[part] * np.sqrt(weight[part])[..., None]
+            gram = X @ np.swapaxes(X, 1, 2) if n < d else np.swapaxes(X, 1, 2) @ X
+            largest[part] = np.linalg.eigvalsh(gram)[:, -1]
+
+        in_chunks(one, m, bytes_per_task=8 * n * d)
+        return self._bend * largest + np.asarray(self.mu)
+
+    def resolvent(self) -> Resolvent | None:
+        return None
 
     _bend = 1.0  # the largest second derivative of phi
 
@@ -164,6 +194,21 @@ class SquaredRows(_Rows):
 
     def _slope(self, margin: Array) -> Array:
         return margin - self.y
+
+    def resolvent(self) -> Resolvent:
+        """(A'A + s I)^{-1} b = (b - A'(A A' + s I)^{-1} A b) / s, with A the weighted rows and s = mu + rho."""
+        root = jnp.sqrt(self.weight)
+        A = self.X * root[..., None]
+        eigenvalues, U = jnp.linalg.eigh(jnp.einsum("tnj,tkj->tnk", A, A))
+        A = jnp.einsum("tnk,tnj->tkj", U, A)  # A A' is diagonal in this basis
+        xy = jnp.einsum("tnj,tn->jt", self.X, self.weight * self.y)
+
+        def nearest(V: Array, rho: Array) -> Array:
+            s, b = self.mu + rho, xy + rho * V
+            inner = jnp.einsum("tkj,jt->tk", A, b) / (jnp.maximum(eigenvalues, 0.0) + s)
+            return (b - jnp.einsum("tkj,tk->jt", A, inner)) / s
+
+        return nearest
 
 
 class LogisticRows(_Rows):

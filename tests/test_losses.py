@@ -62,6 +62,20 @@ def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(l
     assert all(np.linalg.eigvalsh(elsewhere[:, i, :, i])[-1] <= largest[i] * (1 + 1e-12) for i in range(3))
 
 
+@pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
+@pytest.mark.parametrize("loss", LOSSES[:2], ids=repr)
+def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, rows):
+    smooth = loss.of(make(rows))
+    V = jnp.asarray(np.random.default_rng(1).standard_normal((4, 3)))
+    for rho in (1e-3, 1.0, 1e3):
+        W = smooth.resolvent()(V, rho)
+        assert_allclose(smooth.gradient(W), rho * (V - W), rtol=1e-8, atol=1e-10)
+
+
+def test_the_logistic_loss_has_no_resolvent_in_closed_form():
+    assert Logistic().of(make((3, 2, 3))).resolvent() is None
+
+
 def test_least_squares_goes_through_the_smaller_of_rows_and_gram_matrices():
     assert isinstance(LeastSquares().of(make((7, 5, 9))), Quadratic)
     assert isinstance(LeastSquares().of(make((3, 2, 3))), SquaredRows)

@@ -100,6 +100,24 @@ def test_task_relationship_learning_matches_an_interior_point_solver_and_its_alt
     assert_allclose(np.linalg.solve(coupled, target).reshape(8, 5).T, fitted.W, atol=1e-4)
 
 
+def test_fewer_rows_than_features_have_an_optimum_all_the_same(tasks):
+    few = TaskData.from_lists(list(tasks.X[:, :3]), list(tasks.y[:, :3]))
+    fitted = MultiTask(TraceNorm(), 1.0, tolerance=1e-8).fit(few)
+    V = cp.Variable((5, 8))
+    best = cp.Problem(cp.Minimize(squares(few, V) + cp.normNuc(V))).solve(solver=cp.CLARABEL)
+    assert fitted.history["optimality"][0] <= 1e-8
+    assert_allclose(fitted.history["objective"][0], best, rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [TraceNorm(), GroupLasso()], ids=lambda n: type(n).__name__)
+def test_tasks_of_very_different_sizes_need_few_iterations(norm):
+    # one task bends a hundred thousand times more than another: a step size for all of them would need thousands
+    rng = np.random.default_rng(0)
+    X = [size * rng.standard_normal((9, 5)) for size in np.geomspace(1, 300, 8)]
+    wide = TaskData.from_lists(X, [x @ np.ones(5) + rng.standard_normal(9) for x in X])
+    assert MultiTask(norm, 3.0, tolerance=1e-8).fit(wide).history["iterations"][0] <= 500
+
+
 @pytest.mark.parametrize("norm", [TraceNorm(), L1()], ids=lambda n: type(n).__name__)
 def test_a_path_gives_the_solutions_of_its_penalties_in_fewer_iterations(tasks, norm):
     penalties = np.geomspace(8.0, 0.1, 12)

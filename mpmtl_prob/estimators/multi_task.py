@@ -19,7 +19,7 @@ from jax import Array
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.solver import Solution, minimise_path, solve
-from mpmtl_prob.losses import LeastSquares, Loss, Smooth
+from mpmtl_prob.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.proximal import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
@@ -154,6 +154,18 @@ class _OfSum:
     def gradient(self, W: Array) -> Array:
         P, Q = jnp.split(W, 2)
         return jnp.tile(self.loss.gradient(P + Q), (2, 1))
+
+    def resolvent(self) -> Resolvent | None:
+        """P - Q stays as it is, and P + Q is drawn to its own place by rho/2."""
+        nearest = self.loss.resolvent()
+        if nearest is None:
+            return None
+
+        def nearest_pair(V: Array, rho: Array) -> Array:
+            P, Q = jnp.split(V, 2)
+            return V + jnp.tile((nearest(P + Q, rho / 2) - P - Q) / 2, (2, 1))
+
+        return nearest_pair
 
 
 @dataclass(frozen=True)

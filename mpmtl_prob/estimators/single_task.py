@@ -9,6 +9,7 @@ from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.multi_task import MultiTask
+from mpmtl_prob.evidence import posterior_means
 from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
 from mpmtl_prob.proximal import L1, SquaredFrobenius
@@ -31,7 +32,7 @@ class Ridge:
         start = time.perf_counter()
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
-            W = conjugate.task_posteriors(tasks.gram, scale=conjugate.pareto_scale(tasks.gram)).mean
+            W = posterior_means(tasks).W
         else:
             if not self.penalty >= 0:
                 raise ValueError(f"penalty: expected a number >= 0 or 'evidence', got {self.penalty!r}")

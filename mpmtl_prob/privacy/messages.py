@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob import conjugate
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob.evidence import posterior_means
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import Mechanism, Quantile
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -92,8 +92,7 @@ def clipped(W: FloatArray, clip: float) -> FloatArray:
 def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
-        scale = conjugate.pareto_scale(source.gram) if scaling == "pareto" else None
-        return conjugate.task_posteriors(source.gram, scale=scale).scaled_mean, source.features, scaling
+        return posterior_means(source, pareto=scaling == "pareto").scaled, source.features, scaling
     try:
         W = np.asarray(source, dtype=np.float64)
     except (TypeError, ValueError):
