@@ -19,6 +19,8 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 METHODS = ("plug_in",)
+#: How much sharper the weights' covariance is taken to be than that of the messages: see SharedPosterior.shape.
+SHARPNESS = 1.25
 _PREDICTIVE_DRAWS = 400
 
 
@@ -87,6 +89,7 @@ def task_posteriors(
     shared: SharedPosterior,
     *,
     method: str = "plug_in",
+    sharpness: float = SHARPNESS,
     chains: int = 4,
     draws: int = 250,
     seed: int = 0,
@@ -96,8 +99,9 @@ def task_posteriors(
     Args:
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
         shared: the public posterior.
-        method: "plug_in" replaces Omega by its posterior mean shape; the Gaussian model is then conjugate up to the
+        method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
             local signal-to-noise ratio, which is integrated on a grid.
+        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves.
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
@@ -116,7 +120,7 @@ def task_posteriors(
         )
     begin = time.perf_counter()
     scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
-    posterior = conjugate.task_posteriors(tasks.gram, shared.omega, scale)
+    posterior = conjugate.task_posteriors(tasks.gram, shared.shape(sharpness), scale)
     found = posterior.sample(np.random.default_rng(seed), chains * draws)
     found["snr"] = np.exp(found.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in found.items()}

@@ -9,8 +9,9 @@ import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
-from mpmtl_prob._check import one_of
+from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.inference.nuts import run_nuts
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.models import shared_covariance as model
@@ -53,12 +54,30 @@ class SharedPosterior:
 
     @property
     def omega(self) -> FloatArray:
-        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d): what a plug-in needs."""
-        A, phi = self._tree.children["posterior"].dataset["A"].values, np.exp(self._tree.children["posterior"].dataset["log_phi"].values)
+        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
+        return self.shape()
+
+    def shape(self, sharpness: float = 1.0) -> FloatArray:
+        """Posterior mean of the shape of Omega^p, p the sharpness, scaled to mean variance 1, (d, d): what a plug-in needs.
+
+        Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
+        The power is taken draw by draw, so that where the release says little the mean stays near the identity.
+
+        Raises:
+            ValueError: sharpness that is not positive.
+        """
+        positive("sharpness", sharpness)
+        posterior = self._tree.children["posterior"].dataset
+        A, phi = posterior["A"].values, np.exp(posterior["log_phi"].values)
         d = A.shape[-1]
-        mean = A + phi[..., None, None] * np.eye(d)  # E[Omega | A, phi] up to a factor
-        shape = mean / np.trace(mean, axis1=-2, axis2=-1)[..., None, None]
-        return d * shape.mean(axis=(0, 1))
+        eigenvalues, U = np.linalg.eigh(A + phi[..., None, None] * np.eye(d))  # E[Omega | A, phi] up to a factor
+        power = (eigenvalues / eigenvalues[..., -1:]) ** sharpness
+        power /= power.sum(axis=-1, keepdims=True)
+        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
+        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        V = np.linalg.eigh(self.release.sigma[0])[1]
+        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
+        return d * (V * isotonic_regression(diagonal).x) @ V.T
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
