@@ -12,16 +12,13 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from mpmtl_prob._check import one_of, positive
-from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob.inference.nuts import Draws, run_nuts
+from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, observed, program
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
-
-STRUCTURES = ("full",)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior:
@@ -29,10 +26,12 @@ class SharedPosterior:
 
     Attributes:
         release: what it conditions on.
+        structure: of Omega: one of "full", "low_rank", "group_sparse", "paper" and "paper_group_sparse".
         seconds: wall-clock time of the sampling.
     """
 
     release: Release
+    structure: str
     seconds: float
     _tree: xr.DataTree
 
@@ -68,11 +67,18 @@ class SharedPosterior:
         """
         positive("sharpness", sharpness)
         posterior = self._tree.children["posterior"].dataset
-        A, phi = posterior["A"].values, np.exp(posterior["log_phi"].values)
-        d = A.shape[-1]
-        eigenvalues, U = np.linalg.eigh(A + phi[..., None, None] * np.eye(d))  # E[Omega | A, phi] up to a factor
-        power = (eigenvalues / eigenvalues[..., -1:]) ** sharpness
+        if self.structure == "full":
+            A, phi = posterior["A"].values, np.exp(posterior["log_phi"].values)
+            A = A if self.release.rounds == 1 else A.sum(axis=2)
+            M = A + phi[..., None, None] * np.eye(A.shape[-1])  # E[Omega | A, phi] up to a factor
+        else:
+            M = posterior["Omega"].values
+        eigenvalues, U = np.linalg.eigh(M)
+        power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
         power /= power.sum(axis=-1, keepdims=True)
+        d = M.shape[-1]
+        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
+            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
         V = np.linalg.eigh(self.release.sigma[0])[1]
@@ -124,45 +130,23 @@ def shared_covariance(
     one_of("structure", structure, STRUCTURES)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
-    if release.rounds != 1:
-        raise ValueError(f"release: expected one round, got {release.rounds}; the posterior reads a single release")
-    m, d = release.num_tasks, release.num_features
-    if m < d:
-        raise ValueError(
-            f"release: structure='full' needs at least as many tasks as features, got {m} tasks and {d} features; "
-            "use fewer features"
-        )
     begin = time.perf_counter()
-    law = release.mechanisms[0]
-    if not isinstance(law, Wishart):
-        raise ValueError(f"release: expected Wishart noise, whose density the model knows, got {law.kind}")
-    observed = model.observe(
-        release.sigma[0],
-        law.df,
-        law.scale,
-        m,
-        phi=law.clip**2 / d,
-        trace=float(m) if release.message == "direction" else None,
-    )
-    start = {"z": 0.0, "log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
+    public, chosen = observed(release), program(structure, release)
     found, statistics = run_nuts(
-        model.full,
-        observed,
-        start=start,
+        chosen.model,
+        public,
+        start=chosen.start,
         chains=chains,
         warmup=warmup,
         draws=draws,
         seed=seed,
         progress_bar=progress_bar,
     )
-    A, log_phi = found["A"].astype(np.float64), found["log_phi"].astype(np.float64)
-    omega = _sample_omega(np.random.default_rng(seed), A, np.exp(log_phi), m)
-    tree = _tree(release, A, omega, log_phi, statistics)
-    return SharedPosterior(release, time.perf_counter() - begin, tree)
+    return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
 
 
 def _sample_omega(rng: np.random.Generator, A: FloatArray, phi: FloatArray, m: int) -> FloatArray:
-    """Omega | A ~ InverseWishart(kappa + m, phi I + A), exactly, (chain, draw, d, d)."""
+    """Omega | A ~ InverseWishart(kappa + m, phi I + A), exactly, (chain, draw, d, d). A and m are sums over rounds."""
     d = A.shape[-1]
     df = model.prior_degrees_of_freedom(d) + m
     L = np.linalg.cholesky(A + phi[..., None, None] * np.eye(d))
@@ -172,26 +156,46 @@ def _sample_omega(rng: np.random.Generator, A: FloatArray, phi: FloatArray, m: i
     return np.swapaxes(half, -1, -2) @ half
 
 
-def _tree(
-    release: Release, A: FloatArray, omega: FloatArray, log_phi: FloatArray, statistics: dict[str, FloatArray]
-) -> xr.DataTree:
+def _omega(release: Release, structure: str, found: Draws, seed: int) -> FloatArray:
+    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its conditional law."""
+    if "omega" in found:
+        return found["omega"][..., None] * np.eye(release.num_features)
+    if "Omega" in found:
+        return found["Omega"].astype(np.float64)
+    A = found["A"].astype(np.float64)
+    A = A if release.rounds == 1 else A.sum(axis=2)
+    phi = np.exp(found["log_phi"].astype(np.float64))
+    return _sample_omega(np.random.default_rng(seed), A, phi, release.num_tasks * release.rounds)
+
+
+def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
     names = [str(feature) for feature in release.features]
+    omega = _omega(release, structure, found, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
+    by_round = square if release.rounds == 1 else ["round", *square]
+    posterior = {
+        "A": found["A"].astype(np.float64),
+        "Omega": omega,
+        "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
+        "log_phi": found["log_phi"].astype(np.float64),
+    }
+    if "inclusion" in found:
+        posterior["inclusion"] = found["inclusion"]
     tree = az.from_dict(
         {
-            "posterior": {
-                "A": A,
-                "Omega": omega,
-                "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-                "log_phi": log_phi,
-            },
+            "posterior": posterior,
             "sample_stats": statistics,
-            "observed_data": {"sigma": release.sigma[0]},
+            "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
         },
-        dims={"A": square, "Omega": square, "spectrum": ["component"], "sigma": square},
-        coords={"feature": names, "feature_other": names, "component": np.arange(1, len(names) + 1)},
+        dims={"A": by_round, "Omega": square, "spectrum": ["component"], "sigma": by_round, "inclusion": ["feature"]},
+        coords={
+            "feature": names,
+            "feature_other": names,
+            "component": np.arange(1, len(names) + 1),
+            "round": np.arange(1, release.rounds + 1),
+        },
     )
     tree["release"] = xr.DataTree(release.to_xarray())
-    tree.attrs["seat"] = SharedPosterior.seat
+    tree.attrs |= {"seat": SharedPosterior.seat, "structure": structure}
     return tree

@@ -1,5 +1,5 @@
 """NumPyro models: pure functions, no inference code."""
 
-from mpmtl_prob.models import shared_covariance, task
+from mpmtl_prob.models import latent_weights, shared_covariance, task
 
-__all__ = ["shared_covariance", "task"]
+__all__ = ["latent_weights", "shared_covariance", "task"]
