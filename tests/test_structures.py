@@ -55,6 +55,19 @@ def draw_group_sparse(rng):
     return log_phi, np.atleast_2d(st.wishart(M, omega).rvs(random_state=rng))
 
 
+def adaptive_scale(log_phi, log_lambda, z_kappa):
+    """kappa and Phi."""
+    beyond = np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z_kappa)
+    return D + 1 + beyond, beyond * group_sparse_omega(log_phi, log_lambda)
+
+
+def draw_adaptive(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    kappa, Phi = adaptive_scale(log_phi, np.log(np.abs(rng.standard_cauchy(D))), rng.standard_normal())
+    omega = st.invwishart(kappa, Phi).rvs(random_state=rng)
+    return log_phi, st.wishart(M, omega).rvs(random_state=rng)
+
+
 def draw_low_rank(rng):
     log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
     omega = low_rank_omega(log_phi, np.log(np.abs(rng.standard_cauchy(2))), rng.standard_normal((D, 2)))
@@ -86,6 +99,7 @@ def low_rank(observed):
 T_START = {"z": 0.0, "log_diagonal": np.zeros(D), "off_diagonal": np.zeros(D)}
 Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
 CALIBRATED = {
+    "auto": (model.adaptive, draw_adaptive, T_START | {"z_kappa": 0.0, "log_lambda": np.zeros(D)}, M),
     "group_sparse": (model.group_sparse, draw_group_sparse, T_START | {"log_lambda": np.zeros(D)}, M),
     "low_rank": (low_rank, draw_low_rank, T_START | {"log_lambda": np.zeros(2), "G": np.eye(D)[:, :2]}, M),
     "paper_group_sparse": (latent_weights.latent_weights(FEW, "group_laplace"), draw_group_laplace, Z_START, FEW),
@@ -93,7 +107,7 @@ CALIBRATED = {
 }
 
 
-@pytest.mark.parametrize("structure", ["group_sparse", "low_rank"])
+@pytest.mark.parametrize("structure", ["group_sparse", "low_rank", "auto"])
 def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure):
     rng = np.random.default_rng(1)
     function, draw, start, _ = CALIBRATED[structure]
@@ -110,7 +124,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     def physical(flat):  # everything that the joint density is over
         value = sites(flat)
         _, trace = log_density(function, (observed,), {}, value)
-        rest = [value[name].ravel() for name in ("log_lambda", "G") if name in value]
+        rest = [value[name].ravel() for name in ("log_lambda", "G", "z_kappa") if name in value]
         return jnp.concatenate([trace["log_phi"]["value"][None], *rest, trace["A"]["value"][LOWER]])
 
     difference = []
@@ -119,7 +133,13 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         value, trace = log_density(function, (observed,), {}, sites(flat))
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
         found = {k: np.asarray(v) for k, v in sites(flat).items()}
-        if structure == "group_sparse":
+        if structure == "auto":  # Omega integrated out, by Bayes' rule at any Omega
+            kappa, Phi = adaptive_scale(log_phi, found["log_lambda"], found["z_kappa"])
+            assert_allclose(np.diag(Phi), trace["prior_scale"]["value"])
+            omega = np.cov(rng.standard_normal((D, 20)))
+            prior = st.norm.logpdf(found["z_kappa"]) + st.invwishart(kappa, Phi).logpdf(omega)
+            prior -= st.invwishart(kappa + M, Phi + A).logpdf(omega)
+        elif structure == "group_sparse":
             omega, prior = group_sparse_omega(log_phi, found["log_lambda"]), 0.0
             assert_allclose(np.diag(omega), trace["omega"]["value"])
         else:

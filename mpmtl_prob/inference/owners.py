@@ -16,6 +16,7 @@ from mpmtl_prob._check import one_of, whole
 from mpmtl_prob.inference.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 METHODS = ("plug_in",)
@@ -84,12 +85,17 @@ class OwnerPosteriors:
         return f"OwnerPosteriors({m} tasks, {d} features, {self.seconds:.3g} s)\n  {self.guarantee}"
 
 
+def default_sharpness(release: Release) -> float:
+    """1.25 after one round, whose messages are estimates; 1 after several, of which all but the first are draws."""
+    return SHARPNESS if release.rounds == 1 else 1.0
+
+
 def task_posteriors(
     tasks: TaskData,
     shared: SharedPosterior,
     *,
     method: str = "plug_in",
-    sharpness: float = SHARPNESS,
+    sharpness: float | None = None,
     chains: int = 4,
     draws: int = 250,
     seed: int = 0,
@@ -101,7 +107,8 @@ def task_posteriors(
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
             local signal-to-noise ratio, which is integrated on a grid.
-        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves.
+        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default 1.25 after
+            one round, of estimates, and 1 after several, of draws.
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
@@ -120,7 +127,8 @@ def task_posteriors(
         )
     begin = time.perf_counter()
     scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
-    posterior = conjugate.task_posteriors(tasks.gram, shared.shape(sharpness), scale)
+    power = default_sharpness(shared.release) if sharpness is None else sharpness
+    posterior = conjugate.task_posteriors(tasks.gram, shared.shape(power), scale)
     found = posterior.sample(np.random.default_rng(seed), chains * draws)
     found["snr"] = np.exp(found.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in found.items()}

@@ -67,10 +67,10 @@ class SharedPosterior:
         """
         positive("sharpness", sharpness)
         posterior = self._tree.children["posterior"].dataset
-        if self.structure == "full":
-            A, phi = posterior["A"].values, np.exp(posterior["log_phi"].values)
+        if "prior_scale" in posterior:
+            A = posterior["A"].values
             A = A if self.release.rounds == 1 else A.sum(axis=2)
-            M = A + phi[..., None, None] * np.eye(A.shape[-1])  # E[Omega | A, phi] up to a factor
+            M = A + posterior["prior_scale"].values[..., None] * np.eye(A.shape[-1])  # E[Omega | A, phi] up to a factor
         else:
             M = posterior["Omega"].values
         eigenvalues, U = np.linalg.eigh(M)
@@ -145,32 +145,35 @@ def shared_covariance(
     return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
 
 
-def _sample_omega(rng: np.random.Generator, A: FloatArray, phi: FloatArray, m: int) -> FloatArray:
-    """Omega | A ~ InverseWishart(kappa + m, phi I + A), exactly, (chain, draw, d, d). A and m are sums over rounds."""
-    d = A.shape[-1]
-    df = model.prior_degrees_of_freedom(d) + m
-    L = np.linalg.cholesky(A + phi[..., None, None] * np.eye(d))
-    T = np.tril(rng.standard_normal(A.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
-    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(df - np.arange(d), size=A.shape[:-1]))
+def _sample_omega(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
+    """Omega ~ InverseWishart(df, M), exactly, (chain, draw, d, d); df broadcasts over draws."""
+    d = M.shape[-1]
+    L = np.linalg.cholesky(M)
+    T = np.tril(rng.standard_normal(M.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
+    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), M.shape[:-1]))
     half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
     return np.swapaxes(half, -1, -2) @ half
 
 
-def _omega(release: Release, structure: str, found: Draws, seed: int) -> FloatArray:
-    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its conditional law."""
+def _omega(release: Release, found: Draws, prior_scale: FloatArray, seed: int) -> FloatArray:
+    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its conditional law InverseWishart(kappa + m, Phi + A)."""
+    d = release.num_features
     if "omega" in found:
-        return found["omega"][..., None] * np.eye(release.num_features)
+        return found["omega"][..., None] * np.eye(d)
     if "Omega" in found:
         return found["Omega"].astype(np.float64)
     A = found["A"].astype(np.float64)
     A = A if release.rounds == 1 else A.sum(axis=2)
-    phi = np.exp(found["log_phi"].astype(np.float64))
-    return _sample_omega(np.random.default_rng(seed), A, phi, release.num_tasks * release.rounds)
+    kappa = found.get("kappa", model.prior_degrees_of_freedom(d))
+    tasks = release.num_tasks * release.rounds
+    return _sample_omega(np.random.default_rng(seed), A + prior_scale[..., None] * np.eye(d), kappa + tasks)
 
 
 def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
     names = [str(feature) for feature in release.features]
-    omega = _omega(release, structure, found, seed)
+    log_phi = found["log_phi"].astype(np.float64)
+    prior_scale = found.get("prior_scale", np.exp(log_phi)[..., None] * np.ones(len(names)))
+    omega = _omega(release, found, prior_scale, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
     by_round = square if release.rounds == 1 else ["round", *square]
@@ -178,17 +181,18 @@ def _tree(release: Release, structure: str, found: Draws, statistics: Draws, see
         "A": found["A"].astype(np.float64),
         "Omega": omega,
         "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-        "log_phi": found["log_phi"].astype(np.float64),
+        "log_phi": log_phi,
     }
-    if "inclusion" in found:
-        posterior["inclusion"] = found["inclusion"]
+    if "Omega" not in found and "omega" not in found:
+        posterior["prior_scale"] = prior_scale
+    posterior |= {name: found[name] for name in ("inclusion", "kappa") if name in found}
     tree = az.from_dict(
         {
             "posterior": posterior,
             "sample_stats": statistics,
             "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
         },
-        dims={"A": by_round, "Omega": square, "spectrum": ["component"], "sigma": by_round, "inclusion": ["feature"]},
+        dims={"A": by_round, "Omega": square, "spectrum": ["component"], "sigma": by_round, "inclusion": ["feature"], "prior_scale": ["feature"]},
         coords={
             "feature": names,
             "feature_other": names,

@@ -52,13 +52,14 @@ def observed(release: Release) -> model.Observed:
 
 
 def program(structure: str, release: Release) -> Program:
-    """The model of one structure (not "auto").
+    """The model of one structure.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has, or one round.
     """
     m, d, rounds = release.num_tasks, release.num_features, release.rounds
     if structure.startswith("paper") or m < d:
+        structure = "full" if structure == "auto" else structure
         if structure not in _PAPER:
             raise ValueError(
                 f"structure: {structure!r} needs at least as many tasks as features, got {m} tasks and {d} features; "
@@ -72,6 +73,8 @@ def program(structure: str, release: Release) -> Program:
     start = {"z": 0.0, "log_diagonal": np.zeros((*shape, d)), "off_diagonal": np.zeros((*shape, d * (d - 1) // 2))}
     if structure == "full":
         return Program(model.full, start)
+    if structure == "auto":
+        return Program(model.adaptive, start | {"z_kappa": 0.0, "log_lambda": np.zeros(d)})
     if structure == "group_sparse":
         return Program(model.group_sparse, start | {"log_lambda": np.zeros(d)})
     rank = min(_MAX_RANK, d)

@@ -22,12 +22,16 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
+from jax.scipy.special import multigammaln
 from numpyro.distributions import constraints
 
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0
+#: Prior of log(kappa - d - 1) in `adaptive`: from Omega of any shape to a diagonal one.
+LOG_KAPPA_MEAN = 2.5
+LOG_KAPPA_SD = 2.0
 
 
 class Observed(NamedTuple):
@@ -104,7 +108,9 @@ class SecondMoment(NamedTuple):
     log_det: Array  #: log|A|
 
 
-def second_moment(observed: Observed, root: Array, log_det_root: Array) -> SecondMoment:
+def second_moment(
+    observed: Observed, root: Array, log_det_root: Array, spread: Array | float = 1.0
+) -> SecondMoment:
     """Sample A; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,) of T, the deterministic ``A`` (d, d).
@@ -113,6 +119,7 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array) -> Secon
         observed: from :func:`observe`.
         root: R, in Sigma's eigenbasis, (d, d).
         log_det_root: log|det R|.
+        spread: the unit of the off-diagonal of T.
     """
     eigenvalues = jnp.asarray(observed.eigenvalues)
     *rounds, d = eigenvalues.shape
@@ -121,7 +128,7 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array) -> Secon
     off_diagonal = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
     row, column = np.tril_indices(d, -1)
     eye = jnp.eye(d, dtype=eigenvalues.dtype)
-    T = jnp.zeros((*rounds, d, d), eigenvalues.dtype).at[..., row, column].set(off_diagonal)
+    T = jnp.zeros((*rounds, d, d), eigenvalues.dtype).at[..., row, column].set(spread * off_diagonal)
     T = T + eye * jnp.exp(log_diagonal)[..., None]
     RT = root @ T
     M = RT @ jnp.swapaxes(RT, -1, -2) + eye * (1 / eigenvalues)[..., None]  # A^{-1} = P + Sigma^{-1}
@@ -136,6 +143,7 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array) -> Secon
     log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
     # |dA| = |A|^{d+1} |dP|, |dP| = |R|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1, and T_jj = exp(log_diagonal_j)
     jacobian = (d + 1) * (log_det_a + log_det_root) + jnp.sum((d - jnp.arange(d) + 1) * log_diagonal, axis=-1)
+    jacobian = jacobian + free * jnp.log(spread)
     likelihood = 0.5 * ((observed.df - d - 1) * log_det_noise + trace / observed.scale)
     numpyro.factor("release", jnp.sum(likelihood + jacobian))
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
@@ -195,6 +203,37 @@ def group_sparse(observed: Observed) -> None:
     found = second_moment(observed, root, -0.5 * jnp.sum(log_omega + jnp.log(m)))
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
     numpyro.factor("wishart_prior", _wishart(found, m, d, jnp.sum(log_omega), scaled))
+
+
+def adaptive(observed: Observed) -> None:
+    r"""Anything between no structure and group sparsity, as the release says.
+
+    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, (kappa - d - 1) diag(s))``, so that ``E[Omega] = diag(s)`` with
+    the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`. The degrees of freedom are learnt: as kappa grows, Omega
+    becomes diagonal, and with equal lambda_j and a small kappa the model is :func:`full`. Omega is integrated out:
+    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``.
+
+    Sites: ``z``, ``z_kappa``, ``log_lambda`` (d,), those of :func:`second_moment`; the deterministic ``log_phi`` (of psi),
+    ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
+    """
+    *rounds, d = jnp.shape(observed.eigenvalues)
+    m = observed.num_tasks
+    log_psi = _log_phi(observed)
+    log_lambda = _log_half_cauchy("log_lambda", d)
+    numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
+    beyond = jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * numpyro.sample("z_kappa", dist.Normal(0.0, 1.0)))
+    kappa = numpyro.deterministic("kappa", d + 1 + beyond)
+    log_s = log_psi + jax.nn.softplus(2 * log_lambda)
+    Phi = numpyro.deterministic("prior_scale", beyond * jnp.exp(log_s))
+    log_root = 0.5 * (jnp.log(kappa / beyond) - log_s - jnp.log(m))
+    root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(log_root)
+    found = second_moment(observed, root, jnp.sum(log_root), spread=jnp.sqrt(1 / kappa + 1 / m))
+    total = found.A.sum(axis=0) if rounds else found.A
+    log_det_omega = log_det(jnp.linalg.cholesky(total + jnp.diag(Phi)))
+    tasks = m * (rounds[0] if rounds else 1)
+    normaliser = multigammaln(0.5 * (tasks + kappa), d) - multigammaln(0.5 * kappa, d)
+    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * jnp.sum(jnp.log(Phi))
+    numpyro.factor("matrix_f_prior", 0.5 * prior + normaliser)
 
 
 def low_rank(observed: Observed, rank: int = 8) -> None:

@@ -16,14 +16,27 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, from_dict, to_dict
-from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bounded, check_ledger, entropy, messages
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, Wishart, from_dict, to_dict
+from mpmtl_prob.privacy.messages import (
+    MESSAGES,
+    SCALINGS,
+    BoughtClip,
+    bounded,
+    check_ledger,
+    clipped,
+    entropy,
+    messages,
+    unit_columns,
+)
 from mpmtl_prob.tasks import FloatArray, TaskData
+
+#: The most rounds that "auto" takes.
+MAX_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,10 +176,12 @@ def release(
     mechanism: str | Noise = "calibrated",
     adjacency: str = "replace",
     scaling: str = "pareto",
+    rounds: int | str = 1,
+    respond: Callable[[Release], ArrayLike] | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
 ) -> Release:
-    """Let out the tasks' perturbed second moment, once, and spend the whole budget on it.
+    """Let out the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
         source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
@@ -182,11 +197,16 @@ def release(
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
             "none" leaves them. Messages that you bring are taken as they are.
+        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
+            ones answer the releases before. "auto" takes as many as the noise of one is smaller than the average
+            eigenvalue of the second moment, m/d, and at most 3.
+        respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
+            (:func:`mpmtl_prob.inference.posterior_draws`). Only with more than one round.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
     Returns:
-        A :class:`Release` of one round.
+        A :class:`Release` of T rounds.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
@@ -202,11 +222,48 @@ def release(
     d, m = W.shape
     delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     W, K, besides = bounded(W, message, clip)
-    law, claimed = _mechanism(mechanism, epsilon, delta, d, K, adjacency, besides)
-    A = W @ W.T
+    T = _rounds(
+        rounds, respond, source, lambda: calibrate(epsilon, delta, d, clip=K, adjacency=adjacency, besides=besides), m
+    )
+    laws, claimed = _mechanisms(mechanism, epsilon, delta, d, K, adjacency, besides, T)
+    if T > 1 and respond is None:
+        # imported here: inference stands above privacy, and only a simulation needs it
+        from mpmtl_prob.inference.rounds import posterior_draws
+
+        assert isinstance(source, TaskData)
+        respond = posterior_draws(source, 0 if unsafe_seed is None else unsafe_seed)
+
+    def run(noise: FloatArray) -> tuple[FloatArray, None]:
+        sigma = [W @ W.T + noise[0]]
+        for t in range(1, T):
+            so_far = Release(
+                sigma=np.stack(sigma),
+                mechanisms=laws[:t],
+                num_tasks=m,
+                features=tuple(_name(feature) for feature in features),
+                guarantee=of_release(
+                    (*laws, *besides),
+                    epsilon=epsilon,
+                    adjacency=adjacency,
+                    claimed=claimed,
+                    seeded=unsafe_seed is not None,
+                ),
+                message=message,
+                scaling=scaling,
+                library_version=_library_version(),
+                besides=besides,
+            )
+            assert respond is not None
+            answer, _, _ = messages(np.asarray(respond(so_far)), scaling)
+            if answer.shape != W.shape:
+                raise ValueError(f"respond: expected messages of shape {W.shape}, got {answer.shape}")
+            V = unit_columns(answer) if message == "direction" else clipped(answer, K)
+            sigma.append(V @ V.T + noise[t])
+        return np.stack(sigma), None
+
     published, _ = perturb(
-        lambda noise: (A + noise, None),
-        (law,),
+        run,
+        laws,
         epsilon=epsilon,
         adjacency=adjacency,
         claimed=claimed,
@@ -295,7 +352,26 @@ def perturb[Private](
     return published, private
 
 
-def _mechanism(
+def _rounds(
+    rounds: int | str,
+    respond: Callable[[Release], ArrayLike] | None,
+    source: TaskData | ArrayLike,
+    one_round: Callable[[], Wishart],
+    num_tasks: int,
+) -> int:
+    """T. Raises ValueError for later rounds that nobody answers."""
+    if isinstance(rounds, str):
+        one_of("rounds", rounds, ("auto",))
+        if not isinstance(source, TaskData) and respond is None:
+            return 1
+        law = one_round()
+        return int(np.clip(round(num_tasks * law.clip**2 / (law.num_features * law.fluctuation)), 1, MAX_ROUNDS))
+    if whole("rounds", rounds) > 1 and respond is None and not isinstance(source, TaskData):
+        raise ValueError("respond: expected a function from the release so far to the next messages, with rounds > 1")
+    return rounds
+
+
+def _mechanisms(
     mechanism: str | Noise,
     epsilon: float,
     delta: float,
@@ -303,14 +379,16 @@ def _mechanism(
     clip: float,
     adjacency: str,
     besides: tuple[Mechanism, ...],
-) -> tuple[Noise, Bound | None]:
+    rounds: int,
+) -> tuple[tuple[Noise, ...], Bound | None]:
+    """The law of every round, and what the papers claim of them together."""
     if isinstance(mechanism, Noise):
         if mechanism.num_features != d or mechanism.clip != clip:
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {clip}, got {mechanism}")
-        return mechanism, None
+        return (mechanism,) * rounds, None
     if one_of("mechanism", mechanism, ("calibrated", "paper")) == "paper":
-        return PaperWishart(d, epsilon, clip), Bound(epsilon, 0.0, adjacency)
-    return calibrate(epsilon, delta, d, clip=clip, adjacency=adjacency, besides=besides), None
+        return (PaperWishart(d, epsilon / rounds, clip),) * rounds, Bound(epsilon, 0.0, adjacency)
+    return (calibrate(epsilon, delta, d, rounds, clip=clip, adjacency=adjacency, besides=besides),) * rounds, None
 
 
 def _check_dimension(mechanisms: Sequence[Noise], d: int) -> None:
