@@ -49,6 +49,7 @@ class TaskPosteriors:
         projected: U'R'S X'y, (m, d).
         residual: y'(I + ratio X S Omega S X')^{-1} y at each grid value, (m, g).
         n: rows per task, (m,).
+        log_evidence: log p(y_i | Omega) up to a constant of the task, (m,).
     """
 
     weights: FloatArray
@@ -60,6 +61,7 @@ class TaskPosteriors:
     projected: FloatArray
     residual: FloatArray
     n: NDArray[np.int64]
+    log_evidence: FloatArray
 
     @property
     def mean(self) -> FloatArray:
@@ -138,9 +140,11 @@ def task_posteriors(
     residual = np.maximum(gram.yy[:, None] - explained, floor[:, None])
     # log p(y | snr), sigma integrated out, plus the log prior
     log_weight = -0.5 * (np.sum(np.log1p(gain), axis=2) + gram.n[:, None] * np.log(residual) + _GRID**2)
-    weights = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    highest = log_weight.max(axis=1)
+    weights = np.exp(log_weight - highest[:, None])
+    log_evidence = highest + np.log(weights.sum(axis=1))
     weights /= weights.sum(axis=1, keepdims=True)
-    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n)
+    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n, log_evidence)
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:

@@ -151,8 +151,8 @@ def test_bad_arguments_are_named(fitted):
     fewer = TaskData.from_lists([x[:, :3] for x in train.X], list(train.y))
     with pytest.raises(ValueError, match="tasks: expected 5 features as in the release, got 3"):
         task_posteriors(fewer, shared)
-    with pytest.raises(ValueError, match="method: expected one of 'plug_in', got 'joint'"):
-        task_posteriors(train, shared, method="joint")
+    with pytest.raises(ValueError, match="method: expected one of 'plug_in', 'mixture', 'joint', got 'exact'"):
+        task_posteriors(train, shared, method="exact")
     with pytest.raises(ValueError, match="tasks: expected 5 features and 300 tasks"):
         own.predict(TaskData.from_lists(list(test.X[:2]), list(test.y[:2])))
     with pytest.raises(ValueError, match="rank: expected at most the number of features, 5, got 6"):

@@ -65,6 +65,26 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
+        power, U = self._spectra(sharpness)
+        d = U.shape[-1]
+        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
+            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
+        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
+        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        V = np.linalg.eigh(self.release.sigma[0])[1]
+        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
+        return d * (V * isotonic_regression(diagonal).x) @ V.T
+
+    def shapes(self, sharpness: float = 1.0, num_draws: int = 64) -> FloatArray:
+        """Draws of the shape whose mean is :meth:`shape`, evenly spaced over the chains, (S, d, d)."""
+        power, U = self._spectra(sharpness)
+        d = U.shape[-1]
+        power, U = power.reshape(-1, d), U.reshape(-1, d, d)
+        pick = np.linspace(0, len(U) - 1, min(num_draws, len(U))).astype(int)
+        return d * (U[pick] * power[pick][:, None, :]) @ np.swapaxes(U[pick], -1, -2)
+
+    def _spectra(self, sharpness: float) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues, summing to 1, and eigenvectors of every draw of the shape: (chain, draw, d) and (..., d, d)."""
         positive("sharpness", sharpness)
         posterior = self._tree.children["posterior"].dataset
         if "prior_scale" in posterior:
@@ -76,14 +96,7 @@ class SharedPosterior:
         eigenvalues, U = np.linalg.eigh(M)
         power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
         power /= power.sum(axis=-1, keepdims=True)
-        d = M.shape[-1]
-        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
-            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
-        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
-        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
-        V = np.linalg.eigh(self.release.sigma[0])[1]
-        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
-        return d * (V * isotonic_regression(diagonal).x) @ V.T
+        return power, U
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""

@@ -25,7 +25,7 @@ _MAX_RANK = 8
 class Program(NamedTuple):
     """A model of a release and where to start its chains."""
 
-    model: Callable[..., None]
+    model: Callable[..., Any]
     start: Mapping[str, FloatArray | float]
 
 

@@ -150,7 +150,7 @@ def second_moment(
     return SecondMoment(A, C, log_det_a)
 
 
-def full(observed: Observed) -> None:
+def full(observed: Observed) -> Array:
     r"""Posterior of the second moment A given the release, when the weights' covariance has no structure.
 
     ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, phi I)``. W and Omega are integrated out, which leaves the
@@ -164,6 +164,9 @@ def full(observed: Observed) -> None:
 
     Args:
         observed: from :func:`observe`; needs m >= d, so that A has a density.
+
+    Returns:
+        phi I + A, the conditional mean of Omega up to a factor, (d, d).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
     m, kappa = observed.num_tasks, prior_degrees_of_freedom(d)
@@ -179,6 +182,7 @@ def full(observed: Observed) -> None:
     tasks = m * (rounds[0] if rounds else 1)
     prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * d * log_phi
     numpyro.factor("matrix_f_prior", 0.5 * prior)
+    return jnp.exp(log_phi) * eye + (found.A.sum(axis=0) if rounds else found.A)
 
 
 def group_sparse(observed: Observed) -> None:
