@@ -198,8 +198,8 @@ def release(
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
             "none" leaves them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before. "auto" takes as many as the noise of one is smaller than the average
-            eigenvalue of the second moment, m/d, and at most 3.
+            ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
+            smaller than the average eigenvalue of the second moment, m/d, and at most 3.
         respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
             (:func:`mpmtl_prob.inference.posterior_draws`). Only with more than one round.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
@@ -354,6 +354,7 @@ def perturb[Private](
 
 def _rounds(
     rounds: int | str,
+    epsilon: float,
     respond: Callable[[Release], ArrayLike] | None,
     source: TaskData | ArrayLike,
     one_round: Callable[[], Wishart],
@@ -362,7 +363,7 @@ def _rounds(
     """T. Raises ValueError for later rounds that nobody answers."""
     if isinstance(rounds, str):
         one_of("rounds", rounds, ("auto",))
-        if not isinstance(source, TaskData) and respond is None:
+        if epsilon <= 1 or (not isinstance(source, TaskData) and respond is None):
             return 1
         law = one_round()
         return int(np.clip(round(num_tasks * law.clip**2 / (law.num_features * law.fluctuation)), 1, MAX_ROUNDS))
