@@ -10,33 +10,22 @@ import json
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.calibration import calibrate
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, Wishart, from_dict, to_dict
-from mpmtl_prob.privacy.messages import (
-    MESSAGES,
-    SCALINGS,
-    BoughtClip,
-    bounded,
-    check_ledger,
-    clipped,
-    entropy,
-    messages,
-    unit_columns,
-)
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, from_dict, to_dict
+from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bounded, check_ledger, entropy, messages
+from mpmtl_prob.privacy.rounds import checked_answer, converse, how_many, owners
 from mpmtl_prob.tasks import FloatArray, TaskData
-
-#: The most rounds that "auto" takes.
-MAX_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,47 +211,24 @@ def release(
     d, m = W.shape
     delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     W, K, besides = bounded(W, message, clip)
-    T = _rounds(
-        rounds, respond, source, lambda: calibrate(epsilon, delta, d, clip=K, adjacency=adjacency, besides=besides), m
-    )
+    answered = respond is not None or isinstance(source, TaskData)
+    one_round = partial(calibrate, epsilon, delta, d, clip=K, adjacency=adjacency, besides=besides)
+    T = how_many(rounds, epsilon, m, answered, one_round)
     laws, claimed = _mechanisms(mechanism, epsilon, delta, d, K, adjacency, besides, T)
-    if T > 1 and respond is None:
-        # imported here: inference stands above privacy, and only a simulation needs it
-        from mpmtl_prob.inference.rounds import posterior_draws
+    total = of_release(
+        (*laws, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
+    )
+    named = tuple(_name(feature) for feature in features)
 
-        assert isinstance(source, TaskData)
-        respond = posterior_draws(source, 0 if unsafe_seed is None else unsafe_seed)
-
-    def run(noise: FloatArray) -> tuple[FloatArray, None]:
-        sigma = [W @ W.T + noise[0]]
-        for t in range(1, T):
-            so_far = Release(
-                sigma=np.stack(sigma),
-                mechanisms=laws[:t],
-                num_tasks=m,
-                features=tuple(_name(feature) for feature in features),
-                guarantee=of_release(
-                    (*laws, *besides),
-                    epsilon=epsilon,
-                    adjacency=adjacency,
-                    claimed=claimed,
-                    seeded=unsafe_seed is not None,
-                ),
-                message=message,
-                scaling=scaling,
-                library_version=_library_version(),
-                besides=besides,
-            )
-            assert respond is not None
-            answer, _, _ = messages(np.asarray(respond(so_far)), scaling)
-            if answer.shape != W.shape:
-                raise ValueError(f"respond: expected messages of shape {W.shape}, got {answer.shape}")
-            V = unit_columns(answer) if message == "direction" else clipped(answer, K)
-            sigma.append(V @ V.T + noise[t])
-        return np.stack(sigma), None
+    def answer(sigma: Sequence[FloatArray]) -> FloatArray:
+        so_far = Release(
+            np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides
+        )
+        reply = respond or owners(source, 0 if unsafe_seed is None else unsafe_seed)
+        return checked_answer(reply(so_far), W.shape, message, K)
 
     published, _ = perturb(
-        run,
+        lambda noise: (converse(W, noise, answer), None),
         laws,
         epsilon=epsilon,
         adjacency=adjacency,
@@ -350,26 +316,6 @@ def perturb[Private](
         besides=tuple(besides),
     )
     return published, private
-
-
-def _rounds(
-    rounds: int | str,
-    epsilon: float,
-    respond: Callable[[Release], ArrayLike] | None,
-    source: TaskData | ArrayLike,
-    one_round: Callable[[], Wishart],
-    num_tasks: int,
-) -> int:
-    """T. Raises ValueError for later rounds that nobody answers."""
-    if isinstance(rounds, str):
-        one_of("rounds", rounds, ("auto",))
-        if epsilon <= 1 or (not isinstance(source, TaskData) and respond is None):
-            return 1
-        law = one_round()
-        return int(np.clip(round(num_tasks * law.clip**2 / (law.num_features * law.fluctuation)), 1, MAX_ROUNDS))
-    if whole("rounds", rounds) > 1 and respond is None and not isinstance(source, TaskData):
-        raise ValueError("respond: expected a function from the release so far to the next messages, with rounds > 1")
-    return rounds
 
 
 def _mechanisms(
