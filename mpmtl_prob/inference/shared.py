@@ -26,7 +26,7 @@ class SharedPosterior:
 
     Attributes:
         release: what it conditions on.
-        structure: of Omega: one of "full", "low_rank", "group_sparse", "paper" and "paper_group_sparse".
+        structure: of Omega, as given to :func:`shared_covariance`.
         seconds: wall-clock time of the sampling.
     """
 
@@ -45,9 +45,10 @@ class SharedPosterior:
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
 
-        ``posterior`` holds ``A``, the second moment behind the release; ``Omega``, the covariance of a task's weights
-        (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues as shares of their sum,
-        descending; and ``log_phi``.
+        ``posterior`` holds ``A``, the second moment behind the release (per round where there are several); ``Omega``, the
+        covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
+        as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
+        ``prior_scale`` (feature), the diagonal of Phi in Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
         return self._tree.copy()
 
@@ -124,11 +125,21 @@ def shared_covariance(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> SharedPosterior:
-    """Sample the posterior of the shared covariance given one release, with NUTS.
+    """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
-        release: of one round, by m >= d tasks.
-        structure: of Omega; "full" has none.
+        release: with Wishart noise.
+        structure: of Omega:
+
+            - "full": none. The default, and the only one that treats all directions alike and fast.
+            - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
+            - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
+              learnt from the release with the rest, so the posterior averages over structures; it takes three times as long.
+            - "low_rank": a few directions above a floor.
+            - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
+              unknown scale; m d latent numbers, for small problems.
+
+            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.
@@ -136,9 +147,10 @@ def shared_covariance(
         progress_bar: show one.
 
     Raises:
-        ValueError: a release of several rounds, or of fewer tasks than features, or an argument outside its range.
+        ValueError: a structure that needs more tasks than the release has, or one round; noise that is not Wishart; or an
+            argument outside its range.
 
-    Model: :func:`mpmtl_prob.models.shared_covariance.full`.
+    Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
     """
     one_of("structure", structure, STRUCTURES)
     if not isinstance(release, Release):
