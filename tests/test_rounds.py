@@ -127,4 +127,4 @@ def test_a_release_of_several_rounds_has_a_posterior():
     assert (np.linalg.eigvalsh(release.sigma - A.values) > 0).all()
     own = task_posteriors(tasks, shared, draws=20)
     scale = conjugate.pareto_scale(tasks.gram)
-    assert_allclose(own.W, conjugate.task_posteriors(tasks.gram, shared.shape(1.0), scale).mean)
+    assert_allclose(own.W, conjugate.task_posteriors(tasks.gram, shared.shape(1.1), scale).mean)

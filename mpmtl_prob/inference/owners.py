@@ -87,8 +87,8 @@ class OwnerPosteriors:
 
 
 def default_sharpness(release: Release) -> float:
-    """1.25 after one round, whose messages are estimates; 1 after several, of which all but the first are draws."""
-    return SHARPNESS if release.rounds == 1 else 1.0
+    """1.25 after one round, whose messages are estimates; 1.1 after several, of which all but the first are draws."""
+    return SHARPNESS if release.rounds == 1 else 1.1
 
 
 def task_posteriors(
@@ -113,7 +113,7 @@ def task_posteriors(
             evidence, Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
             together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
         sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default 1.25 after
-            one round, of estimates, and 1 after several, of draws.
+            one round, of estimates, and 1.1 after several, of which all but the first are draws.
         exclude_own: condition on the release without the owner's own message, Sigma - w~_i w~_i', so that its rows count
             once; with "plug_in", one public posterior per owner, for releases of default messages.
         chains: how the independent draws are arranged.
