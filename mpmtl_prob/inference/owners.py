@@ -122,7 +122,8 @@ def task_posteriors(
         progress_bar: show one, where owners are sampled one at a time.
 
     Raises:
-        ValueError: a method that the release or another argument rules out, tasks with other features than the release, or an argument outside its range.
+        ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
+            an argument outside its range.
 
     Model: :func:`mpmtl_prob.models.task.gaussian`.
     """
