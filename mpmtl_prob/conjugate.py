@@ -13,16 +13,24 @@ NumPy in float64: the messages of a release are computed here, and need no JAX s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpmtl_prob.tasks import FloatArray, Gram
 
-#: Prior of the signal-to-noise ratio: the middle half of it lies between 3.6 and 28.
-SNR_MEDIAN = 10.0
-SNR_LOG_SD = 1.5
+#: Prior of the signal-to-noise ratio: the middle half of it lies between 15 and 59.
+SNR_MEDIAN = 30.0
+SNR_LOG_SD = 1.0
 _GRID = np.linspace(-3.0, 3.0, 49)  # of log(snr), in prior standard deviations: 0.2 on the log scale
+
+
+class SnrPrior(NamedTuple):
+    """log(snr) ~ N(log(median), log_sd^2)."""
+
+    median: float = SNR_MEDIAN
+    log_sd: float = SNR_LOG_SD
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +49,7 @@ class TaskPosteriors:
         projected: U'R'S X'y, (m, d).
         residual: y'(I + ratio X S Omega S X')^{-1} y at each grid value, (m, g).
         n: rows per task, (m,).
+        log_evidence: log p(y_i | Omega) up to a constant of the task, (m,).
     """
 
     weights: FloatArray
@@ -52,6 +61,7 @@ class TaskPosteriors:
     projected: FloatArray
     residual: FloatArray
     n: NDArray[np.int64]
+    log_evidence: FloatArray
 
     @property
     def mean(self) -> FloatArray:
@@ -97,7 +107,12 @@ def pareto_scale(gram: Gram) -> FloatArray:
     return power**-0.25
 
 
-def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArray | None = None) -> TaskPosteriors:
+def task_posteriors(
+    gram: Gram,
+    omega: FloatArray | None = None,
+    scale: FloatArray | None = None,
+    prior: SnrPrior = SnrPrior(),  # noqa: B008
+) -> TaskPosteriors:
     """The posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
@@ -105,6 +120,7 @@ def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArr
         omega: (d, d) positive definite, up to a factor; default the identity, that is ridge regression whose penalty
             is averaged over each task's own evidence.
         scale: the diagonals of S_i, (m, d); default 1.
+        prior: of the signal-to-noise ratio.
     """
     d = gram.xx.shape[-1]
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
@@ -114,7 +130,7 @@ def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArr
     eigenvalues = np.maximum(eigenvalues, 0.0)
     projected = np.einsum("tij,ti->tj", SR @ U, gram.xy)
 
-    log_snr = np.log(SNR_MEDIAN) + SNR_LOG_SD * _GRID
+    log_snr = np.log(prior.median) + prior.log_sd * _GRID
     signal = eigenvalues.sum(axis=1) / gram.n  # tr(X S Omega S X') / n
     ratio = np.exp(log_snr) / np.where(signal > 0, signal, 1.0)[:, None]
     gain = ratio[:, :, None] * eigenvalues[:, None, :]  # (m, g, d)
@@ -124,9 +140,11 @@ def task_posteriors(gram: Gram, omega: FloatArray | None = None, scale: FloatArr
     residual = np.maximum(gram.yy[:, None] - explained, floor[:, None])
     # log p(y | snr), sigma integrated out, plus the log prior
     log_weight = -0.5 * (np.sum(np.log1p(gain), axis=2) + gram.n[:, None] * np.log(residual) + _GRID**2)
-    weights = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    highest = log_weight.max(axis=1)
+    weights = np.exp(log_weight - highest[:, None])
+    log_evidence = highest + np.log(weights.sum(axis=1))
     weights /= weights.sum(axis=1, keepdims=True)
-    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n)
+    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n, log_evidence)
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:

@@ -122,7 +122,28 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
     own = task_posteriors(train, shared)
     assert shared.release.scaling == "pareto"
     scale = conjugate.pareto_scale(train.gram)
-    assert_allclose(own.W, conjugate.task_posteriors(train.gram, shared.omega, scale).mean)
+    assert_allclose(own.W, conjugate.task_posteriors(train.gram, shared.shape(1.25), scale).mean)
+
+
+def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
+    _, _, _, _, shared, _ = fitted
+    tree = shared.to_arviz()["posterior"].dataset
+    M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(5)
+    plain = 5 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 5, 5)
+    error = plain.std(0) / np.sqrt(100)  # an effective sample size that the chains surely have
+    found = shared.shape()
+    assert (np.abs(found - plain.mean(0)) < 4.5 * error).all()
+    sigma = shared.release.sigma[0]
+    assert_allclose(found @ sigma, sigma @ found, rtol=1e-8, atol=1e-8 * sigma.max())
+    assert_allclose(np.trace(shared.shape(1.5)), 5)
+    assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(found)[-1]
+
+
+def test_where_the_release_says_nothing_owners_lose_nothing():
+    train, test, _, _ = simulate(m=100, d=6, n=18, seed=2)
+    shared = shared_covariance(mp.release(train, epsilon=1e-3, unsafe_seed=3), **FAST)
+    alone = mp.evaluation.nmse(mp.estimators.Ridge().fit(train).predict(test), test)
+    assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone
 
 
 def test_bad_arguments_are_named(fitted):
@@ -130,8 +151,8 @@ def test_bad_arguments_are_named(fitted):
     fewer = TaskData.from_lists([x[:, :3] for x in train.X], list(train.y))
     with pytest.raises(ValueError, match="tasks: expected 5 features as in the release, got 3"):
         task_posteriors(fewer, shared)
-    with pytest.raises(ValueError, match="method: expected one of 'plug_in', got 'joint'"):
-        task_posteriors(train, shared, method="joint")
+    with pytest.raises(ValueError, match="method: expected one of 'plug_in', 'mixture', 'joint', got 'exact'"):
+        task_posteriors(train, shared, method="exact")
     with pytest.raises(ValueError, match="tasks: expected 5 features and 300 tasks"):
         own.predict(TaskData.from_lists(list(test.X[:2]), list(test.y[:2])))
     with pytest.raises(ValueError, match="rank: expected at most the number of features, 5, got 6"):

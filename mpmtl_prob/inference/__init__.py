@@ -6,6 +6,7 @@ from mpmtl_prob.inference.langevin import ProximalLangevin
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.posterior import Posterior
 from mpmtl_prob.inference.private import MPMTLKernel, private_langevin
+from mpmtl_prob.inference.rounds import posterior_draws
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.subspace import Subspace, subspace
 
@@ -18,6 +19,7 @@ __all__ = [
     "SharedPosterior",
     "Subspace",
     "fit",
+    "posterior_draws",
     "private_langevin",
     "shared_covariance",
     "subspace",

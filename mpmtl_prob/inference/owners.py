@@ -13,12 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.inference import owner_methods as methods
 from mpmtl_prob.inference.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
-METHODS = ("plug_in",)
+METHODS = ("plug_in", "mixture", "joint")
+#: How much sharper the weights' covariance is taken to be than that of the messages: see SharedPosterior.shape.
+SHARPNESS = 1.25
 _PREDICTIVE_DRAWS = 400
 
 
@@ -82,28 +86,44 @@ class OwnerPosteriors:
         return f"OwnerPosteriors({m} tasks, {d} features, {self.seconds:.3g} s)\n  {self.guarantee}"
 
 
+def default_sharpness(release: Release) -> float:
+    """1.25 after one round, whose messages are estimates; 1.1 after several, of which all but the first are draws."""
+    return SHARPNESS if release.rounds == 1 else 1.1
+
+
 def task_posteriors(
     tasks: TaskData,
     shared: SharedPosterior,
     *,
     method: str = "plug_in",
+    sharpness: float | None = None,
+    exclude_own: bool = False,
     chains: int = 4,
     draws: int = 250,
     seed: int = 0,
+    progress_bar: bool = False,
 ) -> OwnerPosteriors:
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
     Args:
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
         shared: the public posterior.
-        method: "plug_in" replaces Omega by its posterior mean shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio, which is integrated on a grid.
+        method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
+            local signal-to-noise ratio, which is integrated on a grid. "mixture" weights 64 draws of it by each task's own
+            evidence, Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
+            together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
+        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default 1.25 after
+            one round, of estimates, and 1.1 after several, of which all but the first are draws.
+        exclude_own: condition on the release without the owner's own message, Sigma - w~_i w~_i', so that its rows count
+            once; with "plug_in", one public posterior per owner, for releases of default messages.
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
+        progress_bar: show one, where owners are sampled one at a time.
 
     Raises:
-        ValueError: tasks with other features than the release, or an argument outside its range.
+        ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
+            an argument outside its range.
 
     Model: :func:`mpmtl_prob.models.task.gaussian`.
     """
@@ -116,23 +136,44 @@ def task_posteriors(
         )
     begin = time.perf_counter()
     scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
-    posterior = conjugate.task_posteriors(tasks.gram, shared.omega, scale)
-    found = posterior.sample(np.random.default_rng(seed), chains * draws)
-    found["snr"] = np.exp(found.pop("log_snr"))
-    by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in found.items()}
-    W = posterior.mean
+    power = default_sharpness(shared.release) if sharpness is None else sharpness
+    total = chains * draws
+    if exclude_own:
+        _check_exclusion(tasks, shared, method)
+        found = methods.excluding(tasks, shared, scale, power, total, seed, progress_bar)
+    elif method == "mixture":
+        found = methods.mixture(tasks.gram, shared.shapes(power, methods.MIXED), scale, total, seed)
+    elif method == "joint":
+        if shared.structure != "full" or shared.release.rounds > 1 or (sharpness or 1.0) != 1.0:
+            raise ValueError("method: 'joint' needs a posterior of structure 'full', of one round, and sharpness 1")
+        found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar)
+    else:
+        found = methods.plug_in(tasks.gram, shared.shape(power), scale, total, seed)
+    kept = dict(found.draws)
+    kept["snr"] = np.exp(kept.pop("log_snr"))
+    by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}
+    W = found.W
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain))
+    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found.khat))
 
 
-def _tree(tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]]) -> xr.DataTree:
+def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
+    if method != "plug_in":
+        raise ValueError(f"exclude_own: expected method='plug_in' with it, got {method!r}")
+    if shared.release.message != "direction" or tasks.num_tasks != shared.release.num_tasks:
+        raise ValueError("exclude_own: expected a release of these tasks' own directions")
+
+
+def _tree(
+    tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], khat: FloatArray | None
+) -> xr.DataTree:
     public = shared.to_arviz()
     tree = az.from_dict(
         {
             "posterior": draws,
             "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
-            "constant_data": {"rows_per_task": tasks.mask.sum(axis=1)},
+            "constant_data": {"rows_per_task": tasks.mask.sum(axis=1)} | ({} if khat is None else {"khat": khat}),
         },
         dims={
             "W": ["feature", "task"],
@@ -140,6 +181,7 @@ def _tree(tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any
             "snr": ["task"],
             "y": ["task", "row"],
             "rows_per_task": ["task"],
+            "khat": ["task"],
         },
         coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
     )

@@ -9,18 +9,16 @@ import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
-from mpmtl_prob._check import one_of
-from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob._check import one_of, positive
+from mpmtl_prob.inference.nuts import Draws, run_nuts
+from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, observed, program
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
-
-STRUCTURES = ("full",)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior:
@@ -28,10 +26,12 @@ class SharedPosterior:
 
     Attributes:
         release: what it conditions on.
+        structure: of Omega, as given to :func:`shared_covariance`.
         seconds: wall-clock time of the sampling.
     """
 
     release: Release
+    structure: str
     seconds: float
     _tree: xr.DataTree
 
@@ -45,20 +45,59 @@ class SharedPosterior:
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
 
-        ``posterior`` holds ``A``, the second moment behind the release; ``Omega``, the covariance of a task's weights
-        (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues as shares of their sum,
-        descending; and ``log_phi``.
+        ``posterior`` holds ``A``, the second moment behind the release (per round where there are several); ``Omega``, the
+        covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
+        as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
+        ``prior_scale`` (feature), the diagonal of Phi in Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
         return self._tree.copy()
 
     @property
     def omega(self) -> FloatArray:
-        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d): what a plug-in needs."""
-        A, phi = self._tree.children["posterior"].dataset["A"].values, np.exp(self._tree.children["posterior"].dataset["log_phi"].values)
-        d = A.shape[-1]
-        mean = A + phi[..., None, None] * np.eye(d)  # E[Omega | A, phi] up to a factor
-        shape = mean / np.trace(mean, axis1=-2, axis2=-1)[..., None, None]
-        return d * shape.mean(axis=(0, 1))
+        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
+        return self.shape()
+
+    def shape(self, sharpness: float = 1.0) -> FloatArray:
+        """Posterior mean of the shape of Omega^p, p the sharpness, scaled to mean variance 1, (d, d): what a plug-in needs.
+
+        Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
+        The power is taken draw by draw, so that where the release says little the mean stays near the identity.
+
+        Raises:
+            ValueError: sharpness that is not positive.
+        """
+        power, U = self._spectra(sharpness)
+        d = U.shape[-1]
+        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
+            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
+        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
+        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        V = np.linalg.eigh(self.release.sigma[0])[1]
+        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
+        return d * (V * isotonic_regression(diagonal).x) @ V.T
+
+    def shapes(self, sharpness: float = 1.0, num_draws: int = 64) -> FloatArray:
+        """Draws of the shape whose mean is :meth:`shape`, evenly spaced over the chains, (S, d, d)."""
+        power, U = self._spectra(sharpness)
+        d = U.shape[-1]
+        power, U = power.reshape(-1, d), U.reshape(-1, d, d)
+        pick = np.linspace(0, len(U) - 1, min(num_draws, len(U))).astype(int)
+        return d * (U[pick] * power[pick][:, None, :]) @ np.swapaxes(U[pick], -1, -2)
+
+    def _spectra(self, sharpness: float) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues, summing to 1, and eigenvectors of every draw of the shape: (chain, draw, d) and (..., d, d)."""
+        positive("sharpness", sharpness)
+        posterior = self._tree.children["posterior"].dataset
+        if "prior_scale" in posterior:
+            A = posterior["A"].values
+            A = A if self.release.rounds == 1 else A.sum(axis=2)
+            M = A + posterior["prior_scale"].values[..., None] * np.eye(A.shape[-1])  # E[Omega | A, phi] up to a factor
+        else:
+            M = posterior["Omega"].values
+        eigenvalues, U = np.linalg.eigh(M)
+        power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
+        power /= power.sum(axis=-1, keepdims=True)
+        return power, U
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -86,11 +125,21 @@ def shared_covariance(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> SharedPosterior:
-    """Sample the posterior of the shared covariance given one release, with NUTS.
+    """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
-        release: of one round, by m >= d tasks.
-        structure: of Omega; "full" has none.
+        release: with Wishart noise.
+        structure: of Omega:
+
+            - "full": none. The default, and the only one that treats all directions alike and fast.
+            - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
+            - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
+              learnt from the release with the rest, so the posterior averages over structures; it takes three times as long.
+            - "low_rank": a few directions above a floor.
+            - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
+              unknown scale; m d latent numbers, for small problems.
+
+            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.
@@ -98,81 +147,84 @@ def shared_covariance(
         progress_bar: show one.
 
     Raises:
-        ValueError: a release of several rounds, or of fewer tasks than features, or an argument outside its range.
+        ValueError: a structure that needs more tasks than the release has, or one round; noise that is not Wishart; or an
+            argument outside its range.
 
-    Model: :func:`mpmtl_prob.models.shared_covariance.full`.
+    Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
     """
     one_of("structure", structure, STRUCTURES)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
-    if release.rounds != 1:
-        raise ValueError(f"release: expected one round, got {release.rounds}; the posterior reads a single release")
-    m, d = release.num_tasks, release.num_features
-    if m < d:
-        raise ValueError(
-            f"release: structure='full' needs at least as many tasks as features, got {m} tasks and {d} features; "
-            "use fewer features"
-        )
     begin = time.perf_counter()
-    law = release.mechanisms[0]
-    if not isinstance(law, Wishart):
-        raise ValueError(f"release: expected Wishart noise, whose density the model knows, got {law.kind}")
-    observed = model.observe(
-        release.sigma[0],
-        law.df,
-        law.scale,
-        m,
-        phi=law.clip**2 / d,
-        trace=float(m) if release.message == "direction" else None,
-    )
-    start = {"z": 0.0, "log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
+    public, chosen = observed(release), program(structure, release)
     found, statistics = run_nuts(
-        model.full,
-        observed,
-        start=start,
+        chosen.model,
+        public,
+        start=chosen.start,
         chains=chains,
         warmup=warmup,
         draws=draws,
         seed=seed,
         progress_bar=progress_bar,
     )
-    A, log_phi = found["A"].astype(np.float64), found["log_phi"].astype(np.float64)
-    omega = _sample_omega(np.random.default_rng(seed), A, np.exp(log_phi), m)
-    tree = _tree(release, A, omega, log_phi, statistics)
-    return SharedPosterior(release, time.perf_counter() - begin, tree)
+    return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
 
 
-def _sample_omega(rng: np.random.Generator, A: FloatArray, phi: FloatArray, m: int) -> FloatArray:
-    """Omega | A ~ InverseWishart(kappa + m, phi I + A), exactly, (chain, draw, d, d)."""
-    d = A.shape[-1]
-    df = model.prior_degrees_of_freedom(d) + m
-    L = np.linalg.cholesky(A + phi[..., None, None] * np.eye(d))
-    T = np.tril(rng.standard_normal(A.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
-    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(df - np.arange(d), size=A.shape[:-1]))
+def _sample_omega(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
+    """Omega ~ InverseWishart(df, M), exactly, (chain, draw, d, d); df broadcasts over draws."""
+    d = M.shape[-1]
+    L = np.linalg.cholesky(M)
+    T = np.tril(rng.standard_normal(M.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
+    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), M.shape[:-1]))
     half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
     return np.swapaxes(half, -1, -2) @ half
 
 
-def _tree(
-    release: Release, A: FloatArray, omega: FloatArray, log_phi: FloatArray, statistics: dict[str, FloatArray]
-) -> xr.DataTree:
+def _omega(release: Release, found: Draws, prior_scale: FloatArray, seed: int) -> FloatArray:
+    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its conditional law InverseWishart(kappa + m, Phi + A)."""
+    d = release.num_features
+    if "omega" in found:
+        return found["omega"][..., None] * np.eye(d)
+    if "Omega" in found:
+        return found["Omega"].astype(np.float64)
+    A = found["A"].astype(np.float64)
+    A = A if release.rounds == 1 else A.sum(axis=2)
+    kappa = found.get("kappa", model.prior_degrees_of_freedom(d))
+    tasks = release.num_tasks * release.rounds
+    return _sample_omega(np.random.default_rng(seed), A + prior_scale[..., None] * np.eye(d), kappa + tasks)
+
+
+def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
     names = [str(feature) for feature in release.features]
+    log_phi = found["log_phi"].astype(np.float64)
+    prior_scale = found.get("prior_scale", np.exp(log_phi)[..., None] * np.ones(len(names)))
+    omega = _omega(release, found, prior_scale, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
+    by_round = square if release.rounds == 1 else ["round", *square]
+    posterior = {
+        "A": found["A"].astype(np.float64),
+        "Omega": omega,
+        "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
+        "log_phi": log_phi,
+    }
+    if "Omega" not in found and "omega" not in found:
+        posterior["prior_scale"] = prior_scale
+    posterior |= {name: found[name] for name in ("inclusion", "kappa") if name in found}
     tree = az.from_dict(
         {
-            "posterior": {
-                "A": A,
-                "Omega": omega,
-                "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-                "log_phi": log_phi,
-            },
+            "posterior": posterior,
             "sample_stats": statistics,
-            "observed_data": {"sigma": release.sigma[0]},
+            "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
         },
-        dims={"A": square, "Omega": square, "spectrum": ["component"], "sigma": square},
-        coords={"feature": names, "feature_other": names, "component": np.arange(1, len(names) + 1)},
+        dims={"A": by_round, "Omega": square, "spectrum": ["component"], "sigma": by_round, "inclusion": ["feature"], "prior_scale": ["feature"]},
+        coords={
+            "feature": names,
+            "feature_other": names,
+            "component": np.arange(1, len(names) + 1),
+            "round": np.arange(1, release.rounds + 1),
+        },
     )
     tree["release"] = xr.DataTree(release.to_xarray())
-    tree.attrs["seat"] = SharedPosterior.seat
+    tree.attrs |= {"seat": SharedPosterior.seat, "structure": structure}
     return tree

@@ -1,6 +1,6 @@
 """NumPyro models: pure functions, no inference code."""
 
-from mpmtl_prob.models import penalised, shared_covariance, task
+from mpmtl_prob.models import latent_weights, penalised, shared_covariance, task
 from mpmtl_prob.models.penalised import group_sparse, low_rank, low_rank_sparse
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNorm
 from mpmtl_prob.models.wishart import (
@@ -20,6 +20,7 @@ __all__ = [
     "TraceNorm",
     "between_zero_and",
     "group_sparse",
+    "latent_weights",
     "low_rank",
     "low_rank_sparse",
     "penalised",

@@ -2,29 +2,43 @@
 
 A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, the m bounded task vectors) and ``E ~ Wishart(df, scale I)``. The
 law of E is public, so Sigma is data with a likelihood: ``Sigma - A ~ Wishart(df, scale I)`` on ``0 < A < Sigma``.
+
+Several rounds are several such Sigma, each with its own A, of one Omega: ``w_i^(t) ~ N(0, Omega)`` in every round t.
+
+Coordinates. ``0 < A < Sigma`` holds exactly when ``A^{-1} = Sigma^{-1} + P`` with P positive definite, so P has no boundary
+to run into. ``P = R T T' R'``, T lower triangular and near I: Bartlett's coordinates of a precision, in which both a
+Wishart prior and a Wishart likelihood are nearly normal. R is a model's own guess of the root of P.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.scipy.linalg import solve_triangular
+from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
+from jax.scipy.special import multigammaln
 from numpyro.distributions import constraints
 
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0
+#: Prior of log(kappa - d - 1) in `adaptive`: from Omega of any shape to a diagonal one.
+LOG_KAPPA_MEAN = 2.5
+LOG_KAPPA_SD = 2.0
 
 
 class Observed(NamedTuple):
-    """A release as the models read it, with the coordinates in which NUTS moves easily. Leaves are traced arrays."""
+    """A release as the models read it, with the coordinates in which NUTS moves easily. Leaves are traced arrays.
+
+    Of several rounds every field has a leading axis (T,), but for ``num_tasks`` and ``log_phi_mean``.
+    """
 
     eigenvalues: ArrayLike  #: of Sigma, descending, (d,)
     eigenvectors: ArrayLike  #: columns, (d, d)
@@ -35,9 +49,7 @@ class Observed(NamedTuple):
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
     trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
     precision: ArrayLike  #: typical size of P (see `full`) in each direction, (d,)
-    noncentred: (
-        ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
-    )
+    noncentred: ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
 
 
 def observe(
@@ -88,59 +100,193 @@ def prior_degrees_of_freedom(num_features: int) -> float:
     return num_features + 2.0
 
 
-def full(observed: Observed) -> None:
-    r"""Posterior of the second moment A given one release, when the weights' covariance has no structure.
+class SecondMoment(NamedTuple):
+    """A in the coordinates P, with a leading axis for several rounds."""
+
+    A: Array  #: in the features' basis, (d, d)
+    precision_root: Array  #: lower triangular root of A^{-1} in Sigma's eigenbasis, (d, d)
+    log_det: Array  #: log|A|
+
+
+def second_moment(
+    observed: Observed, root: Array, log_det_root: Array, spread: Array | float = 1.0
+) -> SecondMoment:
+    """Sample A; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
+
+    Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,) of T, the deterministic ``A`` (d, d).
+
+    Args:
+        observed: from :func:`observe`.
+        root: R, in Sigma's eigenbasis, (d, d).
+        log_det_root: log|det R|.
+        spread: the unit of the off-diagonal of T.
+    """
+    eigenvalues = jnp.asarray(observed.eigenvalues)
+    *rounds, d = eigenvalues.shape
+    free = d * (d - 1) // 2
+    log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
+    off_diagonal = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
+    row, column = np.tril_indices(d, -1)
+    eye = jnp.eye(d, dtype=eigenvalues.dtype)
+    T = jnp.zeros((*rounds, d, d), eigenvalues.dtype).at[..., row, column].set(spread * off_diagonal)
+    T = T + eye * jnp.exp(log_diagonal)[..., None]
+    RT = root @ T
+    M = RT @ jnp.swapaxes(RT, -1, -2) + eye * (1 / eigenvalues)[..., None]  # A^{-1} = P + Sigma^{-1}
+    C = jnp.linalg.cholesky(M)
+    inverse = triangular_solve(C, jnp.broadcast_to(eye, C.shape), left_side=True, lower=True)
+    trace = jnp.sum(inverse**2, axis=(-2, -1))  # tr A
+    V = inverse @ jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2)
+    A = numpyro.deterministic("A", jnp.swapaxes(V, -1, -2) @ V)
+
+    log_det_a = -log_det(C)
+    log_det_p = 2 * (log_det_root + jnp.sum(log_diagonal, axis=-1))
+    log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
+    # |dA| = |A|^{d+1} |dP|, |dP| = |R|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1, and T_jj = exp(log_diagonal_j)
+    jacobian = (d + 1) * (log_det_a + log_det_root) + jnp.sum((d - jnp.arange(d) + 1) * log_diagonal, axis=-1)
+    jacobian = jacobian + free * jnp.log(spread)
+    likelihood = 0.5 * ((observed.df - d - 1) * log_det_noise + trace / observed.scale)
+    numpyro.factor("release", jnp.sum(likelihood + jacobian))
+    numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
+    return SecondMoment(A, C, log_det_a)
+
+
+def full(observed: Observed) -> Array:
+    r"""Posterior of the second moment A given the release, when the weights' covariance has no structure.
 
     ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, phi I)``. W and Omega are integrated out, which leaves the
     matrix-F law ``p(A) ~ |A|^{(m-d-1)/2} |phi I + A|^{-(m+kappa)/2} phi^{kappa d/2}``; afterwards ``Omega | A`` is
-    ``InverseWishart(kappa + m, phi I + A)``.
+    ``InverseWishart(kappa + m, phi I + A)``. With T rounds, A in the second factor is the sum of theirs, and m is T m.
 
-    Coordinates. ``0 < A < Sigma`` holds exactly when ``A^{-1} = Sigma^{-1} + P`` with P positive definite, so P has no
-    boundary to run into. In Sigma's eigenbasis ``P = D T T' D``, T lower triangular and near I: Bartlett's coordinates
-    of a precision, in which both an inverse-Wishart prior and a Wishart likelihood are nearly normal. The scale D
-    follows phi only in the directions where the noise hides the signal, which removes the funnel between phi and A.
+    The scale R follows phi only in the directions where the noise hides the signal, which removes the funnel between phi
+    and A.
 
-    Sites: ``log_phi``, ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,) of T, the deterministic ``A`` (d, d).
+    Sites: ``z``, those of :func:`second_moment`, the deterministic ``log_phi``.
 
     Args:
         observed: from :func:`observe`; needs m >= d, so that A has a density.
+
+    Returns:
+        phi I + A, the conditional mean of Omega up to a factor, (d, d).
     """
-    eigenvalues, m, df = jnp.asarray(observed.eigenvalues), observed.num_tasks, observed.df
-    d = eigenvalues.shape[0]
-    kappa = prior_degrees_of_freedom(d)
-    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
-    log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
-    log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d,)))
-    off_diagonal = numpyro.sample(
-        "off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d * (d - 1) // 2,))
-    )
-
-    T = jnp.zeros((d, d), eigenvalues.dtype).at[jnp.tril_indices(d, -1)].set(off_diagonal)
-    T = T + jnp.diag(jnp.exp(log_diagonal))
-    log_D = 0.5 * (jnp.log(observed.precision) - observed.noncentred * (log_phi - observed.log_phi_mean))
-    DT = jnp.exp(log_D)[:, None] * T
-    M = DT @ DT.T + jnp.diag(1 / eigenvalues)  # A^{-1} = P + Sigma^{-1}
-    R = jnp.linalg.cholesky(M)
-    R_inverse = solve_triangular(R, jnp.eye(d, dtype=eigenvalues.dtype), lower=True)
-    trace = jnp.sum(R_inverse**2)  # tr A
-    V = R_inverse @ jnp.asarray(observed.eigenvectors).T
-    numpyro.deterministic("A", V.T @ V)
-
-    log_det_a = -_log_det(R)
-    log_det_p = 2 * jnp.sum(log_D + log_diagonal)
-    log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
-    # |phi I + A| = |I + phi A^{-1}| |A|
-    log_det_omega = _log_det(jnp.linalg.cholesky(jnp.eye(d, dtype=M.dtype) + jnp.exp(log_phi) * M)) + log_det_a
-
-    # |dA| = |A|^{d+1} |dP|, |dP| = |D|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1, and T_jj = exp(log_diagonal_j)
-    jacobian = (d + 1) * (log_det_a + jnp.sum(log_D)) + jnp.sum((d - jnp.arange(d) + 1) * log_diagonal)
-    prior = 0.5 * ((m - d - 1) * log_det_a - (m + kappa) * log_det_omega + kappa * d * log_phi)
-    likelihood = 0.5 * ((df - d - 1) * log_det_noise + trace / observed.scale)
-    numpyro.factor("matrix_f_prior", prior + jacobian)
-    numpyro.factor("release", likelihood)
-    numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
+    *rounds, d = jnp.shape(observed.eigenvalues)
+    m, kappa = observed.num_tasks, prior_degrees_of_freedom(d)
+    log_phi = _log_phi(observed)
+    log_root = 0.5 * (jnp.log(observed.precision) - observed.noncentred * (log_phi - observed.log_phi_mean))
+    found = second_moment(observed, jnp.exp(log_root)[..., None] * jnp.eye(d), log_root.sum(-1))
+    eye = jnp.eye(d, dtype=found.A.dtype)
+    if rounds:
+        log_det_omega = log_det(jnp.linalg.cholesky(jnp.exp(log_phi) * eye + found.A.sum(axis=0)))
+    else:  # |phi I + A| = |I + phi A^{-1}| |A|, which single precision survives
+        M = found.precision_root @ found.precision_root.T
+        log_det_omega = log_det(jnp.linalg.cholesky(eye + jnp.exp(log_phi) * M)) + found.log_det
+    tasks = m * (rounds[0] if rounds else 1)
+    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * d * log_phi
+    numpyro.factor("matrix_f_prior", 0.5 * prior)
+    return jnp.exp(log_phi) * eye + (found.A.sum(axis=0) if rounds else found.A)
 
 
-def _log_det(cholesky: Array) -> Array:
+def group_sparse(observed: Observed) -> None:
+    """``w_i ~ N(0, diag(omega))``, ``omega_j = psi (1 + lambda_j^2)``, ``lambda_j ~ HalfCauchy(1)``: few features matter.
+
+    psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
+    ``lambda_j^2 / (1 + lambda_j^2)``, is uniform-like at both ends: it is the probability that the feature is included.
+
+    Sites: ``z``, ``log_lambda`` (d,), those of :func:`second_moment`; the deterministic ``log_phi`` (of psi), ``omega``
+    (d,) and ``inclusion`` (d,).
+
+    Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
+    """
+    *_, d = jnp.shape(observed.eigenvalues)
+    log_psi = _log_phi(observed)
+    log_lambda = _log_half_cauchy("log_lambda", d)
+    log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
+    numpyro.deterministic("omega", jnp.exp(log_omega))
+    numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
+    m = observed.num_tasks
+    root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_omega + jnp.log(m)))
+    found = second_moment(observed, root, -0.5 * jnp.sum(log_omega + jnp.log(m)))
+    scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
+    numpyro.factor("wishart_prior", _wishart(found, m, d, jnp.sum(log_omega), scaled))
+
+
+def adaptive(observed: Observed) -> None:
+    r"""Anything between no structure and group sparsity, as the release says.
+
+    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, (kappa - d - 1) diag(s))``, so that ``E[Omega] = diag(s)`` with
+    the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`. The degrees of freedom are learnt: as kappa grows, Omega
+    becomes diagonal, and with equal lambda_j and a small kappa the model is :func:`full`. Omega is integrated out:
+    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``.
+
+    Sites: ``z``, ``z_kappa``, ``log_lambda`` (d,), those of :func:`second_moment`; the deterministic ``log_phi`` (of psi),
+    ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
+    """
+    *rounds, d = jnp.shape(observed.eigenvalues)
+    m = observed.num_tasks
+    log_psi = _log_phi(observed)
+    log_lambda = _log_half_cauchy("log_lambda", d)
+    numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
+    beyond = jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * numpyro.sample("z_kappa", dist.Normal(0.0, 1.0)))
+    kappa = numpyro.deterministic("kappa", d + 1 + beyond)
+    log_s = log_psi + jax.nn.softplus(2 * log_lambda)
+    Phi = numpyro.deterministic("prior_scale", beyond * jnp.exp(log_s))
+    log_root = 0.5 * (jnp.log(kappa / beyond) - log_s - jnp.log(m))
+    root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(log_root)
+    found = second_moment(observed, root, jnp.sum(log_root), spread=jnp.sqrt(1 / kappa + 1 / m))
+    total = found.A.sum(axis=0) if rounds else found.A
+    log_det_omega = log_det(jnp.linalg.cholesky(total + jnp.diag(Phi)))
+    tasks = m * (rounds[0] if rounds else 1)
+    normaliser = multigammaln(0.5 * (tasks + kappa), d) - multigammaln(0.5 * kappa, d)
+    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * jnp.sum(jnp.log(Phi))
+    numpyro.factor("matrix_f_prior", 0.5 * prior + normaliser)
+
+
+def low_rank(observed: Observed, rank: int = 8) -> None:
+    """``w_i ~ N(0, Omega)``, ``Omega = psi (I + sum_k lambda_k^2 g_k g_k' / d)``: a few directions above a floor.
+
+    ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
+    ask for shrink to nothing.
+
+    Sites: ``z``, ``log_lambda`` (rank,), ``G`` (d, rank), those of :func:`second_moment`; the deterministic ``log_phi``
+    (of psi) and ``Omega`` (d, d).
+
+    Args:
+        observed: from :func:`observe`; needs m >= d.
+        rank: the largest number of directions.
+    """
+    *_, d = jnp.shape(observed.eigenvalues)
+    log_psi = _log_phi(observed)
+    log_lambda = _log_half_cauchy("log_lambda", rank)
+    G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
+    H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
+    eye = jnp.eye(d, dtype=H.dtype)
+    shape = eye + H @ H.T
+    C = jnp.linalg.cholesky(shape)
+    numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
+    m, log_det_shape = observed.num_tasks, log_det(C)
+    C_inverse = triangular_solve(C, eye, left_side=True, lower=True)
+    root = jnp.swapaxes(C_inverse @ jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_psi + jnp.log(m)))
+    found = second_moment(observed, root, -0.5 * (log_det_shape + d * (log_psi + jnp.log(m))))
+    scaled = jnp.sum((C_inverse @ found.A) * C_inverse, axis=(-2, -1)) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
+    numpyro.factor("wishart_prior", _wishart(found, m, d, log_det_shape + d * log_psi, scaled))
+
+
+def log_det(cholesky: Array) -> Array:
     """log|M| of M = R R' from its triangular factor R."""
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky)))
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1)), axis=-1)
+
+
+def _log_phi(observed: Observed) -> Array:
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
+
+
+def _log_half_cauchy(name: str, size: int) -> Array:
+    """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x)."""
+    x = numpyro.sample(name, dist.ImproperUniform(constraints.real_vector, (), (size,)))
+    numpyro.factor(f"{name}_prior", -jnp.sum(jnp.logaddexp(x, -x)))
+    return x
+
+
+def _wishart(found: SecondMoment, m: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:
+    """log p(A | Omega) of A ~ Wishart(m, Omega), summed over rounds, up to a constant."""
+    return 0.5 * jnp.sum((m - d - 1) * found.log_det - m * log_det_omega - scaled_trace)

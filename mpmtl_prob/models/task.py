@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from mpmtl_prob.conjugate import SNR_LOG_SD, SNR_MEDIAN
+from mpmtl_prob.models import shared_covariance
 
 
 def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
@@ -37,3 +38,32 @@ def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | No
     v = numpyro.sample("v", dist.MultivariateNormal(jnp.zeros(d), scale_tril=root_c * R))
     w = numpyro.deterministic("w", S * v)
     numpyro.sample("y", dist.Normal(X @ w, sigma), obs=y)
+
+
+def joint(
+    observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
+) -> None:
+    """The owner's model and the public one at once: :func:`gaussian` with the shape ``phi I + A`` of
+    :func:`mpmtl_prob.models.shared_covariance.full`, its conditional mean given A, and the release as data too.
+
+    Sites: those of ``full``, ``log_snr``, ``log_sigma``, ``u`` (d,) = v in units of its prior's root; the deterministic
+    ``w`` (d,) and ``sigma``.
+
+    Args:
+        observed: the release, of one round.
+        X: the task's rows, (n, d), zero where masked.
+        y: its targets, (n,).
+        mask: 1 where a row is real, else 0, (n,).
+        scale: the diagonal of S, (d,).
+    """
+    omega = shared_covariance.full(observed)
+    X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
+    R = jnp.linalg.cholesky(omega)
+    log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(SNR_MEDIAN), SNR_LOG_SD))
+    log_sigma = numpyro.sample("log_sigma", dist.ImproperUniform(dist.constraints.real, (), ()))
+    sigma = numpyro.deterministic("sigma", jnp.exp(log_sigma))
+    root_c = sigma * jnp.exp(0.5 * log_snr) * jnp.sqrt(jnp.sum(mask) / jnp.sum((X * S @ R) ** 2))
+    u = numpyro.sample("u", dist.Normal(jnp.zeros(len(S)), 1.0).to_event(1))
+    w = numpyro.deterministic("w", S * (root_c * (R @ u)))
+    residual = jnp.sum(mask * (y - X @ w) ** 2)
+    numpyro.factor("y", -0.5 * residual / sigma**2 - jnp.sum(mask) * log_sigma)

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
@@ -24,6 +25,7 @@ from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, from_dict, to_dict
 from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bounded, check_ledger, entropy, messages
+from mpmtl_prob.privacy.rounds import checked_answer, converse, how_many, owners
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -175,10 +177,12 @@ def release(
     mechanism: str | Noise = "calibrated",
     adjacency: str = "replace",
     scaling: str = "pareto",
+    rounds: int | str = 1,
+    respond: Callable[[Release], ArrayLike] | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
 ) -> Release:
-    """Let out the tasks' perturbed second moment, once, and spend the whole budget on it.
+    """Let out the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
         source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
@@ -194,11 +198,16 @@ def release(
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
             "none" leaves them. Messages that you bring are taken as they are.
+        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
+            ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
+            smaller than the average eigenvalue of the second moment, m/d, and at most 3.
+        respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
+            (:func:`mpmtl_prob.inference.posterior_draws`). Only with more than one round.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
     Returns:
-        A :class:`Release` of one round.
+        A :class:`Release` of T rounds.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
@@ -214,11 +223,25 @@ def release(
     d, m = W.shape
     delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     W, K, besides = bounded(W, message, clip)
-    law, claimed = _mechanism(mechanism, epsilon, delta, d, K, adjacency, besides)
-    A = W @ W.T
+    answered = respond is not None or isinstance(source, TaskData)
+    one_round = partial(calibrate, epsilon, delta, d, clip=K, adjacency=adjacency, besides=besides)
+    T = how_many(rounds, epsilon, m, answered, one_round)
+    laws, claimed = _mechanisms(mechanism, epsilon, delta, d, K, adjacency, besides, T)
+    total = of_release(
+        (*laws, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
+    )
+    named = tuple(_name(feature) for feature in features)
+
+    def answer(sigma: Sequence[FloatArray]) -> FloatArray:
+        so_far = Release(
+            np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides
+        )
+        reply = respond or owners(source, 0 if unsafe_seed is None else unsafe_seed)
+        return checked_answer(reply(so_far), W.shape, message, K)
+
     published, _ = perturb(
-        lambda noise: (A + noise, None),
-        (law,),
+        lambda noise: (converse(W, noise, answer), None),
+        laws,
         epsilon=epsilon,
         adjacency=adjacency,
         claimed=claimed,
@@ -307,7 +330,7 @@ def perturb[Private](
     return published, private
 
 
-def _mechanism(
+def _mechanisms(
     mechanism: str | Noise,
     epsilon: float,
     delta: float,
@@ -315,14 +338,16 @@ def _mechanism(
     clip: float,
     adjacency: str,
     besides: tuple[Mechanism, ...],
-) -> tuple[Noise, Bound | None]:
+    rounds: int,
+) -> tuple[tuple[Noise, ...], Bound | None]:
+    """The law of every round, and what the papers claim of them together."""
     if isinstance(mechanism, Noise):
         if mechanism.num_features != d or mechanism.clip != clip:
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {clip}, got {mechanism}")
-        return mechanism, None
+        return (mechanism,) * rounds, None
     if one_of("mechanism", mechanism, ("calibrated", "paper")) == "paper":
-        return PaperWishart(d, epsilon, clip), Bound(epsilon, 0.0, adjacency)
-    return calibrate(epsilon, delta, d, clip=clip, adjacency=adjacency, besides=besides), None
+        return (PaperWishart(d, epsilon / rounds, clip),) * rounds, Bound(epsilon, 0.0, adjacency)
+    return (calibrate(epsilon, delta, d, rounds, clip=clip, adjacency=adjacency, besides=besides),) * rounds, None
 
 
 def _check_dimension(mechanisms: Sequence[Noise], d: int) -> None:

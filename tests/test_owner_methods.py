@@ -1,0 +1,120 @@
+"""Mixture, joint sampling and exclusion of one's own message: the same posterior from different sides."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats as st
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, conjugate
+from mpmtl_prob.inference import shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner_methods import excluding, mixture, without
+from mpmtl_prob.privacy.messages import unit_columns
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Tasks with few rows and a release that leaves Omega uncertain: where plugging in one Omega is wrong."""
+    rng = np.random.default_rng(0)
+    W = np.array([[3.0], [1.0], [0.3]]) * rng.standard_normal((3, 30))
+    X = rng.standard_normal((30, 5, 3))
+    y = np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((30, 5))
+    tasks = TaskData.from_lists(list(X), list(y))
+    release = mp.release(tasks, epsilon=1.0, adjacency="zero_out", unsafe_seed=4)
+    return tasks, release, shared_covariance(release, draws=500, progress_bar=False)
+
+
+def draws_of(own, name="W"):
+    values = own.to_arviz()["posterior"][name].values
+    return values.reshape(-1, *values.shape[2:])
+
+
+def test_mixture_and_joint_sampling_agree_in_distribution(few):
+    tasks, _, shared = few
+    one = TaskData.from_lists([tasks.X[2]], [tasks.y[2]])
+    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    exact = task_posteriors(one, shared, method="joint", chains=4, draws=500)
+    for j in range(3):
+        mine, yardstick = draws_of(mixed)[:, j, 0], draws_of(exact)[::4, j, 0]
+        assert st.ks_2samp(mine, yardstick).pvalue > 1e-3
+    assert st.ks_2samp(draws_of(mixed, "sigma")[:, 0], draws_of(exact, "sigma")[::4, 0]).pvalue > 1e-3
+    # what the test would say of a posterior a quarter of an sd off
+    assert st.ks_2samp(mine + 0.25 * mine.std(), yardstick).pvalue < 1e-3
+    plugged = task_posteriors(one, shared, sharpness=1.0)
+    assert_allclose(plugged.W, exact.W, atol=0.5 * draws_of(exact)[..., 0].std(0).min())
+
+
+def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
+    tasks, _, shared = few
+    own = task_posteriors(tasks, shared, method="mixture", draws=10)
+    khat = own.to_arviz()["constant_data/khat"]
+    assert khat.dims == ("task",)
+    assert khat.max() < 0.7
+    assert_allclose(own.W.shape, (3, 30))
+
+
+def test_mixture_is_the_average_weighted_by_evidence(few):
+    tasks, _, _ = few
+    rng = np.random.default_rng(1)
+    omegas = st.wishart(6, np.eye(3)).rvs(400, random_state=rng)
+    posteriors = [conjugate.task_posteriors(tasks.gram, omega) for omega in omegas]
+    evidence = np.stack([posterior.log_evidence for posterior in posteriors])
+    weight = np.exp(evidence - evidence.max(axis=0))
+    means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
+    expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
+    found = mixture(tasks.gram, omegas, None, 5, 0).W
+    # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
+    error = np.abs(found - expected).mean()
+    assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()
+
+
+def test_mixture_weights_are_the_evidence(few):
+    # log p(y | Omega) - log p(y | Omega') from dense multivariate t densities, averaged over the prior of snr
+    tasks, _, _ = few
+    gram, (first, second) = tasks.gram, (np.diag([4.0, 1.0, 0.1]), np.eye(3))
+    grid = conjugate.task_posteriors(gram).log_snr
+    prior = st.norm.pdf(grid, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD)
+
+    def dense(omega):
+        K = tasks.X[0] @ omega @ tasks.X[0].T
+        C = np.eye(5) + np.exp(grid)[:, None, None] * 5 / np.trace(K) * K
+        quadratic = np.einsum("i,gij,j->g", tasks.y[0], np.linalg.inv(C), tasks.y[0])
+        return np.log(np.sum(prior * np.linalg.det(C) ** -0.5 * quadratic**-2.5))
+
+    found = [conjugate.task_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
+    assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
+
+
+def test_without_ones_message_the_release_is_that_of_the_others(few):
+    tasks, release, _ = few
+    scale = conjugate.pareto_scale(tasks.gram)
+    messages = unit_columns(conjugate.task_posteriors(tasks.gram, None, scale).scaled_mean)
+    rest = without(release, messages[:, 3])
+    noise = release.sigma[0] - messages @ messages.T
+    others = np.delete(messages, 3, axis=1)
+    assert_allclose(rest.sigma[0], others @ others.T + noise)
+    assert rest.num_tasks == 29
+    with pytest.raises(ValueError, match="message: expected the message behind the release"):
+        without(release, 100 * messages[:, 0])
+
+
+def test_excluding_ones_own_message_conditions_on_the_rest(few):
+    tasks, release, shared = few
+    two = dataclasses.replace(tasks, X=tasks.X[:2], y=tasks.y[:2], mask=tasks.mask[:2], tasks=tasks.tasks[:2])
+    with pytest.raises(ValueError, match="exclude_own: expected a release of these tasks"):
+        task_posteriors(two, shared, exclude_own=True)
+    with pytest.raises(ValueError, match="exclude_own: expected method='plug_in' with it, got 'mixture'"):
+        task_posteriors(tasks, shared, method="mixture", exclude_own=True)
+    scale = conjugate.pareto_scale(two.gram)
+    found = excluding(two, shared, scale, 1.0, 4, 0, False)
+    messages = unit_columns(conjugate.task_posteriors(two.gram, None, scale).scaled_mean)
+    public = shared_covariance(without(release, messages[:, 1]), chains=2, seed=0, progress_bar=False)
+    assert_allclose(found.W[:, 1], conjugate.task_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
+
+
+def test_joint_needs_the_model_it_samples(few):
+    tasks, _, shared = few
+    with pytest.raises(ValueError, match="method: 'joint' needs a posterior of structure 'full'"):
+        task_posteriors(tasks, shared, method="joint", sharpness=1.25)

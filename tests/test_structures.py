@@ -1,0 +1,262 @@
+"""The structures of the shared covariance: densities, calibration, and what they are good for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats as st
+from numpy.testing import assert_allclose
+from numpyro.infer.util import log_density
+
+import mpmtl_prob as mp
+from mpmtl_prob.inference import shared_covariance
+from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob.models import latent_weights
+from mpmtl_prob.models import shared_covariance as model
+
+D, M, DF, SCALE, PHI = 3, 12, 14.0, 0.5, 0.8
+LOWER = np.tril_indices(D)
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
+
+
+def log_scale(log_phi):
+    return st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD)
+
+
+def secant(log_lambda):
+    """log density of the logarithm of a half-Cauchy."""
+    return np.sum(st.halfcauchy.logpdf(np.exp(log_lambda)) + log_lambda)
+
+
+def noise(sigma, A):
+    return st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
+
+
+def group_sparse_omega(log_phi, log_lambda):
+    return np.diag(np.exp(log_phi) * (1 + np.exp(2 * log_lambda)))
+
+
+def low_rank_omega(log_phi, log_lambda, G):
+    H = G * np.exp(log_lambda) / np.sqrt(D)
+    return np.exp(log_phi) * (np.eye(D) + H @ H.T)
+
+
+def coordinates(rng):
+    return {
+        "z": rng.standard_normal(),
+        "log_diagonal": 0.5 * rng.standard_normal(D),
+        "off_diagonal": rng.standard_normal(D),
+    }
+
+
+def draw_group_sparse(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    omega = group_sparse_omega(log_phi, np.log(np.abs(rng.standard_cauchy(D))))
+    return log_phi, np.atleast_2d(st.wishart(M, omega).rvs(random_state=rng))
+
+
+def adaptive_scale(log_phi, log_lambda, z_kappa):
+    """kappa and Phi."""
+    beyond = np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z_kappa)
+    return D + 1 + beyond, beyond * group_sparse_omega(log_phi, log_lambda)
+
+
+def draw_adaptive(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    kappa, Phi = adaptive_scale(log_phi, np.log(np.abs(rng.standard_cauchy(D))), rng.standard_normal())
+    omega = st.invwishart(kappa, Phi).rvs(random_state=rng)
+    return log_phi, st.wishart(M, omega).rvs(random_state=rng)
+
+
+def draw_low_rank(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    omega = low_rank_omega(log_phi, np.log(np.abs(rng.standard_cauchy(2))), rng.standard_normal((D, 2)))
+    return log_phi, st.wishart(M, omega).rvs(random_state=rng)
+
+
+def draw_group_laplace(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    u = rng.standard_normal((D, FEW))
+    radius = rng.gamma(FEW, np.sqrt(np.exp(log_phi) / FEW), D)
+    W = u / np.linalg.norm(u, axis=1, keepdims=True) * radius[:, None]
+    return log_phi, W @ W.T
+
+
+def draw_matrix_t(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    omega = st.invwishart(D + 2, np.exp(log_phi) * np.eye(D)).rvs(random_state=rng)
+    W = np.linalg.cholesky(omega) @ rng.standard_normal((D, FEW))
+    return log_phi, W @ W.T
+
+
+FEW = 2  # tasks, fewer than features
+
+
+def low_rank(observed):
+    model.low_rank(observed, rank=2)
+
+
+T_START = {"z": 0.0, "log_diagonal": np.zeros(D), "off_diagonal": np.zeros(D)}
+Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
+CALIBRATED = {
+    "auto": (model.adaptive, draw_adaptive, T_START | {"z_kappa": 0.0, "log_lambda": np.zeros(D)}, M),
+    "group_sparse": (model.group_sparse, draw_group_sparse, T_START | {"log_lambda": np.zeros(D)}, M),
+    "low_rank": (low_rank, draw_low_rank, T_START | {"log_lambda": np.zeros(2), "G": np.eye(D)[:, :2]}, M),
+    "paper_group_sparse": (latent_weights.latent_weights(FEW, "group_laplace"), draw_group_laplace, Z_START, FEW),
+    "fewer tasks than features": (latent_weights.latent_weights(FEW, "matrix_t"), draw_matrix_t, Z_START, FEW),
+}
+
+
+@pytest.mark.parametrize("structure", ["group_sparse", "low_rank", "auto"])
+def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure):
+    rng = np.random.default_rng(1)
+    function, draw, start, _ = CALIBRATED[structure]
+    _, A = draw(rng)
+    sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
+    observed = model.observe(sigma, DF, SCALE, M, phi=PHI)
+    names = list(start)
+    sizes = np.cumsum([np.size(start[name]) for name in names])
+
+    def sites(flat):
+        parts = jnp.split(flat, sizes[:-1])
+        return {name: part.reshape(np.shape(start[name])) for name, part in zip(names, parts, strict=True)}
+
+    def physical(flat):  # everything that the joint density is over
+        value = sites(flat)
+        _, trace = log_density(function, (observed,), {}, value)
+        rest = [value[name].ravel() for name in ("log_lambda", "G", "z_kappa") if name in value]
+        return jnp.concatenate([trace["log_phi"]["value"][None], *rest, trace["A"]["value"][LOWER]])
+
+    difference = []
+    for _ in range(5):
+        flat = jnp.asarray(0.7 * rng.standard_normal(sizes[-1]))
+        value, trace = log_density(function, (observed,), {}, sites(flat))
+        log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
+        found = {k: np.asarray(v) for k, v in sites(flat).items()}
+        if structure == "auto":  # Omega integrated out, by Bayes' rule at any Omega
+            kappa, Phi = adaptive_scale(log_phi, found["log_lambda"], found["z_kappa"])
+            assert_allclose(np.diag(Phi), trace["prior_scale"]["value"])
+            omega = np.cov(rng.standard_normal((D, 20)))
+            prior = st.norm.logpdf(found["z_kappa"]) + st.invwishart(kappa, Phi).logpdf(omega)
+            prior -= st.invwishart(kappa + M, Phi + A).logpdf(omega)
+        elif structure == "group_sparse":
+            omega, prior = group_sparse_omega(log_phi, found["log_lambda"]), 0.0
+            assert_allclose(np.diag(omega), trace["omega"]["value"])
+        else:
+            omega, prior = low_rank_omega(log_phi, found["log_lambda"], found["G"]), st.norm.logpdf(found["G"]).sum()
+            assert_allclose(omega, trace["Omega"]["value"])
+        joint = (
+            log_scale(log_phi) + secant(found["log_lambda"]) + prior + st.wishart(M, omega).logpdf(A) + noise(sigma, A)
+        )
+        difference.append(float(value) - joint - np.linalg.slogdet(jax.jacobian(physical)(flat))[1])
+    assert_allclose(difference, difference[0], atol=1e-7)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), (2, 2), (3, 5)])
+def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
+    Z = np.random.default_rng(0).standard_normal((rows, columns))
+    Y, log_jacobian, log_det = latent_weights.contraction(jnp.asarray(Z))
+    flat = lambda z: latent_weights.contraction(z.reshape(rows, columns))[0].ravel()
+    assert_allclose(log_jacobian, np.linalg.slogdet(jax.jacobian(flat)(Z.ravel()))[1])
+    assert_allclose(log_det, np.linalg.slogdet(np.eye(rows) - Y @ Y.T)[1])
+    assert np.linalg.eigvalsh(np.eye(rows) - Y @ Y.T).min() > 0
+
+
+@pytest.mark.parametrize("prior", latent_weights.PRIORS)
+def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior):
+    rng = np.random.default_rng(2)
+    W = rng.standard_normal((D, 4))
+    sigma = W @ W.T + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
+    observed = model.observe(sigma, DF, SCALE, 4, phi=PHI)
+    L = observed.eigenvectors * np.sqrt(observed.eigenvalues)
+    difference = []
+    for _ in range(4):
+        z, Z = rng.standard_normal(), rng.standard_normal((D, 4))
+        value, trace = log_density(
+            latent_weights.latent_weights(4, prior), (observed,), {}, {"z": z, "Z": jnp.asarray(Z)}
+        )
+        Y, jacobian, _ = latent_weights.contraction(jnp.asarray(Z))
+        W, log_phi = L @ np.asarray(Y), np.log(PHI) + model.LOG_PHI_SD * z
+        assert_allclose(trace["A"]["value"], W @ W.T)
+        rate = np.sqrt(4 / np.exp(log_phi))
+        if prior == "matrix_t":
+            kappa, phi = D + 2, np.exp(log_phi)
+            log_prior = kappa * D / 2 * log_phi - (4 + kappa) / 2 * np.linalg.slogdet(phi * np.eye(D) + W @ W.T)[1]
+        elif prior == "trace_norm":
+            log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, "nuc")
+        else:
+            log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, axis=1).sum()
+        difference.append(float(value) - st.norm.logpdf(z) - log_prior - noise(sigma, W @ W.T) - float(jacobian))
+    assert_allclose(difference, difference[0], atol=1e-6)
+
+
+def ranks(function, draw, start, tasks, replications, seed=0):
+    """Rank of the truth among thinned posterior draws: trace, smallest eigenvalue, an off-diagonal entry, log phi."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for r in range(replications):
+        log_phi, A = draw(rng)
+        sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
+        observed = model.observe(sigma, DF, SCALE, tasks, phi=PHI)
+        draws, _ = run_nuts(
+            function, observed, start=start, chains=1, warmup=200, draws=190, seed=r, progress_bar=False
+        )
+        B, logs = draws["A"][0, 9::10], draws["log_phi"][0, 9::10]
+        functionals = [
+            (np.trace(B, axis1=1, axis2=2), np.trace(A)),
+            (np.linalg.eigvalsh(B)[:, 1], np.linalg.eigvalsh(A)[1]),
+            (B[:, 0, 1], A[0, 1]),
+            (logs, log_phi),
+        ]
+        found.append([int(np.sum(values < truth)) for values, truth in functionals])
+    return np.array(found)
+
+
+def uniformity(column):
+    return st.chisquare(np.bincount(column // 4, minlength=5)).pvalue
+
+
+@pytest.mark.parametrize("structure", CALIBRATED)
+def test_every_structure_is_calibrated_on_data_from_its_own_model(structure):
+    found = ranks(*CALIBRATED[structure], 60)
+    for j, name in enumerate(("trace", "second eigenvalue", "off-diagonal", "log phi")):
+        assert uniformity(found[:, j]) > 1e-4, (name, np.bincount(found[:, j], minlength=20))
+
+
+def broken(observed):
+    """`group_sparse` as if the noise had less scale than it has."""
+    model.group_sparse(observed._replace(scale=0.7 * observed.scale))
+
+
+def test_calibration_catches_a_wrong_structure():
+    found = ranks(broken, *CALIBRATED["group_sparse"][1:], 60)
+    assert min(uniformity(found[:, j]) for j in range(4)) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def sparse_release():
+    W = np.zeros((8, 120))
+    W[:2] = np.random.default_rng(0).standard_normal((2, 120))
+    return mp.release(W, epsilon=1.0, unsafe_seed=0, adjacency="zero_out")
+
+
+def test_group_sparse_finds_the_features_that_matter(sparse_release):
+    found = shared_covariance(sparse_release, structure="group_sparse", **FAST)
+    inclusion = found.to_arviz()["posterior/inclusion"].mean(("chain", "draw"))
+    assert inclusion.dims == ("feature",)
+    assert inclusion[:2].min() > 0.9
+    assert inclusion[2:].max() < inclusion[:2].min() - 0.2
+    assert_allclose(found.omega, np.diag(np.diag(found.omega)))
+
+
+def test_fewer_tasks_than_features_have_a_posterior_too():
+    W = np.random.default_rng(0).standard_normal((4, 3))
+    release = mp.release(W, epsilon=5.0, delta=0.1, unsafe_seed=0, adjacency="zero_out")
+    for structure in ("full", "paper"):
+        found = shared_covariance(release, structure=structure, **FAST | {"warmup": 100, "draws": 50})
+        A = found.to_arviz()["posterior/A"].values
+        assert (np.linalg.eigvalsh(release.sigma[0] - A) > 0).all()
+        assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == 3
+        assert np.isfinite(found.omega).all()
+    with pytest.raises(ValueError, match="structure: 'low_rank' needs at least as many tasks as features, got 3 tasks"):
+        shared_covariance(release, structure="low_rank")
