@@ -2,6 +2,7 @@
 
 DATA ?= synthetic_low_rank
 OUT ?= out
+WORKERS ?= 2
 
 # The first interpreter that is new enough; asked, not guessed from its name.
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12; do \
@@ -24,8 +25,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Fit every arm on embedded data (or DATA=school), print one table, write figures to OUT
 	$(BIN)/mpmtl-prob demo --data $(DATA) --out $(OUT)
 
-test: $(READY) ## The test suite
-	$(BIN)/python -m pytest
+test: $(READY) ## The test suite, in two processes (WORKERS=0: in one, for a debugger)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
 lint: $(READY) ## Formatting, lint and types
 	$(BIN)/ruff format --check .
