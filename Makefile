@@ -45,4 +45,4 @@ package: $(READY) ## Build wheel and sdist, and import the wheel from an empty e
 ci: lint test notebooks docs package
 
 clean:
-	rm -rf .venv build dist out docs/_build
+	rm -rf .venv build dist out docs/_build docs/notebooks

@@ -1,7 +1,12 @@
 """The documentation site: `make docs` builds it into docs/_build, with warnings as errors."""
 
 import re
+import shutil
 from importlib import metadata
+from pathlib import Path
+
+# pages of the site may link to notebooks, and notebooks to each other: they need to stand among the pages
+shutil.copytree(Path(__file__).parents[1] / "notebooks", Path(__file__).parent / "notebooks", dirs_exist_ok=True)
 
 project = "mpmtl_prob"
 author = copyright = "The mpmtl_prob developers"
