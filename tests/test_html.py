@@ -45,3 +45,14 @@ def test_the_guarantee_is_on_every_result_claimed_and_proved_apart(tasks):
 def test_names_are_escaped(tasks):
     assert "&lt;b&gt;" in tasks._repr_html_()
     assert "<b>," not in tasks._repr_html_()
+
+
+def test_posteriors_say_whose_they_are(tasks):
+    shared = mp.inference.shared_covariance(
+        mp.release(tasks, epsilon=1.0), chains=1, warmup=20, draws=20, progress_bar=False
+    )
+    own = mp.inference.task_posteriors(tasks, shared, chains=1, draws=10)
+    assert "public" in shared._repr_html_()
+    assert "r-hat" in shared._repr_html_()
+    assert "its own column" in own._repr_html_()
+    assert str(own.guarantee.proved) in own._repr_html_()

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._html import card
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob.inference import owner_methods as methods
@@ -84,6 +85,11 @@ class OwnerPosteriors:
     def __repr__(self) -> str:
         d, m = self.W.shape
         return f"OwnerPosteriors({m} tasks, {d} features, {self.seconds:.3g} s)\n  {self.guarantee}"
+
+    def _repr_html_(self) -> str:
+        d, m = self.W.shape
+        facts = {"tasks": m, "features": d, "seat": "every owner has its own column"} | self.guarantee.facts()
+        return card("OwnerPosteriors", facts, self.guarantee.reason)
 
 
 def default_sharpness(release: Release) -> float:

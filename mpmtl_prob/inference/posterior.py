@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._html import card
 from mpmtl_prob.inference.chains import Draws
 from mpmtl_prob.inference.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
@@ -208,6 +209,16 @@ class Posterior:
             f"Posterior({self.name}; {m} tasks, {d} features, {chains} chains of {draws} draws, {self.seconds:.3g} s)\n"
             f"  {self.guarantee}"
         )
+
+    def _repr_html_(self) -> str:
+        chains, draws = self.draws["W"].shape[:2]
+        facts = {
+            "tasks": len(self.tasks.tasks),
+            "features": len(self.tasks.features),
+            "seat": "curator: it conditions on all tasks' rows",
+            "sampling": f"{chains} chains of {draws} draws, {self.seconds:.3g} s",
+        }
+        return card(f"Posterior: {self.name}", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 @dataclass(frozen=True)

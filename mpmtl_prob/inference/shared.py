@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
+from mpmtl_prob._html import card
 from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, observed, program
@@ -104,15 +105,22 @@ class SharedPosterior:
         draws = self._tree.children["posterior"].dataset["Omega"].values
         return subspace(draws, rank, features=self.release.features, reference=reference)
 
-    def __repr__(self) -> str:
+    def _sampling(self) -> str:
         divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
         worst = az.rhat(self._tree.children["posterior"].to_dataset()[["spectrum", "log_phi"]])
         largest = max(float(v.max()) for v in worst.data_vars.values())
         sizes = self._tree.children["posterior"].sizes
         return (
-            f"SharedPosterior({sizes['feature']} features, {sizes['chain']} chains of {sizes['draw']} draws, "
-            f"{self.seconds:.3g} s; largest r-hat {largest:.3f}, {divergences} divergences)\n  {self.guarantee}"
+            f"{sizes['chain']} chains of {sizes['draw']} draws, {self.seconds:.3g} s; largest r-hat {largest:.3f}, "
+            f"{divergences} divergences"
         )
+
+    def __repr__(self) -> str:
+        return f"SharedPosterior({self.release.num_features} features, {self._sampling()})\n  {self.guarantee}"
+
+    def _repr_html_(self) -> str:
+        facts = {"features": self.release.num_features, "seat": "public", "sampling": self._sampling()}
+        return card("SharedPosterior", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 def shared_covariance(
