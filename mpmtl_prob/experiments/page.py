@@ -1,0 +1,221 @@
+"""The results page, from the experiments' JSON files: no number in it is typed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpmtl_prob.experiments.runner import write_whole
+from mpmtl_prob.experiments.settings import STUDIES
+from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
+
+Report = Mapping[str, Any]
+
+_METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """The reports in a folder, in the order of the experiments. Raises FileNotFoundError where there are none."""
+    paths = [folder / f"{name}.json" for name in STUDIES]
+    found = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    if not found:
+        raise FileNotFoundError(f"folder: no results of an experiment in {folder}; run mpmtl-prob reproduce NAME first")
+    return found
+
+
+def write(folder: Path, path: Path) -> str:
+    """Write the page of the reports in a folder; returns it. Raises FileNotFoundError as :func:`load`."""
+    text = page(load(folder), figures=os.path.relpath(folder, path.parent))
+    write_whole(path, text)
+    return text
+
+
+def page(reports: Sequence[Report], figures: str = "results") -> str:
+    """The page as Markdown.
+
+    Args:
+        reports: of any of the experiments.
+        figures: the folder of their pictures, seen from the page.
+    """
+    parts = [
+        "# What reproduces, and what does not",
+        _preamble(reports),
+        "## The papers' claims",
+        _claims(reports),
+        "## Targets of the noise-aware posterior",
+        _targets(reports),
+        *(_section(report, figures) for report in reports),
+    ]
+    return "\n\n".join(part for part in parts if part).rstrip() + "\n"
+
+
+def brief(report: Report) -> str:
+    """The verdicts and targets of one experiment in a few lines, for a terminal."""
+    lines = [f"{report['name']} ({report['figure']}): {report['title']}"]
+    lines += [f"  {v['verdict']}: claim {v['claim']}, {v['data']}: {v['why']}" for v in report["verdicts"]]
+    lines += [
+        f"  {'met' if t['met'] else 'not met'}: {t['data']}, {t['what']} at proved eps = {t['epsilon']:g}, "
+        f"delta = 1/(m log m): {t['found']:.3f} ({t['goal']})"
+        for t in report["targets"]
+    ]
+    return "\n".join(lines)
+
+
+def _preamble(reports: Sequence[Report]) -> str:
+    fast = [report["name"] for report in reports if report["fast"]]
+    absent = [name for name in STUDIES if name not in {report["name"] for report in reports}]
+    lines = [
+        "This page is made by `mpmtl-prob reproduce page` from the JSON files of the experiments, with every number in it.",
+        "An eps that is *claimed* is what the papers say; *proved* is what holds. Every table has both.",
+    ]
+    if fast:
+        lines.append(
+            f"**Fast version** ({', '.join(fast)}): few replications, few candidates for every arm alike, few folds. "
+            "Intervals are wide, and tests have little power: a claim that *holds* here was not contradicted."
+        )
+    if absent:
+        lines.append(f"Not run for this page: {', '.join(absent)}.")
+    lines += [reports[0]["selection"], reports[0]["noise"]]
+    made = _table(
+        ("experiment", "command", "version of the library", "settings"),
+        ((r["name"], f"`{r['command']}`", r["library_version"], r["settings_hash"]) for r in reports),
+    )
+    return " ".join(lines) + "\n\n" + made
+
+
+def _claims(reports: Sequence[Report]) -> str:
+    found = [(report, verdict) for report in reports for verdict in report["verdicts"]]
+    found.sort(key=lambda pair: (not pair[1]["claim"].isdigit(), pair[1]["claim"]))
+    counts = {word: sum(verdict["verdict"] == word for _, verdict in found) for word in (HOLDS, FAILS, UNTESTED)}
+    head = ", ".join(f"{count} {word}" for word, count in counts.items())
+    rows = (
+        (v["claim"], v["statement"], v["data"], f"**{v['verdict']}**", v["why"], _anchor(report)) for report, v in found
+    )
+    return f"Of {len(found)} verdicts: {head}.\n\n" + _table(("", "claim", "data", "verdict", "why", "from"), rows)
+
+
+def _targets(reports: Sequence[Report]) -> str:
+    rows = [
+        (
+            t["data"],
+            t["what"],
+            f"{t['epsilon']:g}",
+            t["goal"],
+            f"{t['found']:.3f}",
+            "met" if t["met"] else "**not met**",
+        )
+        for report in reports
+        for t in report["targets"]
+    ]
+    if not rows:
+        return "None of the experiments with targets was run."
+    met = sum(row[-1] == "met" for row in rows)
+    head = f"{met} of {len(rows)} are met. The guarantee is proved at the eps of the line with delta = 1/(m log m), zero-out."
+    return f"{head}\n\n" + _table(("data", "measure", "eps", "target", "found", ""), rows)
+
+
+def _section(report: Report, figures: str) -> str:
+    parts = [
+        f"## {report['name']}: {report['title']}",
+        f"{report['figure']} of the papers. {_sizes(report)}",
+        f"![{report['title']}]({figures}/{report['name']}.png)",
+        *(_curves(report, data, tasks) for data in report["metrics"] for tasks in _values(report["curves"], "tasks")),
+        *(_measure(report, name) for name in report["measures"]),
+        *(f"Missing: {where}: {why}." for where, why in report["missing"].items()),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _sizes(report: Report) -> str:
+    settings = report["settings"]
+    effort = settings["effort"]
+    return (
+        f"{settings['replications']} replications; every {_ordinal(effort['stride'])} candidate of the grids, "
+        f"{effort['folds']} folds; {effort['chains']} chains of {effort['draws']} draws. "
+        f"Intervals: {report['interval']}."
+    )
+
+
+def _ordinal(stride: int) -> str:
+    return "single" if stride == 1 else f"{stride}th"
+
+
+def _curves(report: Report, data: str, tasks: int | None) -> str:
+    """Arms by budgets, and under every private arm what is claimed and what is proved."""
+    entries = [e for e in report["curves"] if e["data"] == data and e.get("tasks") == tasks]
+    if not entries:
+        return ""
+    if any("exponent" in entry for entry in entries):
+        return _by(entries, "exponent", "arm \\ exponent")
+    epsilons = sorted({e["epsilon"] for e in entries if e["epsilon"] is not None})
+    metric = _METRICS[report["metrics"][data]]
+    rows: list[list[str]] = []
+    for arm in _values(entries, "arm"):
+        here = {entry["epsilon"]: entry for entry in entries if entry["arm"] == arm}
+        across = [here.get(eps, here.get(None)) for eps in epsilons]
+        rows.append([f"**{arm}**", *map(_mean, across)])
+        if any(entry and entry.get("paper") is not None for entry in across):
+            rows.append(["the papers' figure", *(_cell(entry, "paper", ".3f") for entry in across)])
+        if any(entry and entry.get("coverage") is not None for entry in across):
+            rows.append(["coverage of 90 % intervals", *(_cell(entry, "coverage", ".1%") for entry in across)])
+        if None not in here:
+            rows.append(["claimed delta at this eps", *(_delta(entry, "claimed") for entry in across)])
+            rows.append(["proved delta at this eps", *(_delta(entry, "proved") for entry in across)])
+    title = f"**{data}**, {metric}" + (f", {tasks} tasks" if tasks else "")
+    return f"{title}\n\n" + _table(("eps", *(f"{eps:g}" for eps in epsilons)), rows)
+
+
+def _measure(report: Report, name: str) -> str:
+    entries = report["measures"][name]
+    title = f"**{name.replace('_', ' ')}**" + "\n\n"
+    rows = [
+        (e["arm"], f"{e['epsilon']:g}", _mean(e), _delta(e, "claimed"), _delta(e, "proved"))
+        for e in entries
+        if e["epsilon"] is not None
+    ]
+    return title + _table(("arm", "eps", "mean and interval", "claimed delta", "proved delta"), rows)
+
+
+def _by(entries: Sequence[Report], axis: str, corner: str) -> str:
+    values = sorted({entry[axis] for entry in entries})
+    rows = []
+    for arm in _values(entries, "arm"):
+        here = {entry[axis]: entry for entry in entries if entry["arm"] == arm}
+        rows.append([arm, *(_mean(here.get(value)) for value in values)])
+    note = "Cross-validation among candidates: nothing is released, nothing claimed or proved."
+    return f"{note}\n\n" + _table((corner, *(f"{value:g}" for value in values)), rows)
+
+
+def _mean(entry: Report | None) -> str:
+    if entry is None or entry["mean"] is None:
+        return "-"
+    if entry["low"] is None:
+        return f"{entry['mean']:.3f}"
+    return f"{entry['mean']:.3f} ({entry['low']:.3f} to {entry['high']:.3f})"
+
+
+def _cell(entry: Report | None, key: str, form: str) -> str:
+    return "-" if entry is None or entry.get(key) is None else format(entry[key], form)
+
+
+def _delta(entry: Report | None, kind: str) -> str:
+    if entry is None or entry[kind] is None:
+        return "none"
+    return f"{entry[kind]['delta']:.2g}, {entry[kind]['adjacency'].replace('_', '-')}"
+
+
+def _values(entries: Iterable[Report], key: str) -> list[Any]:
+    return list(dict.fromkeys(entry.get(key) for entry in entries))
+
+
+def _anchor(report: Report) -> str:
+    title = f"{report['name']}: {report['title']}".lower()
+    return f"[{report['name']}](#{''.join(c for c in title if c.isalnum() or c in ' -').replace(' ', '-')})"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    clean = lambda cells: "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "\n".join([clean(head), "|" + "---|" * len(head), *map(clean, rows)])
