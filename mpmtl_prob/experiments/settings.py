@@ -47,6 +47,7 @@ class Data:
         num_tasks: m, of synthetic data.
         num_features: d, of synthetic data.
         rows: training rows of a task, of synthetic data; nine times as many are for testing.
+        group: similar tasks of synthetic low-rank data.
         fraction: share of the rows of real data that is for training.
     """
 
@@ -54,6 +55,7 @@ class Data:
     num_tasks: int = 320
     num_features: int = 30
     rows: int = 30
+    group: int = 75
     fraction: float = 0.3
 
     def load(self, replication: int) -> Loaded:
@@ -64,8 +66,8 @@ class Data:
         size = (self.num_tasks, self.num_features, self.rows, 9 * self.rows)
         if self.kind == "group sparse":
             return Loaded(*synthetic_group_sparse(*size, active=min(4, self.num_features), seed=replication))
-        group = {"group": self.num_tasks} if self.kind == "alike" else {}
-        return Loaded(*synthetic_low_rank(*size, **group, seed=replication))
+        group = self.num_tasks if self.kind == "alike" else self.group
+        return Loaded(*synthetic_low_rank(*size, group=group, seed=replication))
 
     @property
     def name(self) -> str:
@@ -171,7 +173,7 @@ class Study:
         return replace(self, **({"effort": _LITTLE} | _FAST[self.name]))
 
     def with_sizes(self, **sizes: Any) -> Study:
-        """The same with other synthetic sizes, for tests: ``num_tasks``, ``num_features`` and ``rows``."""
+        """The same with other synthetic sizes, for tests: ``num_tasks``, ``num_features``, ``rows`` and ``group``."""
         known = {f.name for f in fields(Data)}
         return replace(
             self, data=tuple(replace(d, **{k: v for k, v in sizes.items() if k in known}) for d in self.data)
@@ -311,5 +313,5 @@ def subset(tasks: TaskData, count: int | None) -> TaskData:
 
 
 def groups(data: Data) -> NDArray[np.int64]:
-    """Which group of similar tasks a synthetic task belongs to, (m,): 75 to a group, as in Fig 3 (a)."""
-    return np.arange(data.num_tasks) // 75
+    """Which group of similar tasks a synthetic low-rank task belongs to, (m,), Fig 3 (a)."""
+    return np.arange(data.num_tasks) // data.group

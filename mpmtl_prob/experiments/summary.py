@@ -86,7 +86,7 @@ def targets(results: xr.Dataset) -> list[dict[str, Any]]:
         )
 
     for data in map(str, results["data"].values):
-        if data not in ("School 30 %", "synthetic low rank") or "error" not in results:
+        if data not in ("School 30 %", "synthetic low rank") or "coverage" not in results:
             continue
         errors = loss(results, data).mean("replication")
         if POSTERIOR not in errors["arm"] or "epsilon" not in errors.dims or "tasks" in errors.dims:

@@ -214,17 +214,18 @@ def budgets(results: xr.Dataset) -> list[Verdict]:
         theirs = quick.sel(exponent=best, method="nearest")
         lost = Difference.of(theirs.values, quick.sel(exponent=at).values)
         assert lost is not None
+        spread = float(mean.max() - mean.min())
         statistic = {
             "gain of acceleration, mean and s.e.": [-gain.mean, gain.se],
             "best exponent": at,
             "lost by the papers' exponent, mean and s.e.": [lost.mean, lost.se],
-            "spread over exponents": float(mean.max() - mean.min()),
+            "spread over exponents": spread,
         }
         why = (
-            f"acceleration lowers the error by {-gain.mean:.4f} (s.e. {gain.se:.4f}); the best exponent is {at:g}, by "
-            f"{lost.mean:.4f} (s.e. {lost.se:.4f})."
+            f"acceleration lowers the error by {-gain.mean:.4f} (s.e. {gain.se:.4f}); the best exponent is {at:g}, where it "
+            f"is lower by {lost.mean:.4f}, of {spread:.4f} between best and worst; a tenth of that is let pass."
         )
-        verdict = HOLDS if gain.is_better and not lost.is_worse else FAILS
+        verdict = HOLDS if gain.is_better and lost.mean <= 0.1 * spread else FAILS
         found.append(Verdict("6", statement, data, verdict, statistic, why))
     return found
 
@@ -237,7 +238,7 @@ def noise(results: xr.Dataset) -> list[Verdict]:
     if "ratio" not in chosen or not bool(chosen["ratio"].notnull().any()):
         return [Verdict("7", statement, data, UNTESTED, {}, "needs a run of Algorithm 2.")]
     ratio = float(chosen["ratio"].median())
-    moved = float(chosen["moved"].ffill("iteration").isel(iteration=-1).mean())
+    moved = float(chosen["moved"].dropna("iteration").isel(iteration=-1).mean())
     statistic: dict[str, Any] = {"log10 noise to signal, median": ratio, "W^ moved, relative": moved}
     if "error_without_noise" in chosen:
         statistic["error with and without noise"] = [
@@ -298,7 +299,8 @@ def recovered(results: xr.Dataset) -> list[Verdict]:
     """Fig 3: MP-MTL finds which tasks are similar, DP-MTRL does not."""
     statement = "The output models show which tasks are similar with Algorithm 2, and do not with DP-MTRL."
     data = str(results["data"].values[0])
-    contrast = (results["within"] - results["across"]).isel(data=0, epsilon=0, drop=True).mean("replication")
+    across = results.get("across", xr.full_like(results["within"], np.nan))  # a single group has no other
+    contrast = (results["within"] - across).isel(data=0, epsilon=0, drop=True).mean("replication")
     by_arm = {str(arm): float(contrast.sel(arm=arm)) for arm in contrast["arm"].values}
     if not np.all(np.isfinite([by_arm.get(LOW_RANK, np.nan), by_arm.get(DP_MTRL, np.nan)])):
         return [Verdict("Fig 3", statement, data, UNTESTED, {}, "needs both arms and several groups of tasks.")]
