@@ -51,7 +51,7 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     panels = count or results.sizes["data"]
     columns = min(panels, 4)
     rows = -(-panels // columns)
-    page = Figure(figsize=(max(5.6, 5.0 * columns), 4.2 * rows + 0.4), layout="constrained")
+    page = Figure(figsize=(max(5.6, 5.0 * columns), 5.2 * rows + 0.4), layout="constrained")
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
     for ax in axes[panels:]:
         ax.set_visible(False)
@@ -71,7 +71,7 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
         return " (eps claimed, nothing proved)"
     deltas = sorted(entry["proved"]["delta"] for entry in entries)
     spread = f"{deltas[0]:.2g}" if deltas[-1] - deltas[0] < 1e-9 else f"{deltas[0]:.2g} to {deltas[-1]:.2g}"
-    if deltas[-1] < 0.01:
+    if all(entry["claimed"] is None for entry in entries):
         return f" (eps proved, delta = {spread})"
     return f" (eps claimed; true delta {spread})"
 
@@ -88,8 +88,8 @@ def _panels(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
                 ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
         metric = report["metrics"][data]
         ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=data)
-        if metric != "auc":
-            ax.set_yscale("log")
+        if metric != "auc":  # an interval of few replications may reach below zero
+            ax.set(yscale="log", ylim=(0.7 * min(entry["mean"] for entry in entries), None))
         _tidy(ax)
 
 
@@ -188,4 +188,4 @@ def _number(value: float | None) -> float:
 
 def _tidy(ax: Any) -> None:
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=6.5)
+    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)

@@ -90,11 +90,11 @@ def _claims(reports: Sequence[Report]) -> str:
     found = [(report, verdict) for report in reports for verdict in report["verdicts"]]
     found.sort(key=lambda pair: (not pair[1]["claim"].isdigit(), pair[1]["claim"]))
     counts = {word: sum(verdict["verdict"] == word for _, verdict in found) for word in (HOLDS, FAILS, UNTESTED)}
-    head = ", ".join(f"{count} {word}" for word, count in counts.items())
+    head = ", ".join(f"{word}: {count}" for word, count in counts.items())
     rows = (
         (v["claim"], v["statement"], v["data"], f"**{v['verdict']}**", v["why"], _anchor(report)) for report, v in found
     )
-    return f"Of {len(found)} verdicts: {head}.\n\n" + _table(("", "claim", "data", "verdict", "why", "from"), rows)
+    return f"Of {len(found)} verdicts, {head}.\n\n" + _table(("", "claim", "data", "verdict", "why", "from"), rows)
 
 
 def _targets(reports: Sequence[Report]) -> str:
@@ -123,7 +123,7 @@ def _section(report: Report, figures: str) -> str:
         f"{report['figure']} of the papers. {_sizes(report)}",
         f"![{report['title']}]({figures}/{report['name']}.png)",
         *(_curves(report, data, tasks) for data in report["metrics"] for tasks in _values(report["curves"], "tasks")),
-        *(_measure(report, name) for name in report["measures"]),
+        _measures(report),
         *(f"Missing: {where}: {why}." for where, why in report["missing"].items()),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -168,15 +168,19 @@ def _curves(report: Report, data: str, tasks: int | None) -> str:
     return f"{title}\n\n" + _table(("eps", *(f"{eps:g}" for eps in epsilons)), rows)
 
 
-def _measure(report: Report, name: str) -> str:
-    entries = report["measures"][name]
-    title = f"**{name.replace('_', ' ')}**" + "\n\n"
-    rows = [
-        (e["arm"], f"{e['epsilon']:g}", _mean(e), _delta(e, "claimed"), _delta(e, "proved"))
-        for e in entries
-        if e["epsilon"] is not None
-    ]
-    return title + _table(("arm", "eps", "mean and interval", "claimed delta", "proved delta"), rows)
+def _measures(report: Report) -> str:
+    """What else was computed, and the guarantee of what it was computed from."""
+    names = list(report["measures"])
+    if not names:
+        return ""
+    rows = []
+    for first in report["measures"][names[0]]:
+        place = (first["arm"], first["epsilon"])
+        found = [next((e for e in report["measures"][n] if (e["arm"], e["epsilon"]) == place), None) for n in names]
+        bounds = [_delta(first, "claimed"), _delta(first, "proved")]
+        rows.append([first["arm"], f"{first['epsilon']:g}", *map(_mean, found), *bounds])
+    head = ("arm", "eps", *(name.replace("_", " ") for name in names), "claimed delta", "proved delta")
+    return _table(head, rows)
 
 
 def _by(entries: Sequence[Report], axis: str, corner: str) -> str:

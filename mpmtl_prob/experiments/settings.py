@@ -92,8 +92,8 @@ class Effort:
 
     Attributes:
         folds: of cross-validation.
-        stride: every stride-th candidate of a grid is tried; with no factor in common with the sides of the grids (2, 4, 5),
-            so that every value of every hyper-parameter has its turn.
+        stride: every stride-th candidate of a grid is tried; with no factor in common with the sides of the grids (2, 4, 5)
+            no hyper-parameter stays at one value.
         chains: of NUTS.
         draws: of NUTS, kept and for adaptation, per chain.
     """
