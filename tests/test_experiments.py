@@ -170,6 +170,8 @@ def test_noise_against_signal():
     assert min(found["ratio"]) > 0
     assert max(found["moved"]) < 1e-9  # nothing is read off the release
     assert found["error"] == pytest.approx(found["error_without_noise"])
+    assert found["between_draws"] < 1e-9
+    assert found["proved"]["delta"] > 1 - np.exp(-1e-3) - 1e-9
     found = measures.noise_to_signal(None, unit, choice(penalty=1.0, epsilon=1e9))
     assert max(found["ratio"]) < -6
 

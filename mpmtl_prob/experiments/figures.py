@@ -65,8 +65,6 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
     """What stands in a legend behind the name of an arm: the delta that is true at the eps shown."""
     if entries[0]["epsilon"] is None:
         return ", not private" if entries[0]["proved"] is None else ""
-    if all(entry["claimed"] is None and entry["proved"] is None for entry in entries):
-        return ""
     if any(entry["proved"] is None for entry in entries):
         return " (eps claimed, nothing proved)"
     deltas = sorted(entry["proved"]["delta"] for entry in entries)
@@ -134,8 +132,7 @@ def _exponents(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> Non
             x, y = [e["exponent"] for e in here], np.array([e["mean"] for e in here])
             half = np.array([_number(e["high"]) for e in here]) - y
             axes[0].errorbar(x, y, half, color=f"C{i // 2}", ls=style, marker="o", ms=3.5, capsize=2, label=arm)
-    eps = float(results["epsilon"].values[0])
-    title = f"claimed eps = {eps:g}, nothing released"
+    title = f"eps = {float(results['epsilon'].values[0]):g}{protection(report['curves'])}"
     axes[0].set(xlabel="exponent: alpha, or log Q / log Q_0", ylabel="nMSE, cross-validation", title=title)
     _tidy(axes[0])
 
@@ -147,9 +144,12 @@ def _rounds(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
             values = results[name].isel(data=0, epsilon=0, drop=True).sel(arm=arm).dropna("iteration", how="all")
             x = np.arange(1, values.sizes["iteration"] + 1)
             mean, sd = values.mean("replication").values, values.std("replication").values
-            ax.errorbar(x, mean, sd, color=_STYLE[str(arm)][0], marker="o", ms=3, label=f"{arm}, mean and sd")
-        ax.set(xlabel="round", ylabel=label, title=f"claimed eps = {float(results['epsilon'].values[0]):g}")
+            here = [entry for entry in report["curves"] if entry["arm"] == arm]
+            label = f"{arm}, mean and sd{protection(here)}"
+            ax.errorbar(x, mean, sd, color=_STYLE[str(arm)][0], marker="o", ms=3, label=label)
+        ax.set(xlabel="round", ylabel=label, title=f"eps = {float(results['epsilon'].values[0]):g}")
         _tidy(ax)
+    axes[1].set_yscale("log")
 
 
 def _models(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob.estimators import DPMTRL, LeastSquares, LowRank, Noise
+from mpmtl_prob.estimators import DPMTRL, MPMTL, LeastSquares, LowRank, Noise
 from mpmtl_prob.evaluation import cross_validate, grids, nmse
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.settings import LOW_RANK, Study, Unit, groups
+from mpmtl_prob.privacy import Bound, default_delta
+from mpmtl_prob.privacy.guarantee import of_release
 from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction
 
 #: dims of what is not a number
@@ -99,42 +101,64 @@ def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str
         LowRank, train, epsilon=unit.epsilon, acceleration=accelerated, adjacency=arms.ADJACENCY, **options
     )[:: study.effort.stride]
     found = cross_validate(grid, train, folds=study.effort.folds, seed=unit.replication, progress_bar=False)
-    return {"error": float(found.mean.min()), "rounds": found.best.rounds, "claimed": None, "proved": None}
+    return {"error": float(found.mean.min()), "rounds": found.best.rounds, **_claims(found.best, train)}
 
 
 def noise_to_signal(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
     """log10 ||E||_F / ||Sigma~||_F of every round, and ||W^ - W^_0||_F / ||W^_0||_F, W^_0 the output with E = 0.
 
-    ``error`` and ``error_without_noise`` are those of the two outputs. Of DP-MTRL, whose noise is in the models,
-    E = W^'W^ - W'W in the first round.
+    ``between_draws`` compares the last outputs of two draws of the noise in the same way; ``error`` and
+    ``error_without_noise`` are those of W^ and W^_0. Of DP-MTRL, whose noise is in the models, E = W^'W^ - W'W in the first
+    round.
     """
     assert choice is not None
     train, test, _ = arms.load(unit.data, unit.replication)
-    measure = _of_releases if unit.arm == LOW_RANK else _of_models
-    W, W_0, ratio, moved = measure(choice.estimator, train, unit.replication)
+    if unit.arm == LOW_RANK:
+        found, guarantee = _of_releases(choice.estimator, train, unit.replication), _claims(choice.estimator, train)
+    else:
+        found, guarantee = _of_models(choice.estimator, train, unit.replication), {"claimed": None, "proved": None}
+    W, other, W_0, ratio, moved = found
     error, without = (nmse(linear_prediction(w, test), test) for w in (W, W_0))
-    found = {"error": error, "error_without_noise": without, "ratio": _short(ratio), "moved": _short(moved)}
-    return found | {"claimed": None, "proved": None}
+    return {
+        "error": error,
+        "error_without_noise": without,
+        "between_draws": _distance(W, other),
+        "ratio": _short(ratio),
+        "moved": _short(moved),
+        **guarantee,
+    }
+
+
+def _distance(W: FloatArray, reference: FloatArray) -> float:
+    return float(np.linalg.norm(W - reference) / np.linalg.norm(reference))
+
+
+def _claims(algorithm: MPMTL, train: TaskData) -> dict[str, Any]:
+    """Both bounds of what a run of Algorithm 2 would release."""
+    epsilon, delta = algorithm.epsilon, default_delta(train.num_tasks)
+    assert epsilon is not None
+    claimed = Bound(epsilon, delta, arms.ADJACENCY)
+    laws = algorithm.plan(train).mechanisms
+    return arms.bounds(of_release(laws, epsilon=epsilon, adjacency=arms.ADJACENCY, claimed=claimed, seeded=False))
 
 
 def _of_releases(algorithm: LowRank, train: TaskData, seed: int) -> tuple[FloatArray, ...]:
     """The curator's own look at its noise: runs that nobody publishes."""
     plan = algorithm.plan(train)
     rng, zero = np.random.default_rng(seed), np.zeros((plan.size, plan.size))
-    E = np.stack([law.sample(rng, zero) for law in plan.mechanisms])
-    sigma, W = plan.execute(Noise(E), algorithm.sharing)
-    _, W_0 = plan.execute(Noise(np.zeros_like(E)), algorithm.sharing)
+    E, again = (np.stack([law.sample(rng, zero) for law in plan.mechanisms]) for _ in range(2))
+    (sigma, W), (_, other), (_, W_0) = (plan.execute(Noise(e), algorithm.sharing) for e in (E, again, 0 * E))
     norm = lambda A: np.linalg.norm(A, axis=(1, 2))
-    return W[-1], W_0[-1], np.log10(norm(E) / norm(sigma - E)), norm(W - W_0) / norm(W_0)
+    return W[-1], other[-1], W_0[-1], np.log10(norm(E) / norm(sigma - E)), norm(W - W_0) / norm(W_0)
 
 
 def _of_models(algorithm: DPMTRL, train: TaskData, seed: int) -> tuple[FloatArray, ...]:
-    W = replace(algorithm, unsafe_seed=seed).fit(train)
+    W, other = (replace(algorithm, unsafe_seed=s).fit(train) for s in (2 * seed, 2 * seed + 1))
     W_0 = replace(algorithm, epsilon=None, unsafe_seed=None).fit(train)
     first, clean = W.history["W"][0], W_0.history["W"][0]
     signal = clean.T @ clean
     ratio = np.log10(np.linalg.norm(first.T @ first - signal) / np.linalg.norm(signal))
-    return W.W, W_0.W, np.array([ratio]), np.array([np.linalg.norm(first - clean) / np.linalg.norm(clean)])
+    return W.W, other.W, W_0.W, np.array([ratio]), np.array([_distance(first, clean)])
 
 
 def _short(values: FloatArray) -> Any:

@@ -189,7 +189,11 @@ def _by(entries: Sequence[Report], axis: str, corner: str) -> str:
     for arm in _values(entries, "arm"):
         here = {entry[axis]: entry for entry in entries if entry["arm"] == arm}
         rows.append([arm, *(_mean(here.get(value)) for value in values)])
-    note = "Cross-validation among candidates: nothing is released, nothing claimed or proved."
+    deltas = [entry["proved"]["delta"] for entry in entries if entry["proved"]]
+    claimed = next((entry["claimed"] for entry in entries if entry["claimed"]), None)
+    note = f"eps = {entries[0]['epsilon']:g}, nMSE of cross-validation."
+    if claimed and deltas:
+        note += f" Claimed delta {_delta(entries[0], 'claimed')}; proved delta {min(deltas):.2g} to {max(deltas):.2g}."
     return f"{note}\n\n" + _table((corner, *(f"{value:g}" for value in values)), rows)
 
 

@@ -245,7 +245,14 @@ def noise(results: xr.Dataset) -> list[Verdict]:
             float(chosen["error"].mean()),
             float(chosen["error_without_noise"].mean()),
         ]
-    why = f"log10 ||E|| / ||Sigma~|| is {ratio:.2f} in the median round, and W^ ends {moved:.3f} of its norm away."
+    why = (
+        f"log10 ||E|| / ||Sigma~|| is {ratio:.2f} in the median round, and W^ ends {moved:.3f} of its norm away from where "
+        "the same run ends without noise"
+    )
+    if "between_draws" in chosen:
+        statistic["W^ between two draws, relative"] = float(chosen["between_draws"].mean())
+        why += f", {statistic['W^ between two draws, relative']:.3f} between two draws of the noise"
+    why += "."
     return [Verdict("7", statement, data, HOLDS if ratio > 0 and moved < 0.1 else FAILS, statistic, why)]
 
 
