@@ -49,9 +49,9 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     draw = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
     count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
     panels = count or results.sizes["data"]
-    columns = min(panels, 4)
+    columns, heat = min(panels, 4), report["name"] in ("fig2", "fig3")
     rows = -(-panels // columns)
-    page = Figure(figsize=(max(5.6, 5.0 * columns), 5.2 * rows + 0.4), layout="constrained")
+    page = Figure(figsize=((3.4 if heat else 5.4) * columns, (2.8 if heat else 6.4) * rows + 0.4), layout="constrained")
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
     for ax in axes[panels:]:
         ax.set_visible(False)
@@ -80,14 +80,16 @@ def _panels(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
         epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
         for arm in dict.fromkeys(entry["arm"] for entry in entries):
             _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)))
+        lowest = min(entry["mean"] for entry in entries)
         for arm, (eps, value) in paper.curves(str(data)).items():
             if arm in {entry["arm"] for entry in entries}:
-                label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm}")
+                label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
                 ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
+                lowest = min(lowest, value.min())
         metric = report["metrics"][data]
         ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=data)
         if metric != "auc":  # an interval of few replications may reach below zero
-            ax.set(yscale="log", ylim=(0.7 * min(entry["mean"] for entry in entries), None))
+            ax.set(yscale="log", ylim=(0.8 * lowest, None))
         _tidy(ax)
 
 
@@ -178,7 +180,7 @@ def _relations(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> Non
 def _heat(ax: Any, values: np.ndarray, title: str) -> None:
     limit = float(np.abs(values).max())
     ax.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    ax.set_title(title, fontsize=8)
+    ax.set_title(title, fontsize=6.5)
     ax.set_xlabel("task")
 
 
@@ -188,4 +190,4 @@ def _number(value: float | None) -> float:
 
 def _tidy(ax: Any) -> None:
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14))

@@ -123,6 +123,7 @@ def noise_to_signal(study: Study, unit: Unit, choice: arms.Choice | None) -> dic
         "error": error,
         "error_without_noise": without,
         "between_draws": _distance(W, other),
+        "log10_ratio_of_round_1": float(ratio[0]),
         "ratio": _short(ratio),
         "moved": _short(moved),
         **guarantee,

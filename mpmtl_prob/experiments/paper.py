@@ -32,6 +32,9 @@ _SERIES = {
     "DP-AGGR": DP_AGGR,
 }
 
+#: log10 of noise over signal of DP-MTRL at eps = 0.1, as the text says (TPAMI 2022, section 5.4.2)
+DP_MTRL_RATIO = 0.2670
+
 #: eps, and the value there
 Curve = tuple[FloatArray, FloatArray]
 

@@ -117,7 +117,16 @@ def targets(results: xr.Dataset) -> list[dict[str, Any]]:
 
 def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) -> dict[str, Any]:
     """Everything that the results page and the verdicts' readers need, without rows, weights or noise."""
-    extra = ("cosine", "cosine_before", "within", "across", "truth", "error_without_noise", "between_draws")
+    extra = (
+        "cosine",
+        "cosine_before",
+        "within",
+        "across",
+        "truth",
+        "error_without_noise",
+        "between_draws",
+        "log10_ratio_of_round_1",
+    )
     return plain(
         {
             "name": study.name,
