@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,10 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
     draw = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
     count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
-    panels = count or results.sizes["data"]
-    columns, heat = min(panels, 4), report["name"] in ("fig2", "fig3")
+    arms = report["settings"]["arms"]
+    scales = 1 if report["name"] == "fig8" or len(_fine(arms)) == len(arms) else 2
+    panels = count or scales * results.sizes["data"]
+    columns, heat = min(panels if panels < 4 else count or results.sizes["data"], 4), report["name"] in ("fig2", "fig3")
     rows = -(-panels // columns)
     page = Figure(figsize=((3.4 if heat else 5.4) * columns, (2.8 if heat else 6.4) * rows + 0.4), layout="constrained")
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
@@ -58,7 +60,7 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     draw.get(report["name"], _panels)(report, results, axes)
     fast = ", fast version" if report["fast"] else ""
     page.suptitle(f"{report['figure']}: {report['title']}{fast}", fontsize=11)
-    page.savefig(path, dpi=110, metadata={"Software": None})
+    page.savefig(path, dpi=70 if heat else 110, metadata={"Software": None})
 
 
 def protection(entries: list[Mapping[str, Any]]) -> str:
@@ -75,22 +77,39 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
 
 
 def _panels(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
-    for ax, data in zip(axes, results["data"].values, strict=False):
+    """Every data set with all arms and, where baselines are far off, without them: the papers' coarse and fine scales."""
+    fine = _fine(report["settings"]["arms"])
+    count = results.sizes["data"]
+    for i, data in enumerate(results["data"].values):
         entries = [entry for entry in report["curves"] if entry["data"] == data]
-        epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
-        for arm in dict.fromkeys(entry["arm"] for entry in entries):
-            _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)))
-        lowest = min(entry["mean"] for entry in entries)
-        for arm, (eps, value) in paper.curves(str(data)).items():
-            if arm in {entry["arm"] for entry in entries}:
-                label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
-                ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
-                lowest = min(lowest, value.min())
-        metric = report["metrics"][data]
-        ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=data)
-        if metric != "auc":  # an interval of few replications may reach below zero
-            ax.set(yscale="log", ylim=(0.8 * lowest, None))
-        _tidy(ax)
+        if len(axes) == count:
+            _panel(axes[i], str(data), entries, report["metrics"][data])
+        else:
+            _panel(axes[i], f"{data}, fine scale", [e for e in entries if e["arm"] in fine], report["metrics"][data])
+            _panel(axes[count + i], str(data), entries, report["metrics"][data])
+
+
+def _fine(arms: Sequence[str]) -> list[str]:
+    return [arm for arm in arms if arm not in (DP_MTRL, DP_AGGR)]
+
+
+def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str) -> None:
+    epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
+    for arm in dict.fromkeys(entry["arm"] for entry in entries):
+        _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)))
+    means = [entry["mean"] for entry in entries]
+    for arm, (eps, value) in paper.curves(entries[0]["data"]).items():
+        if arm in {entry["arm"] for entry in entries}:
+            label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
+            ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
+            means += [value.min(), value.max()]
+    ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=title)
+    low, high = min(means), max(means)
+    if metric != "auc" and high > 2 * low:  # an interval of few replications may reach below zero
+        ax.set(yscale="log", ylim=(0.8 * low, 1.25 * high))
+    else:
+        ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+    _tidy(ax)
 
 
 def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float]) -> None:

@@ -27,8 +27,8 @@ _READINGS = {
     "fig4": "The journal's caption gives this eps, the preprint's a tenth of it. Q_0 = 1 - sqrt(mu), as printed.",
     "fig5": (
         "The penalty was chosen under noise. Without noise it shrinks the models more: that, and not which noise was drawn, "
-        f"is most of how far they move. Of DP-MTRL at this eps the papers state a log10 ratio of {paper.DP_MTRL_RATIO}; noise "
-        "as they describe it, at eps / n per row, gives that of the table."
+        f"is most of how far they move. Of DP-MTRL at this eps the papers state a log10 ratio of {paper.DP_MTRL_RATIO}; "
+        "noise as they describe it, at eps / n per row, gives that of the table."
     ),
     "fig6": (
         "The papers give neither the scale of the weights nor how similar the tasks of a group are; both are ours, and the "
@@ -41,13 +41,14 @@ _READINGS = {
     ),
     "fig9": (
         "The papers name neither their splits nor the hyper-parameters they searched. What is not better than M = I was not "
-        "shared. DP-MTRL is a reconstruction, with group privacy at eps / n per row."
+        "shared. DP-MTRL is a reconstruction, with group privacy at eps / n per row; the papers' stays below the error of "
+        "predicting zero at the smallest eps, which noise of the size that they describe does not allow."
     ),
     "fig10": (
         "People, not rows, are split: 30 % of the people with all their outcomes. The papers split every task apart, so that "
         "outcomes of one person fall on both sides. DP-MTRL is a reconstruction."
     ),
-    "training": "DP-MTRL is a reconstruction, with group privacy at eps / n per row: more rows of a task mean more noise.",
+    "training": "DP-MTRL is a reconstruction, with group privacy at eps / n per row.",
 }
 
 
