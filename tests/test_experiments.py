@@ -238,7 +238,10 @@ def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
     assert "**Fast version** (fig6)" in text
     assert "Not run for this page: fig2, fig3" in text
     for entry in report["curves"]:
-        assert f"{entry['mean']:.3f} ({entry['low']:.3f} to {entry['high']:.3f})" in text
+        low, middle, high = (
+            f"{v:.3f}" if abs(v) < 100 else f"{v:.3g}" for v in (entry["low"], entry["mean"], entry["high"])
+        )
+        assert f"{middle} ({low} to {high})" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
     assert text.count("claimed delta at this eps") == text.count("proved delta at this eps") == 4

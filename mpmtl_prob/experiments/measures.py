@@ -58,7 +58,11 @@ def running_example(study: Study, unit: Unit, choice: arms.Choice | None) -> dic
 
 
 def _likeness(W: FloatArray) -> float:
-    profile = W / np.linalg.norm(W, axis=0)
+    """nan where the penalty has removed everything, the odd task too."""
+    norm = np.linalg.norm(W, axis=0)
+    if not norm.all():
+        return float("nan")
+    profile = W / norm
     return float(np.median(profile[:, :-1].T @ profile[:, -1]))
 
 

@@ -175,6 +175,13 @@ def _sizes(report: Report) -> str:
     )
 
 
+def _shared(entry: Report | None) -> str:
+    """What is proved of an arm that no budget touches."""
+    if entry is None:
+        return ""
+    return ", not private" if entry["proved"] is None else ", nothing shared: eps = 0, delta = 0 proved"
+
+
 def _ordinal(stride: int) -> str:
     return "single" if stride == 1 else f"{stride}th"
 
@@ -192,7 +199,7 @@ def _curves(report: Report, data: str, tasks: int | None) -> str:
     for arm in _values(entries, "arm"):
         here = {entry["epsilon"]: entry for entry in entries if entry["arm"] == arm}
         across = [here.get(eps, here.get(None)) for eps in epsilons]
-        rows.append([f"**{arm}**", *map(_mean, across)])
+        rows.append([f"**{arm}**{_shared(here.get(None))}", *map(_mean, across)])
         if any(entry and entry.get("paper") is not None for entry in across):
             rows.append(["the papers' figure", *(_cell(entry, "paper", ".3f") for entry in across)])
         if any(entry and entry.get("coverage") is not None for entry in across):
@@ -237,8 +244,13 @@ def _mean(entry: Report | None) -> str:
     if entry is None or entry["mean"] is None:
         return "-"
     if entry["low"] is None:
-        return f"{entry['mean']:.3f}"
-    return f"{entry['mean']:.3f} ({entry['low']:.3f} to {entry['high']:.3f})"
+        return _short(entry["mean"])
+    return f"{_short(entry['mean'])} ({_short(entry['low'])} to {_short(entry['high'])})"
+
+
+def _short(value: float) -> str:
+    """Three decimals, or three digits where the whole part has as many."""
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:.3g}"
 
 
 def _cell(entry: Report | None, key: str, form: str) -> str:
@@ -246,7 +258,9 @@ def _cell(entry: Report | None, key: str, form: str) -> str:
 
 
 def _delta(entry: Report | None, kind: str) -> str:
-    if entry is None or entry[kind] is None:
+    if entry is None:
+        return "-"
+    if entry[kind] is None:
         return "none"
     return f"{entry[kind]['delta']:.2g}, {entry[kind]['adjacency'].replace('_', '-')}"
 
