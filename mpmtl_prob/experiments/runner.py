@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ class Store:
         """Whole or not at all, whatever interrupts."""
         path = self.path(unit, what)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(_plain(record)))
+        write_whole(path, json.dumps(plain(record)))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -178,17 +177,14 @@ def _room(array: np.ndarray, lead: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.pad(array, grow, constant_values=np.nan) if any(after for _, after in grow) else array
 
 
-def _plain(value: Any) -> Any:
-    """Without numpy's types, and None for what JSON has no number for."""
+def plain(value: Any) -> Any:
+    """For JSON: without numpy's types, and None for what has no number there."""
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
-
-
-plain = partial(_plain)

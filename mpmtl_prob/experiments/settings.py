@@ -7,7 +7,7 @@ The papers replicate everything 100 times; the sizes here are what a machine of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,13 +171,6 @@ class Study:
     def fast(self) -> Study:
         """The same in minutes: fewer replications, folds, draws and, evenly for every method, fewer candidates."""
         return replace(self, **({"effort": _LITTLE} | _FAST[self.name]))
-
-    def with_sizes(self, **sizes: Any) -> Study:
-        """The same with other synthetic sizes, for tests: ``num_tasks``, ``num_features``, ``rows`` and ``group``."""
-        known = {f.name for f in fields(Data)}
-        return replace(
-            self, data=tuple(replace(d, **{k: v for k, v in sizes.items() if k in known}) for d in self.data)
-        )
 
 
 _SYNTHETIC = (Data("low rank"), Data("group sparse"))
