@@ -160,14 +160,14 @@ def _exponents(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> Non
 
 def _rounds(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
     labels = ("log10 ||E|| / ||Sigma~||", "||W^ - W^ without noise|| / ||W^ without noise||")
-    for ax, name, label in zip(axes, ("ratio", "moved"), labels, strict=True):
+    for ax, what, label in zip(axes, ("ratio", "moved"), labels, strict=True):
         for arm in results["arm"].values:
-            values = results[name].isel(data=0, epsilon=0, drop=True).sel(arm=arm).dropna("iteration", how="all")
+            values = results[what].isel(data=0, epsilon=0, drop=True).sel(arm=arm).dropna("iteration", how="all")
             x = np.arange(1, values.sizes["iteration"] + 1)
             mean, sd = values.mean("replication").values, values.std("replication").values
             here = [entry for entry in report["curves"] if entry["arm"] == arm]
-            label = f"{arm}, mean and sd{protection(here)}"
-            ax.errorbar(x, mean, sd, color=_STYLE[str(arm)][0], marker="o", ms=3, label=label)
+            name = f"{arm}, mean and sd{protection(here)}"
+            ax.errorbar(x, mean, sd, color=_STYLE[str(arm)][0], marker="o", ms=3, label=name)
         ax.set(xlabel="round", ylabel=label, title=f"eps = {float(results['epsilon'].values[0]):g}")
         _tidy(ax)
     axes[1].set_yscale("log")
