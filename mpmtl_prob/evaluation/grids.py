@@ -111,7 +111,10 @@ def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:
 
 
 def dp_mtrl(train: TaskData, **options: Any) -> list[DPMTRL]:
-    """Ridge and relation penalties and rounds of DP-MTRL, the ridge penalty up to where noise vanishes with the model; arguments as :func:`dp_aggr`."""
+    """Ridge and relation penalties and rounds of DP-MTRL, ridge up to where noise vanishes with the model.
+
+    Arguments as :func:`dp_aggr`.
+    """
     curvature = LeastSquares(average=True).of(train).curvature().max()
     return [
         DPMTRL(ridge=float(curvature * l1), relation=float(curvature * l2), rounds=T, unsafe_seed=0, **options)

@@ -141,7 +141,10 @@ def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
                 sd = np.array([_number(e["sd"]) for e in here])
                 ax.errorbar(x, y, sd, color=color, marker="o", ms=3.5, capsize=2,
                             label=f"{arm}, eps = {eps:g}{protection(here)}")  # fmt: skip
-        ax.set(xscale="log", xlabel="tasks trained with", ylabel="nMSE of the first tasks, with sd", title=data)
+        ax.set_xscale("log", base=2)
+        sizes = results["tasks"].values
+        ax.set_xticks(sizes, [str(m) for m in sizes])
+        ax.set(xlabel="tasks trained with", ylabel="nMSE of the first tasks, with sd", title=data)
         _tidy(ax)
 
 
