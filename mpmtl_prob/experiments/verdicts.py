@@ -169,7 +169,11 @@ def averaging(results: xr.Dataset) -> list[Verdict]:
 
 
 def more_tasks(results: xr.Dataset) -> list[Verdict]:
-    """5. Error of the first tasks falls with m: Mann-Whitney tests of m against m/2, all eps together, as in the papers."""
+    """5. Error of the first tasks falls with m: m against m/2, all eps together.
+
+    A replication has the same tasks whatever m, so that differences within replications decide. The papers' Mann-Whitney
+    test, which does not know of that, stands beside it.
+    """
     statement = "The error of the first tasks falls with every doubling of the number of tasks."
     found = []
     for data in results["data"].values if "tasks" in results.dims else ():
@@ -189,11 +193,11 @@ def more_tasks(results: xr.Dataset) -> list[Verdict]:
                 difference = Difference.of(after.mean("epsilon").values, before.mean("epsilon").values)
                 paired[f"{few} to {many}"] = np.nan if difference is None else difference.better
             means = {str(m): float(errors.sel(tasks=m).mean()) for m in sizes}
-            why = "one-sided p, Mann-Whitney as in the papers and, in brackets, paired t: " + ", ".join(
-                f"{step} tasks {p[step]:.2g} ({paired[step]:.2g})" for step in p
+            why = "one-sided p of paired t tests and, in brackets, of the papers' Mann-Whitney tests: " + ", ".join(
+                f"{step} tasks {paired[step]:.2g} ({p[step]:.2g})" for step in p
             )
-            verdict = HOLDS if max(p.values()) < LEVEL else FAILS
-            statistic = {"p": p, "p of paired t tests": paired, "mean error": means}
+            verdict = HOLDS if max(paired.values()) < LEVEL else FAILS
+            statistic = {"p of paired t tests": paired, "p of Mann-Whitney tests": p, "mean error": means}
             found.append(Verdict("5", statement, where, verdict, statistic, why + "."))
     return found
 
