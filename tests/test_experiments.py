@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import TaskData, experiments
+from mpmtl_prob import experiments
 from mpmtl_prob.cli import _EXPERIMENTS, main
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.estimators import LowRank
@@ -204,12 +204,17 @@ def test_relations_and_budgets_in_small(tmp_path):
     assert [verdict["claim"] for verdict in found["verdicts"]] == ["6", "6"]
 
 
-def test_a_posterior_that_does_not_exist_says_why():
-    few = TaskData.from_lists([np.ones((3, 4))] * 2, [np.ones(3)] * 2)
-    with pytest.raises(arms.Missing, match="as many tasks as features, here 2 and 4"):
-        arms.posterior(Unit(SMALL, POSTERIOR, 1.0), few, Effort())
-    with pytest.raises(arms.Missing, match="binary targets"):
-        arms.posterior(Unit(Data("LSOA II"), POSTERIOR, 1.0), few, Effort())
+def test_a_posterior_that_does_not_exist_says_why(monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("release: no such model")
+
+    train = SMALL.load(0).train
+    monkeypatch.setattr(arms, "shared_covariance", refuse)
+    with pytest.raises(arms.Missing, match="release: no such model"):
+        arms.posterior(Unit(SMALL, POSTERIOR, 1.0), train, Effort())
+    monkeypatch.setattr(arms, "POSTERIORS", {})
+    with pytest.raises(arms.Missing, match="no model of binary targets"):
+        arms.posterior(Unit(Data("LSOA II"), POSTERIOR, 1.0), train, Effort())
 
 
 def test_the_papers_curves_where_they_are_at_hand(tmp_path, monkeypatch):

@@ -133,21 +133,20 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
     kind = "binary" if unit.data.metric == "auc" else "regression"
     if kind not in POSTERIORS:
         raise Missing(f"the posterior has no model of {kind} targets in this version")
-    if train.num_tasks < train.num_features:
-        raise Missing(
-            f"the posterior of the full covariance needs at least as many tasks as features, here {train.num_tasks} "
-            f"and {train.num_features}"
-        )
     assert unit.epsilon is not None
     adjacency = "replace" if unit.arm == REPLACEMENT else ADJACENCY
-    shared = shared_covariance(
-        release(train, unit.epsilon, adjacency=adjacency),
-        chains=effort.chains,
-        warmup=effort.draws,
-        draws=effort.draws,
-        seed=unit.replication,
-        progress_bar=False,
-    )
+    published = release(train, unit.epsilon, adjacency=adjacency)
+    try:
+        shared = shared_covariance(
+            published,
+            chains=effort.chains,
+            warmup=effort.draws,
+            draws=effort.draws,
+            seed=unit.replication,
+            progress_bar=False,
+        )
+    except ValueError as error:
+        raise Missing(str(error)) from error
     return POSTERIORS[kind](train, shared, seed=unit.replication)
 
 
