@@ -14,7 +14,7 @@ from mpmtl_prob.cli import _EXPERIMENTS, main
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.evaluation import grids, nmse
-from mpmtl_prob.experiments import arms, measures, page, paper, runner
+from mpmtl_prob.experiments import arms, figures, measures, page, paper, runner
 from mpmtl_prob.experiments.settings import (
     ALONE,
     DP_AGGR,
@@ -253,6 +253,19 @@ def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
     assert f"{default_delta(8):.2g}, zero-out" in text
     picture = text.split("![")[1].split("](")[1].split(")")[0]
     assert (tmp_path / "docs" / picture).is_file()
+
+
+def test_no_eps_stands_without_the_delta_that_is_true():
+    bound = lambda epsilon, delta: {"epsilon": epsilon, "delta": delta, "adjacency": "replace"}
+    entry = lambda claimed, proved: {"epsilon": 1.0, "claimed": claimed, "proved": proved}
+    said = lambda *pair: figures.protection([entry(*pair)])
+    assert said(bound(1.0, 0.01), bound(1.0, 0.63)) == " (eps claimed; true delta 0.63)"
+    assert said(None, bound(1.0, 0.01)) == " (eps proved, delta = 0.01)"
+    assert said(bound(1.0, 0.01), bound(0.1, 0.0)) == " (eps proved, delta = 0)"
+    assert said(bound(1.0, 0.01), bound(2.0, 0.0)) == " (eps claimed, proved only at a larger one)"
+    assert said(bound(1.0, 0.01), None) == " (eps claimed, nothing proved)"
+    assert page._delta(entry(None, bound(0.1, 0.0)), "proved") == "0 at eps = 0.1, replace"
+    assert page._delta(entry(None, bound(1.0, 0.2)), "proved") == "0.2, replace"
 
 
 def test_command_line(done, tmp_path, capsys):

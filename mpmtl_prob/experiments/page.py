@@ -262,7 +262,10 @@ def _delta(entry: Report | None, kind: str) -> str:
         return "-"
     if entry[kind] is None:
         return "none"
-    return f"{entry[kind]['delta']:.2g}, {entry[kind]['adjacency'].replace('_', '-')}"
+    bound = entry[kind]
+    same = entry["epsilon"] is not None and abs(bound["epsilon"] / entry["epsilon"] - 1) < 1e-9
+    at = "" if same else f" at eps = {bound['epsilon']:.3g}"
+    return f"{bound['delta']:.2g}{at}, {bound['adjacency'].replace('_', '-')}"
 
 
 def _values(entries: Iterable[Report], key: str) -> list[Any]:
