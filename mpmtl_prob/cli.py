@@ -19,7 +19,12 @@ _EXAMPLES = """examples:
   mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --ledger ledger.db --total 2 --out release.nc
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
+  mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
 """
+
+
+#: the keys of mpmtl_prob.experiments.STUDIES, said here so that --help need not import JAX
+_EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "training")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,6 +98,19 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="zero_out", help="replace or zero_out")
     table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+
+    again = command(
+        "reproduce", _reproduce, "the papers' experiments; a run that was interrupted goes on where it stopped"
+    )
+    again.add_argument(
+        "experiment", metavar="NAME", help=f"{', '.join(_EXPERIMENTS)}, all, or page: write the results page"
+    )
+    again.add_argument(
+        "--fast", action="store_true", help="minutes instead of hours: fewer replications and candidates"
+    )
+    again.add_argument("--replications", type=int, help="instead of those of the settings")
+    again.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
+    again.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")
     return parser
 
 
@@ -204,6 +222,38 @@ def _compare(options: argparse.Namespace) -> None:
     )
     comparison = evaluation.compare(fits, test)
     print(json.dumps(comparison.to_dicts(), indent=2) if options.json else comparison)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from mpmtl_prob import experiments
+    from mpmtl_prob._check import whole
+
+    if options.experiment == "page":
+        experiments.page.write(options.out, options.page)
+        print(f"written to {options.page}")
+        return
+    names = _EXPERIMENTS if options.experiment == "all" else (options.experiment,)
+    if names[0] not in experiments.STUDIES:
+        raise ValueError(f"NAME: expected one of {', '.join(_EXPERIMENTS)}, all or page, got {names[0]!r}")
+    for name in names:
+        study = experiments.STUDIES[name]
+        chosen = study.fast() if options.fast else study
+        if options.replications is not None:
+            chosen = replace(chosen, replications=whole("replications", options.replications))
+        typed = f"mpmtl-prob reproduce {name}" + (" --fast" if options.fast else "")
+        typed += "" if options.replications is None else f" --replications {options.replications}"
+        try:
+            found = experiments.reproduce(
+                chosen, options.out, fast=options.fast, command=typed, progress_bar=not options.quiet
+            )
+        except FileNotFoundError as error:  # of all experiments the others do not need that file
+            if len(names) == 1:
+                raise
+            print(f"mpmtl-prob reproduce: {name} left out. {error}", file=sys.stderr)
+            continue
+        print(json.dumps(found) if options.json else experiments.page.brief(found))
 
 
 if __name__ == "__main__":

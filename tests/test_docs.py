@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mpmtl_prob.experiments import page as results
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -23,3 +25,7 @@ def test_every_example_of_the_page_runs(page, printed, capsys):
     for block in blocks:
         exec(compile(block, page, "exec"), scope)
     assert printed in capsys.readouterr().out
+
+
+def test_the_results_page_is_what_its_json_files_say():
+    assert (DOCS / "results.md").read_text() == results.page(results.load(DOCS / "results"))

@@ -111,11 +111,14 @@ def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:
 
 
 def dp_mtrl(train: TaskData, **options: Any) -> list[DPMTRL]:
-    """Ridge and relation penalties and rounds of DP-MTRL. Arguments as :func:`dp_aggr`."""
+    """Ridge and relation penalties and rounds of DP-MTRL, ridge up to where noise vanishes with the model.
+
+    Arguments as :func:`dp_aggr`.
+    """
     curvature = LeastSquares(average=True).of(train).curvature().max()
     return [
         DPMTRL(ridge=float(curvature * l1), relation=float(curvature * l2), rounds=T, unsafe_seed=0, **options)
-        for T, l1, l2 in itertools.product((1, 5), np.geomspace(1e-4, 1e2, 5), np.geomspace(1e-6, 1e-1, SIZE // 10))
+        for T, l1, l2 in itertools.product((1, 5), np.geomspace(1e-4, 1e8, 5), np.geomspace(1e-6, 1e-1, SIZE // 10))
     ]
 
 

@@ -1,0 +1,46 @@
+"""The papers' experiments, from settings to verdicts: ``mpmtl-prob reproduce NAME``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mpmtl_prob.experiments import figures, page
+from mpmtl_prob.experiments.runner import run, write_whole
+from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
+from mpmtl_prob.experiments.summary import summarise
+from mpmtl_prob.experiments.verdicts import Verdict, verdicts
+
+__all__ = ["STUDIES", "Data", "Effort", "Study", "Unit", "Verdict", "page", "reproduce", "run", "verdicts"]
+
+
+def reproduce(
+    study: Study, out: Path, *, fast: bool = False, command: str = "", progress_bar: bool = True
+) -> dict[str, Any]:
+    """Run a study, or what is missing of it, and write its data set, report and picture.
+
+    Writes ``NAME.nc``, ``NAME.json`` and, with matplotlib, ``NAME.png`` to ``out``, and every finished unit to ``out/units``.
+
+    Args:
+        study: one of ``STUDIES.values()``, its fast version, or your own.
+        out: folder.
+        fast: whether it is the version that takes minutes, :meth:`Study.fast`.
+        command: what the user typed, for the report.
+        progress_bar: show one.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileNotFoundError: a data set is not there; the message says where to put it.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    results = run(study, out / "units", progress_bar=progress_bar)
+    found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
+    unfinished = out / f"{study.name}.nc.unfinished"
+    results.to_netcdf(unfinished, engine="h5netcdf")
+    unfinished.replace(out / f"{study.name}.nc")
+    write_whole(out / f"{study.name}.json", json.dumps(found, indent=1) + "\n")
+    figures.draw(found, results, out / f"{study.name}.png")
+    return found

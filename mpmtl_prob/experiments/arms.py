@@ -1,0 +1,172 @@
+"""The methods that the experiments compare: candidates of each, the choice among them, and what is kept of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob.estimators import Fitted, GroupLasso, GroupSparse, LowRank, TraceNorm
+from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, nmse, nmse_within
+from mpmtl_prob.evaluation.selection import METRICS, Selection
+from mpmtl_prob.experiments.settings import (
+    ALONE,
+    DP_AGGR,
+    DP_MTRL,
+    GROUP,
+    GROUP_SPARSE,
+    LASSO,
+    LOW_RANK,
+    POSTERIOR,
+    REPLACEMENT,
+    RIDGE,
+    TRACE,
+    Data,
+    Effort,
+    Loaded,
+    Unit,
+    subset,
+)
+from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
+from mpmtl_prob.privacy import Bound, Guarantee, release
+from mpmtl_prob.tasks import TaskData, linear_prediction
+
+#: under which the true guarantees are computed: whose sensitivity the papers use
+ADJACENCY = "zero_out"
+
+SELECTION = (
+    "Hyper-parameters of every arm but the posterior were chosen by cross-validation on the training rows of the first "
+    "replication, among equally many candidates for each, and used in all replications. As in the papers, no budget was "
+    "charged for it. The noise-aware posterior has none to choose."
+)
+
+#: the owners' posteriors by kind of target; a kind that is not here is reported as missing
+POSTERIORS: dict[str, Callable[..., OwnerPosteriors]] = {"regression": task_posteriors}
+
+
+class Missing(Exception):
+    """An arm cannot run on these data; the message says why."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation picked: the estimator, its place in the thinned grid, its score, and out of how many."""
+
+    estimator: Any
+    index: int
+    score: float
+    candidates: int
+
+
+def candidates(unit: Unit, train: TaskData, effort: Effort) -> list[Any]:
+    """The grid of an arm on these training rows, thinned."""
+    return list(_grid(unit, train, effort))[:: effort.stride]
+
+
+def _grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
+    loss, epsilon = unit.data.loss, unit.epsilon
+    match unit.arm:
+        case name if name == RIDGE:
+            return grids.ridge_logistic(train) if unit.data.metric == "auc" else grids.ridge(train)
+        case name if name == LASSO:
+            return grids.lasso(train, loss)
+        case name if name == ALONE:
+            return grids.alone(loss)
+        case name if name in (TRACE, GROUP):
+            return grids.multi_task(TraceNorm() if name == TRACE else GroupLasso(), train, loss)
+        case name if name == DP_AGGR:
+            return grids.dp_aggr(train, epsilon=epsilon, loss=loss)
+        case name if name == DP_MTRL:
+            return grids.dp_mtrl(train, epsilon=epsilon)
+        case name if name in (LOW_RANK, GROUP_SPARSE):
+            algorithm = LowRank if name == LOW_RANK else GroupSparse
+            ridge = replace(unit, arm=RIDGE, epsilon=None)
+            start = None if unit.data.metric == "auc" else choose(ridge, effort).estimator
+            return grids.rounds(
+                algorithm, train, start=start, epsilon=epsilon, loss=loss, adjacency=ADJACENCY, record=False
+            )
+    raise ValueError(f"arm: no grid for {unit.arm!r}")
+
+
+@lru_cache(maxsize=8)
+def load(data: Data, replication: int) -> Loaded:
+    return data.load(replication)
+
+
+@lru_cache(maxsize=1024)
+def choose(unit: Unit, effort: Effort, index: int | None = None) -> Choice:
+    """The candidate that cross-validation picks on the first replication, or the one at an index picked before.
+
+    Args:
+        unit: its replication is not read.
+        effort: of tuning.
+        index: in the thinned grid.
+    """
+    train = subset(load(unit.data, 0).train, unit.tasks)
+    grid = candidates(unit, train, effort)
+    if index is not None:
+        return Choice(grid[index], index, float("nan"), len(grid))
+    found = cross_validate(grid, train, folds=effort.folds, metric=unit.data.metric, progress_bar=False)
+    best = next(i for i, candidate in enumerate(grid) if candidate is found.best)
+    return Choice(found.best, best, float(found.mean[best]), len(grid))
+
+
+def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors:
+    """The arm on the training rows of the unit's replication, noise drawn by the operating system.
+
+    Raises:
+        Missing: the posterior of these data does not exist.
+    """
+    train = subset(load(unit.data, unit.replication).train, unit.tasks)
+    if unit.arm in (POSTERIOR, REPLACEMENT):
+        return posterior(unit, train, effort)
+    assert choice is not None
+    best = choice.estimator  # fitted through a selection, whose guarantees say that nothing was charged for it
+    return Selection((best,), np.array([[choice.score]]), unit.data.metric, best).fit(train)
+
+
+def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
+    """One release and the owners' posteriors given it. Raises Missing where there is no such model."""
+    kind = "binary" if unit.data.metric == "auc" else "regression"
+    if kind not in POSTERIORS:
+        raise Missing(f"the posterior has no model of {kind} targets in this version")
+    assert unit.epsilon is not None
+    adjacency = "replace" if unit.arm == REPLACEMENT else ADJACENCY
+    published = release(train, unit.epsilon, adjacency=adjacency)
+    try:
+        shared = shared_covariance(
+            published,
+            chains=effort.chains,
+            warmup=effort.draws,
+            draws=effort.draws,
+            seed=unit.replication,
+            progress_bar=False,
+        )
+    except ValueError as error:
+        raise Missing(str(error)) from error
+    return POSTERIORS[kind](train, shared, seed=unit.replication)
+
+
+def scores(unit: Unit, fitted: Fitted | OwnerPosteriors, scored: int | None) -> dict[str, Any]:
+    """The papers' measure as ``error``, the others by name, and both guarantees."""
+    test = subset(subset(load(unit.data, unit.replication).test, unit.tasks), scored)
+    whole = fitted.W.shape[1] == test.num_tasks
+    prediction = fitted.predict(test) if whole else linear_prediction(fitted.W[:, : test.num_tasks], test)
+    measures = (auc,) if unit.data.metric == "auc" else (nmse, nmse_within)
+    found: dict[str, Any] = {measure.__name__: measure(prediction, test) for measure in measures}
+    if prediction.draws is not None:
+        found["coverage"] = coverage(prediction, test)
+    error = METRICS[unit.data.metric][0](prediction, test)
+    return {"error": error, **found, "seconds": fitted.seconds, **bounds(fitted.guarantee)}
+
+
+def bounds(guarantee: Guarantee) -> dict[str, Any]:
+    """What is claimed and what is proved, as plain numbers; None where there is nothing."""
+
+    def plain(bound: Bound | None) -> dict[str, Any] | None:
+        return None if bound is None else {"epsilon": bound.epsilon, "delta": bound.delta, "adjacency": bound.adjacency}
+
+    return {"claimed": plain(guarantee.claimed), "proved": plain(guarantee.proved), "reason": guarantee.reason}

@@ -1,0 +1,217 @@
+"""The experiments' pictures, from their reports and data sets: our curves with intervals, the papers' beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mpmtl_prob.experiments import paper
+from mpmtl_prob.experiments.settings import (
+    ALONE,
+    DP_AGGR,
+    DP_MTRL,
+    GROUP,
+    GROUP_SPARSE,
+    LASSO,
+    LOW_RANK,
+    POSTERIOR,
+    REPLACEMENT,
+    RIDGE,
+    TRACE,
+)
+
+_STYLE = {
+    RIDGE: ("#4a5568", "--"),
+    LASSO: ("#718096", "--"),
+    ALONE: ("#4a5568", ":"),
+    TRACE: ("#4a5568", "-"),
+    GROUP: ("#718096", "-"),
+    LOW_RANK: ("#dd6b20", "-"),
+    GROUP_SPARSE: ("#c9a227", "-"),
+    DP_MTRL: ("#38a169", "-"),
+    DP_AGGR: ("#9f7aea", "-"),
+    POSTERIOR: ("#2b6cb0", "-"),
+    REPLACEMENT: ("#63b3ed", "-"),
+}
+_LABELS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
+
+
+def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
+    """The picture of a study as PNG. Raises ImportError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
+    draw = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
+    count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
+    arms = report["settings"]["arms"]
+    scales = 1 if report["name"] == "fig8" or len(_fine(arms)) == len(arms) else 2
+    panels = count or scales * results.sizes["data"]
+    columns, heat = min(panels if panels < 4 else count or results.sizes["data"], 4), report["name"] in ("fig2", "fig3")
+    rows = -(-panels // columns)
+    page = Figure(figsize=((3.4 if heat else 5.4) * columns, (2.8 if heat else 6.4) * rows + 0.4), layout="constrained")
+    axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
+    for ax in axes[panels:]:
+        ax.set_visible(False)
+    draw.get(report["name"], _panels)(report, results, axes)
+    fast = ", fast version" if report["fast"] else ""
+    page.suptitle(f"{report['figure']}: {report['title']}{fast}", fontsize=11)
+    page.savefig(path, dpi=70 if heat else 110, metadata={"Software": None})
+
+
+def protection(entries: list[Mapping[str, Any]]) -> str:
+    """What stands in a legend behind the name of an arm: the delta that is true at the eps shown."""
+    if entries[0]["epsilon"] is None:
+        return ", not private" if entries[0]["proved"] is None else ""
+    if any(entry["proved"] is None for entry in entries):
+        return " (eps claimed, nothing proved)"
+    if any(entry["proved"]["epsilon"] > entry["epsilon"] * (1 + 1e-9) for entry in entries):
+        return " (eps claimed, proved only at a larger one)"
+    deltas = sorted(entry["proved"]["delta"] for entry in entries)
+    spread = f"{deltas[0]:.2g}" if deltas[-1] - deltas[0] < 1e-9 else f"{deltas[0]:.2g} to {deltas[-1]:.2g}"
+    if all(entry["claimed"] is None or entry["proved"]["delta"] <= entry["claimed"]["delta"] for entry in entries):
+        return f" (eps proved, delta = {spread})"
+    return f" (eps claimed; true delta {spread})"
+
+
+def _panels(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    """Every data set with all arms and, where baselines are far off, without them: the papers' coarse and fine scales."""
+    fine = _fine(report["settings"]["arms"])
+    count = results.sizes["data"]
+    for i, data in enumerate(results["data"].values):
+        entries = [entry for entry in report["curves"] if entry["data"] == data]
+        if len(axes) == count:
+            _panel(axes[i], str(data), entries, report["metrics"][data])
+        else:
+            _panel(axes[i], f"{data}, fine scale", [e for e in entries if e["arm"] in fine], report["metrics"][data])
+            _panel(axes[count + i], str(data), entries, report["metrics"][data])
+
+
+def _fine(arms: Sequence[str]) -> list[str]:
+    return [arm for arm in arms if arm not in (DP_MTRL, DP_AGGR)]
+
+
+def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str) -> None:
+    epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
+    for arm in dict.fromkeys(entry["arm"] for entry in entries):
+        _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)))
+    means = [entry["mean"] for entry in entries]
+    for arm, (eps, value) in paper.curves(entries[0]["data"]).items():
+        if arm in {entry["arm"] for entry in entries}:
+            label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
+            ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
+            means += [value.min(), value.max()]
+    ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=title)
+    low, high = min(means), max(means)
+    if metric != "auc" and high > 2 * low:  # an interval of few replications may reach below zero
+        ax.set(yscale="log", ylim=(0.8 * low, 1.25 * high))
+    else:
+        ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+    _tidy(ax)
+
+
+def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float]) -> None:
+    color, style = _STYLE[entries[0]["arm"]]
+    label = entries[0]["arm"] + protection(entries)
+    low, middle, high = (np.array([_number(entry[key]) for entry in entries]) for key in ("low", "mean", "high"))
+    if entries[0]["epsilon"] is None:
+        ax.axhline(middle[0], color=color, ls=style, lw=1.2, label=label)
+        ax.fill_between(span, low[0], high[0], color=color, alpha=0.08, lw=0)
+        return
+    x = [entry["epsilon"] for entry in entries]
+    ax.plot(x, middle, "o-", color=color, ms=3.5, label=label)
+    ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
+
+
+def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    shades = {LOW_RANK: "Oranges", POSTERIOR: "Blues"}
+    import matplotlib
+
+    for ax, data in zip(axes, results["data"].values, strict=True):
+        for arm, shade in shades.items():
+            epsilons = [float(eps) for eps in results["epsilon"].values]
+            for i, eps in enumerate(epsilons):
+                here = [e for e in report["curves"] if (e["data"], e["arm"], e["epsilon"]) == (str(data), arm, eps)]
+                if not here:
+                    continue
+                color = matplotlib.colormaps[shade](0.4 + 0.6 * i / max(1, len(epsilons) - 1))
+                x, y = [e["tasks"] for e in here], np.array([e["mean"] for e in here])
+                sd = np.array([_number(e["sd"]) for e in here])
+                ax.errorbar(x, y, sd, color=color, marker="o", ms=3.5, capsize=2,
+                            label=f"{arm}, eps = {eps:g}{protection(here)}")  # fmt: skip
+        ax.set_xscale("log", base=2)
+        sizes = results["tasks"].values
+        ax.set_xticks(sizes, [str(m) for m in sizes])
+        ax.set(xlabel="tasks trained with", ylabel="nMSE of the first tasks, with sd", title=data)
+        _tidy(ax)
+
+
+def _exponents(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    for i, arm in enumerate(results["arm"].values):
+        here = [entry for entry in report["curves"] if entry["arm"] == arm]
+        if here:
+            style = "-" if "accelerated" in arm else "--"
+            x, y = [e["exponent"] for e in here], np.array([e["mean"] for e in here])
+            half = np.array([_number(e["high"]) for e in here]) - y
+            axes[0].errorbar(x, y, half, color=f"C{i // 2}", ls=style, marker="o", ms=3.5, capsize=2, label=arm)
+    title = f"eps = {float(results['epsilon'].values[0]):g}{protection(report['curves'])}"
+    axes[0].set(xlabel="exponent: alpha, or log Q / log Q_0", ylabel="nMSE, cross-validation", title=title)
+    _tidy(axes[0])
+
+
+def _rounds(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    labels = ("log10 ||E|| / ||Sigma~||", "||W^ - W^ without noise|| / ||W^ without noise||")
+    for ax, what, label in zip(axes, ("ratio", "moved"), labels, strict=True):
+        for arm in results["arm"].values:
+            values = results[what].isel(data=0, epsilon=0, drop=True).sel(arm=arm).dropna("iteration", how="all")
+            x = np.arange(1, values.sizes["iteration"] + 1)
+            mean, sd = values.mean("replication").values, values.std("replication").values
+            here = [entry for entry in report["curves"] if entry["arm"] == arm]
+            name = f"{arm}, mean and sd{protection(here)}"
+            ax.errorbar(x, mean, sd, color=_STYLE[str(arm)][0], marker="o", ms=3, label=name)
+        ax.set(xlabel="round", ylabel=label, title=f"eps = {float(results['epsilon'].values[0]):g}")
+        _tidy(ax)
+    axes[1].set_yscale("log")
+
+
+def _models(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    cell = results.isel(data=0, arm=0, replication=0)
+    tight, loose = sorted(float(eps) for eps in cell["epsilon"].values)[:: max(1, cell.sizes["epsilon"] - 1)][:2]
+    shown = [("W^(0)", cell["W0"].isel(epsilon=0))]
+    for eps in (loose, tight):
+        entry = next(e for e in report["measures"]["cosine"] if e["epsilon"] == eps)
+        shown.append((f"W^, eps = {eps:g}{protection([entry])}", cell["W"].sel(epsilon=eps)))
+    for ax, (title, W) in zip(axes, shown, strict=True):
+        _heat(ax, W.values / np.linalg.norm(W.values, axis=0), title)
+
+
+def _relations(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+    cell = results.isel(data=0, epsilon=0)
+    shown = [("true", cell["W0"].isel(arm=0, replication=0).values)]
+    for arm in results["arm"].values:
+        here = [entry for entry in report["measures"]["within"] if entry["arm"] == arm]
+        shown.append((f"{arm}{protection(here)}", cell["W"].sel(arm=arm).mean("replication").values))
+    for i, (title, W) in enumerate(shown):
+        profile = W / np.maximum(np.linalg.norm(W, axis=0), 1e-300)
+        _heat(axes[i], profile.T @ profile, f"task relations: {title}")
+        _heat(axes[len(shown) + i], profile, f"models: {title}")
+
+
+def _heat(ax: Any, values: np.ndarray, title: str) -> None:
+    limit = float(np.abs(values).max())
+    ax.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    ax.set_title(title, fontsize=6.5)
+    ax.set_xlabel("task")
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _tidy(ax: Any) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14))

@@ -1,0 +1,190 @@
+"""Runs the units of a study: each is written down whole as it is finished, and a rerun does what is not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from tqdm.auto import tqdm
+
+from mpmtl_prob.experiments import arms
+from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
+from mpmtl_prob.experiments.settings import POSTERIOR, REPLACEMENT, WITHOUT_EPSILON, Study, Unit
+from mpmtl_prob.privacy.release import _library_version as library_version
+
+_FORMAT = 1  # of a unit's record: another number starts afresh
+
+
+class Store:
+    """The finished units of a study in a folder, one file each; units of other settings have other names.
+
+    Args:
+        folder: where all studies' units are.
+        study: whose units.
+    """
+
+    def __init__(self, folder: Path, study: Study) -> None:
+        self.folder, self.study = folder, study
+
+    def path(self, unit: Unit, what: str = "") -> Path:
+        """The file of a unit. Studies that compute the same thing share it."""
+        settings = {
+            "format": _FORMAT,
+            "version": library_version(),
+            "measure": self.study.measure,
+            "scored": self.study.scored,
+            "effort": asdict(self.study.effort),
+            **{key: value for key, value in asdict(unit).items() if key != "replication"},
+        }
+        words = "-".join(f"{unit.data.name} {unit.arm}".replace(",", "").replace("%", "percent").split())
+        return self.folder / f"{words}-{digest(settings)}" / f"{what or unit.replication}.json"
+
+    def read(self, unit: Unit, what: str = "") -> dict[str, Any] | None:
+        """What was written, or None."""
+        path = self.path(unit, what)
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def write(self, unit: Unit, record: Mapping[str, Any], what: str = "") -> None:
+        """Whole or not at all, whatever interrupts."""
+        path = self.path(unit, what)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(plain(record)))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is never there in part."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.write_text(text)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def digest(settings: Any) -> str:
+    """Eight letters that stand for settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def settings_hash(study: Study) -> str:
+    """Of a whole study, with the version of the library."""
+    return digest({"version": library_version(), "format": _FORMAT, **asdict(study)})
+
+
+def run(study: Study, folder: Path, *, progress_bar: bool = True) -> xr.Dataset:
+    """Compute what is missing of a study and return all of it.
+
+    Args:
+        study: which.
+        folder: where finished units are kept; any number of studies share it.
+        progress_bar: show one.
+
+    Returns:
+        A data set with the dims data, arm, epsilon (and tasks, exponent where they vary), replication, and those of
+        ``measures.DIMS``. An arm that no budget touches stands at every epsilon. What an arm cannot do is nan, and its
+        reason is in the attribute ``missing``.
+    """
+    store, units = Store(folder, study), study.units()
+    with tqdm(units, desc=study.name, disable=not progress_bar) as bar:
+        for unit in bar:
+            if store.read(unit) is not None:
+                continue
+            bar.set_postfix_str(f"{unit.data.name}, {unit.arm}")
+            try:
+                record = MEASURES[study.measure](study, unit, _choice(store, unit))
+            except arms.Missing as reason:
+                record = {"missing": str(reason)}
+            store.write(unit, record)
+    return assemble(study, {unit: store.read(unit) or {} for unit in units})
+
+
+def _choice(store: Store, unit: Unit) -> arms.Choice | None:
+    """The hyper-parameters of the unit's arm, chosen once and written down like a unit."""
+    if store.study.measure not in TUNED or unit.arm in (POSTERIOR, REPLACEMENT):
+        return None
+    first, effort = replace(unit, replication=0), store.study.effort
+    found = store.read(first, "selection")
+    if found is not None:
+        return arms.choose(first, effort, found["index"])
+    choice = arms.choose(first, effort)
+    record = {"index": choice.index, "score": choice.score, "candidates": choice.candidates}
+    store.write(first, record | {"chosen": repr(choice.estimator)}, "selection")
+    return choice
+
+
+def assemble(study: Study, records: Mapping[Unit, Mapping[str, Any]]) -> xr.Dataset:
+    """Records of units as one data set; see :func:`run`."""
+    coords = _coords(study)
+    place = {name: {value: i for i, value in enumerate(values)} for name, values in coords.items()}
+    shape = tuple(len(values) for values in coords.values())
+    arrays: dict[str, np.ndarray] = {}
+    missing: dict[str, str] = {}
+    for unit, record in records.items():
+        if "missing" in record:
+            missing[f"{unit.arm}, {unit.data.name}"] = record["missing"]
+            continue
+        where = tuple(_index(name, unit, place) for name in coords)
+        for name, value in _numbers(record).items():
+            values = np.asarray(value, dtype=np.float64)
+            if name not in arrays:
+                arrays[name] = np.full(shape + values.shape, np.nan)
+            arrays[name] = _room(arrays[name], len(shape), values.shape)
+            arrays[name][where + tuple(map(slice, values.shape))] = values
+    variables = {name: ((*coords, *DIMS.get(name, ())), values) for name, values in arrays.items()}
+    metrics = {data.name: data.metric for data in study.data}
+    attrs = {"study": study.name, "metrics": json.dumps(metrics), "missing": json.dumps(missing)}
+    return xr.Dataset(variables, coords={k: list(v) for k, v in coords.items()}, attrs=attrs)
+
+
+def _coords(study: Study) -> dict[str, tuple[Any, ...]]:
+    epsilons = sorted({*study.epsilons, *study.posterior_epsilons})
+    return {
+        "data": tuple(data.name for data in study.data),
+        "arm": study.arms,
+        "epsilon": tuple(epsilons),
+        **({"tasks": study.tasks} if study.tasks else {}),
+        **({"exponent": study.exponents} if study.exponents else {}),
+        "replication": tuple(range(study.replications)),
+    }
+
+
+def _index(name: str, unit: Unit, place: Mapping[str, Mapping[Any, int]]) -> int | slice:
+    if name == "epsilon" and unit.arm in WITHOUT_EPSILON:
+        return slice(None)
+    value = unit.data.name if name == "data" else getattr(unit, name)
+    return place[name][value]
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Both bounds as two numbers each; words stay in the unit's file."""
+    found = {k: v for k, v in record.items() if isinstance(v, int | float | list)}
+    for kind in ("claimed", "proved"):
+        if bound := record.get(kind):
+            found |= {f"{kind}_epsilon": bound["epsilon"], f"{kind}_delta": bound["delta"]}
+    return found
+
+
+def _room(array: np.ndarray, lead: int, shape: tuple[int, ...]) -> np.ndarray:
+    """The array, with room for values of this shape: arms differ in their number of rounds."""
+    grow = [(0, 0)] * lead + [(0, max(0, new - old)) for new, old in zip(shape, array.shape[lead:], strict=True)]
+    return np.pad(array, grow, constant_values=np.nan) if any(after for _, after in grow) else array
+
+
+def plain(value: Any) -> Any:
+    """For JSON: without numpy's types, and None for what has no number there."""
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

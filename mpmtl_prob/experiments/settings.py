@@ -1,0 +1,310 @@
+"""The settings of the papers' experiments, all of them, and nothing else.
+
+Source: TPAMI 2022, section 4.2 (Fig 2), sections 5.2, 5.4 and 5.5 (Figs 3 to 10); supplement (percentages of training data).
+The papers replicate everything 100 times; the sizes here are what a machine of two cores does in a day, or, with
+:meth:`Study.fast`, in minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob.datasets import lsoa2, school, synthetic_group_sparse, synthetic_low_rank
+from mpmtl_prob.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+RIDGE, LASSO, ALONE = "STL ridge", "STL lasso", "Algorithm 2, M = I"
+TRACE, GROUP = "MTL trace norm", "MTL l2,1"
+LOW_RANK, GROUP_SPARSE = "Algorithm 2", "Algorithm 3"
+DP_MTRL, DP_AGGR = "DP-MTRL", "DP-AGGR"
+POSTERIOR, REPLACEMENT = "noise-aware posterior", "noise-aware posterior, replacement"
+
+#: arms that no budget touches
+WITHOUT_EPSILON = (RIDGE, LASSO, ALONE, TRACE, GROUP)
+STL, MTL = (RIDGE, LASSO), (TRACE, GROUP)
+
+EPSILONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3)
+
+
+class Loaded(NamedTuple):
+    """Training and test rows, and the weights (d, m) that made them where these are known."""
+
+    train: TaskData
+    test: TaskData
+    W: FloatArray | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set and how it is split.
+
+    Attributes:
+        kind: "low rank", "group sparse", "alike" (one group of similar tasks), "School" or "LSOA II".
+        num_tasks: m, of synthetic data.
+        num_features: d, of synthetic data.
+        rows: training rows of a task, of synthetic data; nine times as many are for testing.
+        group: similar tasks of synthetic low-rank data.
+        fraction: share of the rows of real data that is for training.
+    """
+
+    kind: str
+    num_tasks: int = 320
+    num_features: int = 30
+    rows: int = 30
+    group: int = 75
+    fraction: float = 0.3
+
+    def load(self, replication: int) -> Loaded:
+        """Synthetic data drawn anew in every replication; real data split anew."""
+        if self.kind in ("School", "LSOA II"):
+            train, test = (school() if self.kind == "School" else lsoa2()).split(self.fraction, seed=replication)
+            return Loaded(train, test, None)
+        size = (self.num_tasks, self.num_features, self.rows, 9 * self.rows)
+        if self.kind == "group sparse":
+            return Loaded(*synthetic_group_sparse(*size, active=min(4, self.num_features), seed=replication))
+        group = self.num_tasks if self.kind == "alike" else self.group
+        return Loaded(*synthetic_low_rank(*size, group=group, seed=replication))
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        if self.kind in ("School", "LSOA II"):
+            return f"{self.kind} {100 * self.fraction:g} %"
+        return "all tasks alike" if self.kind == "alike" else f"synthetic {self.kind}"
+
+    @property
+    def metric(self) -> str:
+        """The papers' measure on these data."""
+        return {"School": "nmse_within", "LSOA II": "auc"}.get(self.kind, "nmse")
+
+    @property
+    def loss(self) -> Loss:
+        return Logistic() if self.kind == "LSOA II" else LeastSquares()
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard every arm is tuned, the same for all, and how long the posterior is sampled.
+
+    Attributes:
+        folds: of cross-validation.
+        stride: every stride-th candidate of a grid is tried; with no factor in common with the sides of the grids (2, 4, 5)
+            no hyper-parameter stays at one value.
+        chains: of NUTS.
+        draws: of NUTS, kept and for adaptation, per chain.
+    """
+
+    folds: int = 5
+    stride: int = 1
+    chains: int = 4
+    draws: int = 300
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is computed, written down and skipped by a rerun in one piece; every coordinate but the last has an axis."""
+
+    data: Data
+    arm: str
+    epsilon: float | None = None
+    tasks: int | None = None
+    exponent: float | None = None
+    replication: int = 0
+
+
+@dataclass(frozen=True)
+class Study:
+    """One experiment.
+
+    Attributes:
+        name: of the command.
+        figure: of the papers.
+        title: in words.
+        measure: what is computed of a unit, a name in ``measures.MEASURES``.
+        data: data sets, one panel each.
+        arms: methods compared.
+        epsilons: budgets.
+        tasks: numbers of tasks to train with; default all.
+        scored: how many of the first tasks are scored; default all.
+        exponents: how budgets grow over the rounds, Fig 4.
+        posterior_epsilons: budgets of the posterior alone, at which there are targets.
+        replications: of data, splits and noise.
+        effort: of tuning and sampling.
+    """
+
+    name: str
+    figure: str
+    title: str
+    measure: str
+    data: tuple[Data, ...]
+    arms: tuple[str, ...]
+    epsilons: tuple[float, ...] = EPSILONS
+    tasks: tuple[int, ...] = ()
+    scored: int | None = None
+    exponents: tuple[float, ...] = ()
+    posterior_epsilons: tuple[float, ...] = ()
+    replications: int = 20
+    effort: Effort = field(default_factory=Effort)
+
+    def units(self) -> list[Unit]:
+        """All units, replication by replication: an interrupted run is a smaller one."""
+        return [
+            Unit(data, arm, epsilon, tasks, exponent, replication)
+            for replication in range(self.replications)
+            for data in self.data
+            for tasks in self.tasks or (None,)
+            for arm in self.arms
+            for epsilon in self.budgets(arm)
+            for exponent in self.exponents or (None,)
+        ]
+
+    def budgets(self, arm: str) -> tuple[float | None, ...]:
+        """The budgets at which an arm runs: one None for those that no budget touches."""
+        if arm in WITHOUT_EPSILON:
+            return (None,)
+        return (*self.epsilons, *(self.posterior_epsilons if arm in (POSTERIOR, REPLACEMENT) else ()))
+
+    def fast(self) -> Study:
+        """The same in minutes: fewer replications, folds, draws and, evenly for every method, fewer candidates."""
+        return replace(self, **({"effort": _LITTLE} | _FAST[self.name]))
+
+
+_SYNTHETIC = (Data("low rank"), Data("group sparse"))
+_REAL_ARMS = (RIDGE, LASSO, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
+_PERCENTAGES = (0.3, 0.5, 0.7, 0.9)
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study(
+            name="fig2",
+            figure="Fig 2",
+            title="The running example: one odd task among ten",
+            measure="running_example",
+            data=(Data("low rank", num_tasks=10, num_features=5, rows=5),),
+            arms=(LOW_RANK,),
+            epsilons=(0.1, 1e40),
+            replications=100,
+        ),
+        Study(
+            name="fig3",
+            figure="Fig 3",
+            title="Task relationships and output models",
+            measure="relations",
+            data=(Data("low rank"),),
+            arms=(DP_MTRL, LOW_RANK, POSTERIOR),
+            epsilons=(0.1,),
+        ),
+        Study(
+            name="fig4",
+            figure="Fig 4",
+            title="How budgets are spread over the rounds",
+            measure="allocation",
+            data=(Data("low rank"),),
+            arms=("convex", "convex, accelerated", "strongly convex", "strongly convex, accelerated"),
+            epsilons=(1.0,),  # TPAMI's caption; the preprint's says 0.1
+            exponents=(-2.0, -1.0, -0.4, 0.0, 0.2, 0.4, 1.0, 2.0, 4.0),
+        ),
+        Study(
+            name="fig5",
+            figure="Fig 5",
+            title="Noise against signal in the release, and how far it moves the models",
+            measure="noise_to_signal",
+            data=(Data("low rank"),),
+            arms=(LOW_RANK, DP_MTRL),
+            epsilons=(0.1,),
+        ),
+        Study(
+            name="fig6",
+            figure="Fig 6",
+            title="Privacy against accuracy, synthetic data",
+            measure="score",
+            data=_SYNTHETIC,
+            arms=(RIDGE, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, POSTERIOR, REPLACEMENT),
+            posterior_epsilons=(0.3,),
+        ),
+        Study(
+            name="fig7",
+            figure="Fig 7",
+            title="Privacy against accuracy, synthetic data: the baselines",
+            measure="score",
+            data=(*_SYNTHETIC, Data("alike")),
+            arms=(RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR),
+        ),
+        Study(
+            name="fig8",
+            figure="Fig 8",
+            title="The number of tasks: error of the first twenty",
+            measure="score",
+            data=(Data("low rank"), Data("alike")),
+            arms=(LOW_RANK, POSTERIOR),
+            tasks=(20, 40, 80, 160, 320),
+            scored=20,
+        ),
+        Study(
+            name="fig9",
+            figure="Figs 9 (a) and 10 (a)",
+            title="Privacy against accuracy, School",
+            measure="score",
+            data=(Data("School"),),
+            arms=_REAL_ARMS,
+            posterior_epsilons=(0.3,),
+        ),
+        Study(
+            name="fig10",
+            figure="Figs 9 (b) and 10 (b)",
+            title="Privacy against accuracy, LSOA II",
+            measure="score",
+            data=(Data("LSOA II"),),
+            arms=_REAL_ARMS,
+        ),
+        Study(
+            name="training",
+            figure="supplement, Figs 3 and 4",
+            title="The percentage of training data",
+            measure="score",
+            data=tuple(Data(kind, fraction=share) for kind in ("School", "LSOA II") for share in _PERCENTAGES),
+            arms=(RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
+        ),
+    )
+}
+
+_LITTLE = Effort(folds=3, stride=7, chains=2, draws=100)
+_FAST: dict[str, dict[str, Any]] = {
+    "fig2": {"replications": 20},
+    "fig3": {"replications": 5},
+    "fig4": {"replications": 3, "exponents": (-1.0, 0.0, 0.2, 0.4, 1.0, 2.0)},
+    "fig5": {"replications": 5},
+    "fig6": {"replications": 3, "arms": (RIDGE, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, POSTERIOR)},
+    "fig7": {"replications": 3},
+    "fig8": {"replications": 4, "epsilons": (1.0, 10.0), "tasks": (20, 40, 80, 160)},
+    "fig9": {"replications": 3},
+    "fig10": {  # logistic regression on 293 attributes: an arm takes minutes to tune, whatever its algorithm
+        "replications": 2,
+        "epsilons": (1e-3, 1.0, 1e3),
+        "arms": (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
+        "effort": Effort(folds=2, stride=13, chains=2, draws=100),
+    },
+    "training": {
+        "replications": 3,
+        "epsilons": (1e-3, 1.0, 1e3),
+        "data": tuple(Data("School", fraction=share) for share in _PERCENTAGES),
+    },
+}
+
+
+def subset(tasks: TaskData, count: int | None) -> TaskData:
+    """The first tasks."""
+    if count is None or count >= tasks.num_tasks:
+        return tasks
+    subject = None if tasks.subject is None else tasks.subject[:count]
+    return TaskData(tasks.X[:count], tasks.y[:count], tasks.mask[:count], tasks.tasks[:count], tasks.features, subject)
+
+
+def groups(data: Data) -> NDArray[np.int64]:
+    """Which group of similar tasks a synthetic low-rank task belongs to, (m,), Fig 3 (a)."""
+    return np.arange(data.num_tasks) // data.group
