@@ -1,12 +1,14 @@
 """The documentation site: `make docs` builds it into docs/_build, with warnings as errors."""
 
 import re
-import shutil
 from importlib import metadata
 from pathlib import Path
 
-# pages of the site may link to notebooks, and notebooks to each other: they need to stand among the pages
-shutil.copytree(Path(__file__).parents[1] / "notebooks", Path(__file__).parent / "notebooks", dirs_exist_ok=True)
+# Pages may link to notebooks, and notebooks to each other and to pages: they need to stand among the pages.
+_COPIES = Path(__file__).parent / "notebooks"
+_COPIES.mkdir(exist_ok=True)
+for _notebook in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"):
+    (_COPIES / _notebook.name).write_text(_notebook.read_text().replace("](../docs/", "](../"))
 
 project = "mpmtl_prob"
 author = copyright = "The mpmtl_prob developers"
