@@ -216,8 +216,9 @@ def uniformity(column):
     return st.chisquare(np.bincount(column // 4, minlength=5)).pvalue
 
 
-@pytest.mark.parametrize("structure", CALIBRATED)
-def test_every_structure_is_calibrated_on_data_from_its_own_model(structure):
+# the others take minutes: benchmarks/calibration_shared.py runs all of them, with many more replications
+@pytest.mark.parametrize("structure", ["auto", "group_sparse", "fewer tasks than features"])
+def test_a_structure_is_calibrated_on_data_from_its_own_model(structure):
     found = ranks(*CALIBRATED[structure], 60)
     for j, name in enumerate(("trace", "second eigenvalue", "off-diagonal", "log phi")):
         assert uniformity(found[:, j]) > 1e-4, (name, np.bincount(found[:, j], minlength=20))
