@@ -153,6 +153,14 @@ def test_calibrated_rounds_keep_their_promise_and_claim_nothing(tasks):
     assert all(type(law) is Wishart and law.clip == 0.7 for law in fitted.release.mechanisms)
 
 
+def test_a_step_size_read_off_the_rows_is_said_to_be_uncharged(tasks):
+    algorithm = LowRank(penalty=1.0, epsilon=2.0, rounds=1, clip=0.7)
+    for read_off in (None, "per_task"):
+        assert "no budget was charged" in dataclasses.replace(algorithm, step_size=read_off).fit(tasks).guarantee.reason
+    given = dataclasses.replace(algorithm, step_size=0.01).fit(tasks)
+    assert given.guarantee == given.release.guarantee
+
+
 def test_debiasing_removes_what_is_known_of_the_noise(tasks):
     algorithm = LowRank(penalty=0.5, epsilon=50.0, rounds=1, clip=1.0, unsafe_seed=1)
     law = algorithm.plan(tasks).mechanisms[0]

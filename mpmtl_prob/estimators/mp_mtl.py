@@ -32,6 +32,7 @@ from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
+STEP_NOT_CHARGED = "The step size was read off all tasks' rows, which no budget was charged for: a strict guarantee needs one that is given."
 
 
 class SingleTask(Protocol):
@@ -111,6 +112,8 @@ class MPMTL:
         if plan.mechanisms:
             release, outputs = self._private(tasks, plan, own)
             guarantee = release.guarantee
+            if self.step_size is None or isinstance(self.step_size, str):
+                guarantee = replace(guarantee, reason=f"{guarantee.reason} {STEP_NOT_CHARGED}")
         else:
             zero = np.zeros((self.rounds, plan.size, plan.size))
             _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
