@@ -32,7 +32,10 @@ from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
-STEP_NOT_CHARGED = "The step size was read off all tasks' rows, which no budget was charged for: a strict guarantee needs one that is given."
+STEP_NOT_CHARGED = (
+    "The step size was read off all tasks' rows, which no budget was charged for. "
+    "A strict guarantee needs a step_size that is given."
+)
 
 
 class SingleTask(Protocol):
