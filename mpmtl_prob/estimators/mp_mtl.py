@@ -108,19 +108,9 @@ class MPMTL:
             ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
-        self._check()
         plan = self.plan(tasks)
         own, rows = self._row_noise(tasks, plan)
-        release: Release | None = None
-        if plan.mechanisms:
-            release, outputs = self._private(tasks, plan, own)
-            guarantee = release.guarantee
-            if self.step_size is None or isinstance(self.step_size, str):
-                guarantee = replace(guarantee, reason=f"{guarantee.reason} {STEP_NOT_CHARGED}")
-        else:
-            zero = np.zeros((self.rounds, plan.size, plan.size))
-            _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
-            guarantee = NOTHING_SHARED if self._alone else NOT_PRIVATE
+        release, outputs, guarantee = self.publish(tasks, plan, own)
         seconds = time.perf_counter() - begin
         return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, rows)
 
@@ -145,7 +135,11 @@ class MPMTL:
         return Rows(smooth, smooth.curvature(), self._initial(tasks))
 
     def plan(self, tasks: TaskData, rows: Rows | None = None) -> Plan:
-        """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0)."""
+        """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0).
+
+        Raises ValueError for an argument outside its range.
+        """
+        self._check()
         smooth, curvature, W0 = self.bind(tasks) if rows is None else rows
         parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
         eta = step_sizes(self.step_size, parts * curvature)
@@ -228,10 +222,20 @@ class MPMTL:
             return default_delta(tasks.num_tasks)
         return in_range("delta", self.delta, 0, 1, left_closed=True)
 
-    def _private(self, tasks: TaskData, plan: Plan, own: FloatArray | None) -> tuple[Release, FloatArray]:
+    def publish(
+        self, tasks: TaskData, plan: Plan, own: FloatArray | None = None
+    ) -> tuple[Release | None, FloatArray, Guarantee]:
+        """Run a plan, and pay for it: what leaves the room, W^^(1:T) (T, d, m), and what is guaranteed.
+
+        ``own`` is the noise of Algorithm 5, (T, d, m), paid for before.
+        """
+        if not plan.mechanisms:
+            zero = np.zeros((self.rounds, plan.size, plan.size))
+            _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
+            return None, outputs, NOTHING_SHARED if self._alone else NOT_PRIVATE
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
         claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
-        return perturb(
+        release, outputs = perturb(
             lambda noise: plan.execute(Noise(noise, own), self.sharing, self.record),
             plan.mechanisms,
             epsilon=epsilon,
@@ -246,6 +250,10 @@ class MPMTL:
             data=tasks,
             besides=self._besides,
         )
+        guarantee = release.guarantee
+        if self.step_size is None or isinstance(self.step_size, str):
+            guarantee = replace(guarantee, reason=f"{guarantee.reason} {STEP_NOT_CHARGED}")
+        return release, outputs, guarantee
 
     def _initial(self, tasks: TaskData) -> FloatArray:
         if isinstance(self.start, str):

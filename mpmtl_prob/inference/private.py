@@ -24,7 +24,6 @@ from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum,
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.chains import advance, begin, join, program
 from mpmtl_prob.inference.posterior import Posterior
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -156,20 +155,15 @@ def private_langevin(
     if estimator.rows is not None:
         raise ValueError("estimator: expected rows=None; the noise of Algorithm 5 is not that of a Langevin step")
     start = time.perf_counter()
-    estimator._check()
     settled = estimator.plan(tasks)
     plan = _HotPlan(**vars(settled), temperature=temperature, seed=seed, progress_bar=progress_bar)
-    release: Release | None = None
-    if plan.mechanisms:
-        release, draws = estimator._private(tasks, plan, None)  # the estimator's own door, ledger and guarantee
-    else:
-        _, draws = plan.execute(Noise(np.zeros((estimator.rounds, plan.size, plan.size))), estimator.sharing)
+    release, draws, guarantee = estimator.publish(tasks, plan)  # the estimator's own door and ledger
     return Posterior(
         name=f"{estimator.name}, temperature {temperature:g}",
         tasks=tasks,
         draws={"W": draws[None, skip:]},
         statistics={},
-        guarantee=NOT_PRIVATE if release is None else release.guarantee,
+        guarantee=guarantee,
         release=release,
         seconds=time.perf_counter() - start,
         exact=False,
