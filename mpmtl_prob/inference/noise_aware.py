@@ -21,7 +21,7 @@ class NoiseAware:
         epsilon: of the release, > 0.
         delta: in (0, 1); default 1 / (m log m).
         adjacency: what a task's data are compared with: "replace" or "zero_out".
-        rounds: of the release, a number or "auto".
+        rounds: of the release, a number, or "auto": one, and two or three where eps is large.
         structure: of the shared covariance.
         method: by which owners use it.
         chains: of NUTS.
@@ -36,7 +36,7 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
-    rounds: int | str = 1
+    rounds: int | str = "auto"
     structure: str = "full"
     method: str = "plug_in"
     chains: int = 4

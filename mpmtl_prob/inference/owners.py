@@ -22,8 +22,6 @@ from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 METHODS = ("plug_in", "mixture", "joint")
-#: How much sharper the weights' covariance is taken to be than that of the messages: see SharedPosterior.shape.
-SHARPNESS = 1.25
 _PREDICTIVE_DRAWS = 400
 
 
@@ -92,11 +90,6 @@ class OwnerPosteriors:
         return card("OwnerPosteriors", facts, self.guarantee.reason)
 
 
-def default_sharpness(release: Release) -> float:
-    """1.25 after one round, whose messages are estimates; 1.1 after several, of which all but the first are draws."""
-    return SHARPNESS if release.rounds == 1 else 1.1
-
-
 def task_posteriors(
     tasks: TaskData,
     shared: SharedPosterior,
@@ -115,11 +108,12 @@ def task_posteriors(
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio, which is integrated on a grid. "mixture" weights 64 draws of it by each task's own
+            local signal-to-noise ratio and the sharpness, which are integrated on grids. "mixture" weights 64 draws of it by each task's own
             evidence, Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
             together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
-        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default 1.25 after
-            one round, of estimates, and 1.1 after several, of which all but the first are draws.
+        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
+            a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
+            weights; every owner averages over it by its own evidence.
         exclude_own: condition on the release without the owner's own message, Sigma - w~_i w~_i', so that its rows count
             once; with "plug_in", one public posterior per owner, for releases of default messages.
         chains: how the independent draws are arranged.
@@ -142,19 +136,18 @@ def task_posteriors(
         )
     begin = time.perf_counter()
     scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
-    power = default_sharpness(shared.release) if sharpness is None else sharpness
     total = chains * draws
     if exclude_own:
         _check_exclusion(tasks, shared, method)
-        found = methods.excluding(tasks, shared, scale, power, total, seed, progress_bar)
+        found = methods.excluding(tasks, shared, scale, sharpness, total, seed, progress_bar)
     elif method == "mixture":
-        found = methods.mixture(tasks.gram, shared.shapes(power, methods.MIXED), scale, total, seed)
+        found = methods.mixture(tasks.gram, methods.drawn(shared, sharpness), scale, total, seed)
     elif method == "joint":
         if shared.structure != "full" or shared.release.rounds > 1 or (sharpness or 1.0) != 1.0:
             raise ValueError("method: 'joint' needs a posterior of structure 'full', of one round, and sharpness 1")
         found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar)
     else:
-        found = methods.plug_in(tasks.gram, shared.shape(power), scale, total, seed)
+        found = methods.plug_in(tasks.gram, *methods.sharpened(shared, sharpness), scale, total, seed)
     kept = dict(found.draws)
     kept["snr"] = np.exp(kept.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mpmtl_prob import conjugate
-from mpmtl_prob.inference.owners import default_sharpness
+from mpmtl_prob.inference.owner_methods import plug_in, sharpened
 from mpmtl_prob.inference.shared import shared_covariance
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -26,9 +26,9 @@ def posterior_draws(tasks: TaskData, seed: int = 0) -> Callable[[Release], Float
 
     def respond(release: Release) -> FloatArray:
         shared = shared_covariance(release, chains=2, warmup=200, draws=200, seed=seed, progress_bar=False)
-        scale = conjugate.pareto_scale(tasks.gram) if release.scaling == "pareto" else np.ones((tasks.num_tasks, tasks.num_features))
-        posterior = conjugate.task_posteriors(tasks.gram, shared.shape(default_sharpness(release)), scale)
-        W: FloatArray = posterior.sample(np.random.default_rng((seed, release.rounds)), 1)["W"][0]
+        pareto = release.scaling == "pareto"
+        scale = conjugate.pareto_scale(tasks.gram) if pareto else np.ones((tasks.num_tasks, tasks.num_features))
+        W: FloatArray = plug_in(tasks.gram, *sharpened(shared, None), scale, 1, (seed, release.rounds)).draws["W"][0]
         return W / scale.T
 
     return respond

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 import arviz as az
 import numpy as np
@@ -67,8 +68,9 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
-        power, U = self._spectra(sharpness)
-        d = U.shape[-1]
+        positive("sharpness", sharpness)
+        eigenvalues, U = self._spectra
+        power, d = _powers(eigenvalues, sharpness), U.shape[-1]
         if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
             return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
@@ -77,17 +79,18 @@ class SharedPosterior:
         diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
         return d * (V * isotonic_regression(diagonal).x) @ V.T
 
-    def shapes(self, sharpness: float = 1.0, num_draws: int = 64) -> FloatArray:
-        """Draws of the shape whose mean is :meth:`shape`, evenly spaced over the chains, (S, d, d)."""
-        power, U = self._spectra(sharpness)
+    def shapes(self, sharpness: ArrayLike) -> FloatArray:
+        """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
+        p = np.atleast_1d(np.asarray(sharpness, dtype=np.float64))
+        eigenvalues, U = self._spectra
         d = U.shape[-1]
-        power, U = power.reshape(-1, d), U.reshape(-1, d, d)
-        pick = np.linspace(0, len(U) - 1, min(num_draws, len(U))).astype(int)
-        return d * (U[pick] * power[pick][:, None, :]) @ np.swapaxes(U[pick], -1, -2)
+        pick = np.linspace(0, U[..., 0, 0].size - 1, len(p)).astype(int)
+        eigenvalues, U = eigenvalues.reshape(-1, d)[pick], U.reshape(-1, d, d)[pick]
+        return d * (U * _powers(eigenvalues, p[:, None])[:, None, :]) @ np.swapaxes(U, -1, -2)
 
-    def _spectra(self, sharpness: float) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues, summing to 1, and eigenvectors of every draw of the shape: (chain, draw, d) and (..., d, d)."""
-        positive("sharpness", sharpness)
+    @cached_property
+    def _spectra(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues and eigenvectors of every draw of the shape: (chain, draw, d) and (chain, draw, d, d)."""
         posterior = self._tree.children["posterior"].dataset
         if "prior_scale" in posterior:
             A = posterior["A"].values
@@ -96,9 +99,7 @@ class SharedPosterior:
         else:
             M = posterior["Omega"].values
         eigenvalues, U = np.linalg.eigh(M)
-        power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
-        power /= power.sum(axis=-1, keepdims=True)
-        return power, U
+        return eigenvalues, U
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -176,6 +177,12 @@ def shared_covariance(
         progress_bar=progress_bar,
     )
     return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
+
+
+def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:
+    """Eigenvalues of a shape to this power, summing to 1."""
+    power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
+    return power / power.sum(axis=-1, keepdims=True)
 
 
 def _sample_omega(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
