@@ -129,7 +129,10 @@ def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPost
 
 
 def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
-    """One release, of as many rounds as its eps pays for, and the owners' posteriors given it. Raises Missing where there is no such model."""
+    """One release, of as many rounds as its eps pays for, and the owners' posteriors given it.
+
+    Raises Missing where there is no such model.
+    """
     kind = "binary" if unit.data.metric == "auc" else "regression"
     if kind not in POSTERIORS:
         raise Missing(f"the posterior has no model of {kind} targets in this version")
