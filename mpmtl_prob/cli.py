@@ -199,7 +199,7 @@ def _fit(options: argparse.Namespace) -> None:
         progress_bar=not options.quiet,
     )
     own = inference.task_posteriors(tasks, shared, seed=options.seed)
-    own.to_arviz().to_netcdf(options.out, engine="h5netcdf")
+    own.save(options.out)
     summary = own.subspace(min(3, tasks.num_features))
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
