@@ -30,7 +30,7 @@ def posteriors(data):
     """At budgets from nothing to everything, of the same messages and the same noise but for its size."""
     return {
         epsilon: shared_covariance(mp.release(data.train, epsilon, adjacency="zero_out", unsafe_seed=0), **FAST)
-        for epsilon in (0.01, 0.3, 1.0, NOISELESS)
+        for epsilon in (0.001, 0.3, 1.0, NOISELESS)
     }
 
 
@@ -56,15 +56,15 @@ def test_more_budget_says_more(posteriors):
         assert nothing.noise[name] > little.noise[name] > much.noise[name] > everything.noise[name]
         assert nothing.prior[name] > little.prior[name] > much.prior[name] > everything.prior[name]
     assert "says nearly all that the tasks could" in str(everything)
-    assert "says next to nothing" in str(nothing) or "says little" in str(nothing)
+    assert "says next to nothing" in str(nothing)
 
 
 def test_a_release_that_says_nothing_leaves_the_prior(posteriors):
-    drawn = posteriors[0.01].to_arviz()["posterior/Omega"].values
+    drawn = posteriors[0.001].to_arviz()["posterior/Omega"].values
     before = functionals(law.prior("full", D, 4000, 0)[None])["the spectrum"]
     after = functionals(drawn)["the spectrum"]
     assert_allclose(after.mean((0, 1)), before.mean((0, 1)), atol=0.05)
-    assert_allclose(posteriors[0.01].information.prior["the spectrum"], 1, atol=0.15)
+    assert_allclose(posteriors[0.001].information.prior["the spectrum"], 1, atol=0.15)
 
 
 @pytest.mark.parametrize("structure", ["full", "auto", "group_sparse", "low_rank"])
@@ -121,13 +121,6 @@ def test_k_hats_turn_into_advice(posteriors, data):
     khat = mixed.to_arviz()["constant_data/khat"].values
     bad = int(np.sum(~(khat <= 1 - 1 / np.log10(64))))
     assert (f"for {bad} of {M} tasks" in str(mixed.diagnose())) == (bad > 0)
-
-
-def test_owners_who_sample_jointly_are_judged_by_their_own_chains(posteriors, data):
-    one = mp.TaskData.from_lists([data.train.X[0]], [data.train.y[0]])
-    found = task_posteriors(one, posteriors[1.0], method="joint", sharpness=1.0, chains=2, draws=50).diagnose()
-    assert set(found.rhat) == {"W", "sigma", "snr"}
-    assert "task_posteriors(..., draws=" in str(found)  # 100 draws are too few
 
 
 # -- structure --------------------------------------------------------------------------------------------------------
@@ -195,6 +188,33 @@ def test_angles_by_chance_follow_their_law():
     # rank 1: cos^2 of the angle to a fixed direction is Beta(1/2, (d - 1)/2)
     angles = random_angles(5, 1, 4000)[:, 0]
     assert st.kstest(np.cos(np.radians(angles)) ** 2, st.beta(0.5, 2.0).cdf).pvalue > 1e-3
+
+
+def test_pictures_of_releases_show_what_they_say(posteriors, found):
+    pytest.importorskip("matplotlib").use("Agg")
+    import matplotlib.pyplot as plt
+
+    from mpmtl_prob import plots
+
+    ax = plots.inclusion(found[0])
+    inclusion = found[0].to_arviz()["posterior/inclusion"].median(("chain", "draw")).values
+    points = [dots.get_offsets()[0] for dots in ax.collections if len(dots.get_offsets()) == 1]
+    assert_allclose([x for x, _ in sorted(points, key=lambda point: -point[1])], inclusion)  # from the top
+    with pytest.raises(ValueError, match="posterior: expected structure 'group_sparse' or 'auto'"):
+        plots.inclusion(posteriors[1.0])
+
+    some = {"eps = 0.3": posteriors[0.3], "eps = 1": posteriors[1.0]}
+    ax = plots.spectrum(some, np.eye(D), components=3)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*some, "without noise"]
+    drawn = posteriors[1.0].to_arviz()["posterior/spectrum"].median(("chain", "draw")).values[:3]
+    assert_allclose(ax.lines[1].get_ydata(), drawn)
+    assert_allclose(ax.lines[2].get_ydata(), 1 / D)
+
+    curves = plots.angles({k: p.subspace(1) for k, p in some.items()}, chance=True).lines
+    grid, density = curves[-1].get_data()
+    assert_allclose(np.trapezoid(density, grid), 1, atol=0.02)
+    assert curves[-1].get_label() == "random"
+    plt.close("all")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
