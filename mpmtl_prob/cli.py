@@ -205,7 +205,7 @@ def _fit(options: argparse.Namespace) -> None:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
     else:
-        print(f"{shared}\n{own}\n{summary}\nwritten to {options.out}")
+        print(f"{shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -116,7 +116,8 @@ def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -
     ax.set_xticks(ticks, [names[t] for t in ticks], rotation=90, fontsize=7)
     ax.set_yticks(ticks, [names[t] for t in ticks], fontsize=7)
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
-    ax.set_title(f"Projector on the leading {subspace.rank} directions: {'sd' if sd else 'mean'}")
+    leading = f"leading {subspace.rank} directions" if subspace.rank > 1 else "leading direction"
+    ax.set_title(f"Projector on the {leading}: {'sd' if sd else 'mean'}")
     return ax
 
 
@@ -199,7 +200,7 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
         tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()
         draws = tree["posterior"].to_dataset()[["W"]]
         if str(task) not in (names := draws["task"].values):
-            raise ValueError(f"task: expected one of the posterior's, such as {names[0]!r}, got {task!r}")
+            raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
         own = draws.sel(task=str(task)).drop_vars("task")
         shown[str(name)] = xr.DataTree.from_dict({"posterior": own})
     ax = _forest(shown, "feature", probability)

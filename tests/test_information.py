@@ -40,7 +40,7 @@ def test_widths_are_those_of_the_posterior_without_noise(posteriors):
         found, here = posteriors[epsilon].information.noise, spread(posteriors[epsilon])
         for name, ratio in found.items():
             # seen from the release alone; the truth needs the messages
-            assert_allclose(ratio, here[name] / noiseless[name], rtol=0.35)
+            assert_allclose(ratio, here[name] / noiseless[name], rtol=0.15)
 
 
 def spread(posterior):

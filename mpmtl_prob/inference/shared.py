@@ -122,11 +122,8 @@ class SharedPosterior:
         Judged are the spectrum of Omega, its scale phi, kappa and the inclusion of features; never eigenvectors.
         """
         posterior = self._tree["posterior"].to_dataset()
-        functionals = {"log_phi": posterior["log_phi"].values, "the spectrum": np.log(posterior["spectrum"].values)}
-        if "kappa" in posterior:
-            functionals["kappa"] = posterior["kappa"].values
-        if "inclusion" in posterior:
-            functionals["inclusion"] = posterior["inclusion"].values
+        judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
+        functionals = {name: posterior[site].values for name, site in judged.items() if site in posterior}
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
         return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
