@@ -88,11 +88,13 @@ def test_prior_draws_follow_the_prior(structure):
 
 
 def test_the_second_draws_are_not_the_first(posteriors):
-    # the same stream twice would give no spread within a draw of A, and ratios without bound
-    posterior = posteriors[NOISELESS]
-    for seed in range(3):  # shared_covariance used seed 0
-        found = information(posterior.to_arviz()["posterior"].to_dataset(), "full", M, seed)
-        assert found.noise["the spectrum"] < 1.2
+    # the same stream twice would leave no spread within a draw of A, and ratios without bound
+    posterior = posteriors[NOISELESS].to_arviz()["posterior"].to_dataset()
+    conditional = law.given_second_moment(posterior, M)
+    for seed in range(4):  # of shared_covariance
+        posterior["Omega"].values[:] = law.inverse_wishart(np.random.default_rng(seed), *conditional)
+        for other in range(4):
+            assert information(posterior, "full", M, other).noise["the spectrum"] < 1.2
 
 
 def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
@@ -108,6 +110,7 @@ def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
         assert words in str(troubled)
     assert "extend" not in str(troubled)
     assert not troubled.sound
+    assert str(posteriors[1.0].diagnose()) == str(found)  # the tree was a copy
 
 
 def test_k_hats_turn_into_advice(posteriors, data):
@@ -133,7 +136,7 @@ def found():
     sparse = np.zeros((D, M))
     sparse[:2] = rng.standard_normal((2, M))
     directions = rng.standard_normal((D, 2)) @ rng.standard_normal((2, M)) + 0.05 * rng.standard_normal((D, M))
-    run = FAST | {"structure": "auto"}
+    run = FAST | {"structure": "auto", "warmup": 150, "draws": 150}
     return [
         shared_covariance(mp.release(W, 10.0, adjacency="zero_out", unsafe_seed=0), **run) for W in (sparse, directions)
     ]

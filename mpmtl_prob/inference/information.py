@@ -67,7 +67,8 @@ def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int
     drawn = functionals(posterior["Omega"].values)
     noise: dict[str, float] = {}
     if (conditional := law.given_second_moment(posterior, num_tasks)) is not None:
-        rng = np.random.default_rng((1, seed))  # not the stream of the posterior's own draws, whatever its seed
+        # a spawned stream: that of the posterior's own draws, whatever its seed, would give the same draws again
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         again = functionals(law.inverse_wishart(rng, *conditional))
         for name, first in drawn.items():
             second = again[name]

@@ -57,7 +57,7 @@ class SharedPosterior:
         as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
         ``prior_scale`` (feature), the diagonal of Phi in Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
-        return self._tree.copy()
+        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
 
     @property
     def omega(self) -> FloatArray:
