@@ -42,6 +42,10 @@ def test_mixture_and_joint_sampling_agree_in_distribution(few):
     assert st.ks_2samp(draws_of(mixed, "sigma")[:, 0], draws_of(exact, "sigma")[::4, 0]).pvalue > 1e-3
     # what the test would say of a posterior a quarter of an sd off
     assert st.ks_2samp(mine + 0.25 * mine.std(), yardstick).pvalue < 1e-3
+    diagnosis = exact.diagnose()  # of its own chains, not of the public posterior's
+    assert set(diagnosis.rhat) == {"W", "sigma", "snr"}
+    assert max(diagnosis.rhat.values()) < 1.05
+    assert diagnosis.draws == 2000
     plugged = task_posteriors(one, shared, sharpness=1.0)
     assert_allclose(plugged.W, exact.W, atol=0.5 * draws_of(exact)[..., 0].std(0).min())
 

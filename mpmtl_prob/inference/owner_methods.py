@@ -9,6 +9,7 @@ import arviz as az
 import numpy as np
 import scipy.stats as st
 import xarray as xr
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from mpmtl_prob import conjugate
@@ -32,11 +33,12 @@ _GRID = np.linspace(-2.0, 2.0, 7)  # of log p, in prior standard deviations
 
 
 class Found(NamedTuple):
-    """Posterior means W (d, m), draws by name (S, ..., m), and the Pareto k of every task where weights were used."""
+    """Posterior means W (d, m), draws by name (S, ..., m), and by task the Pareto k of weights or the chains' divergences."""
 
     W: FloatArray
     draws: Draws
     khat: FloatArray | None = None
+    divergences: NDArray[np.int64] | None = None
 
 
 def sharpened(shared: SharedPosterior, sharpness: float | None) -> tuple[FloatArray, FloatArray]:
@@ -117,17 +119,19 @@ def joint(
     }
     S = np.ones((tasks.num_tasks, d)) if scale is None else scale
     kept: list[Draws] = []
+    divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         rows = (tasks.X[i], tasks.y[i], tasks.mask[i].astype(float), S[i])
         begin = start | {"log_sigma": np.log(tasks.y[i][tasks.mask[i]].std() + 1e-3)}
         per_chain = -(-num_draws // chains)
-        found, _ = run_nuts(
+        found, statistics = run_nuts(
             model.joint, public, *rows, start=begin, chains=chains, warmup=300, draws=per_chain, seed=seed + i, progress_bar=False
         )
+        divergences[i] = statistics["diverging"].sum()
         flat = {k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in ("w", "sigma", "log_snr")}
         kept.append(flat)
     draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in ("w", "sigma", "log_snr")}
-    return Found(draws["W"].mean(axis=0), draws)
+    return Found(draws["W"].mean(axis=0), draws, divergences=divergences)
 
 
 def without(release: Release, message: FloatArray) -> Release:

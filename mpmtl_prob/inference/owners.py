@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import arviz as az
@@ -11,10 +12,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._html import card
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._html import card
 from mpmtl_prob.inference import owner_methods as methods
+from mpmtl_prob.inference.diagnostics import JOINT, Diagnosis, diagnose, weights_advice
 from mpmtl_prob.inference.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -23,6 +26,7 @@ from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 METHODS = ("plug_in", "mixture", "joint")
 _PREDICTIVE_DRAWS = 400
+_OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +83,51 @@ class OwnerPosteriors:
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
         return self.shared.subspace(rank, reference)
+
+    def diagnose(self) -> Diagnosis:
+        """How far the owners' posteriors can be trusted, in words: the draws that they rest on, and their weights' k-hat.
+
+        With "plug_in" and "mixture" the owners' own draws are independent, and what is judged are those of the public
+        posterior; with "joint" those of every owner's chains.
+        """
+        method, constants = self._tree.attrs["method"], self._tree["constant_data"].to_dataset()
+        if method == "joint":
+            kept = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
+            logs = {"sigma": np.log(kept["sigma"]), "snr": np.log(kept["snr"]), "W": kept["W"]}
+            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=JOINT)
+        public = self.shared.diagnose()
+        if "khat" not in constants:
+            return public
+        return replace(public, advice=(*public.advice, *weights_advice(constants["khat"].values, methods.MIXED)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors. It holds the owners' models."""
+        tree, public = self.to_arviz(), self.shared.to_arviz()
+        tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
+        for group in _OF_SHARED:
+            tree[f"shared/{group}"] = public[group]
+        tree.attrs |= {"seconds": self.seconds, "shared_seconds": self.shared.seconds, "structure": self.shared.structure}
+        write_netcdf(tree, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> OwnerPosteriors:
+        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        try:
+            with xr.open_datatree(path, engine="h5netcdf") as found:
+                tree = found.load()
+            attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
+            groups = {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            public = xr.DataTree.from_dict(groups | {k: tree[f"shared/{k}"].to_dataset() for k in _OF_SHARED})
+            public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
+            public.attrs["seconds"] = attributes.pop("shared_seconds")
+            seconds, W = float(attributes.pop("seconds")), constants["mean"].values
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, TypeError) as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no owners' posteriors of mpmtl_prob") from error
+        tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
+        W.setflags(write=False)
+        return cls(SharedPosterior.from_tree(public), W, seconds, tree)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
@@ -154,7 +203,7 @@ def task_posteriors(
     W = found.W
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found.khat))
+    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found, method))
 
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
@@ -165,26 +214,26 @@ def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> N
 
 
 def _tree(
-    tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], khat: FloatArray | None
+    tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], found: methods.Found, method: str
 ) -> xr.DataTree:
     public = shared.to_arviz()
+    of_tasks = {"rows_per_task": tasks.mask.sum(axis=1), "khat": found.khat, "divergences": found.divergences}
     tree = az.from_dict(
         {
             "posterior": draws,
             "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
-            "constant_data": {"rows_per_task": tasks.mask.sum(axis=1)} | ({} if khat is None else {"khat": khat}),
+            "constant_data": {k: v for k, v in of_tasks.items() if v is not None},
         },
         dims={
             "W": ["feature", "task"],
             "sigma": ["task"],
             "snr": ["task"],
             "y": ["task", "row"],
-            "rows_per_task": ["task"],
-            "khat": ["task"],
-        },
+        }
+        | dict.fromkeys(of_tasks, ["task"]),
         coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
     )
     tree["shared"] = public.children["posterior"].copy()
     tree["release"] = public.children["release"].copy()
-    tree.attrs["seat"] = OwnerPosteriors.seat
+    tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method}
     return tree
