@@ -23,9 +23,12 @@ def nmse_within(prediction: Prediction, test: TaskData) -> float:
 
 
 def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -> float:
-    """Share of targets inside their central interval of the given probability; nan for a point predictor."""
+    """Share of targets inside their central interval of the given probability.
+
+    nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
+    """
     _check(prediction, test)
-    if prediction.draws is None:
+    if prediction.draws is None or prediction.quantity == "probability":
         return float("nan")
     lower, upper = prediction.interval(probability)
     return float(np.mean(((lower <= test.y) & (test.y <= upper))[test.mask]))
@@ -51,6 +54,24 @@ def auc(prediction: Prediction, test: TaskData) -> float:
             rank_sum = rankdata(score[real])[positive].sum()  # Mann-Whitney; tied scores share their mean rank
             areas.append((rank_sum - ones * (ones + 1) / 2) / (ones * others))
     return float(np.mean(areas)) if areas else float("nan")
+
+
+def log_score(prediction: Prediction, test: TaskData) -> float:
+    """Mean log predictive probability of targets -1 and 1: minus the logistic loss, so more is better, and 0 is the most.
+
+    Of a posterior, the logarithm of its predictive probabilities; of an estimator with the logistic loss, whose predictions
+    are log odds, log 1 / (1 + exp(-y x'w)).
+
+    Raises:
+        ValueError: predictions of other rows, or targets that are not -1 or 1.
+    """
+    _check(prediction, test)
+    y, score = test.y[test.mask], prediction.mean[test.mask]
+    if not np.all(np.abs(y) == 1):
+        raise ValueError("test: expected targets -1 and 1 for a log score, got others")
+    if prediction.quantity == "probability":
+        return float(np.mean(np.log(np.where(y == 1, score, 1 - score))))
+    return float(-np.mean(np.logaddexp(0.0, -y * score)))
 
 
 def _check(prediction: Prediction, test: TaskData) -> None:

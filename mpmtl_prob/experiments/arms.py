@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from mpmtl_prob.estimators import Fitted, GroupLasso, GroupSparse, LowRank, TraceNorm
-from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, nmse, nmse_within
+from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, log_score, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import METRICS, Selection
 from mpmtl_prob.experiments.settings import (
     ALONE,
@@ -44,7 +44,10 @@ SELECTION = (
 )
 
 #: the owners' posteriors by kind of target; a kind that is not here is reported as missing
-POSTERIORS: dict[str, Callable[..., OwnerPosteriors]] = {"regression": task_posteriors}
+POSTERIORS: dict[str, Callable[..., OwnerPosteriors]] = {
+    "regression": partial(task_posteriors, likelihood="gaussian"),
+    "binary": partial(task_posteriors, likelihood="bernoulli"),
+}
 
 
 class Missing(Exception):
@@ -157,7 +160,9 @@ def scores(unit: Unit, fitted: Fitted | OwnerPosteriors, scored: int | None) -> 
     prediction = fitted.predict(test) if whole else linear_prediction(fitted.W[:, : test.num_tasks], test)
     measures = (auc,) if unit.data.metric == "auc" else (nmse, nmse_within)
     found: dict[str, Any] = {measure.__name__: measure(prediction, test) for measure in measures}
-    if prediction.draws is not None:
+    if prediction.quantity == "probability":
+        found["log_score"] = log_score(prediction, test)
+    elif prediction.draws is not None:
         found["coverage"] = coverage(prediction, test)
     error = METRICS[unit.data.metric][0](prediction, test)
     return {"error": error, **found, "seconds": fitted.seconds, **bounds(fitted.guarantee)}

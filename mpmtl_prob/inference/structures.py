@@ -67,7 +67,7 @@ def program(structure: str, release: Release) -> Program:
             )
         if rounds > 1:
             raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
-        start = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
+        start = np.random.default_rng(0).standard_normal((d, m))
         return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": start})
     shape = () if rounds == 1 else (rounds,)
     start = {"z": 0.0, "log_diagonal": np.zeros((*shape, d)), "off_diagonal": np.zeros((*shape, d * (d - 1) // 2))}

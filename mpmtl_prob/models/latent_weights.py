@@ -43,6 +43,15 @@ def contraction(Z: Array) -> tuple[Array, Array, Array]:
     return Y, jacobian, log_det_rest
 
 
+def unit(observed: Observed, num_tasks: int) -> Array:
+    """A typical size of each row of Z, (d, 1): with it every coordinate of the sampler, log(phi) too, is of order one."""
+    eigenvalues = jnp.asarray(observed.eigenvalues)
+    guess = 1 / (jnp.asarray(observed.precision) + 1 / eigenvalues)  # of A's eigenvalues
+    known = jnp.isfinite(observed.trace_sd)
+    guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
+    return jnp.sqrt(guess / (num_tasks * eigenvalues))[:, None]
+
+
 @lru_cache
 def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     """The model of m = num_tasks latent weights under one of three priors, all of unknown scale.
@@ -51,7 +60,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     - "trace_norm": ``p(W) = C lambda^{dm} exp(-lambda ||W||_*)``, the papers' low-rank penalty as a prior.
     - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty.
 
-    Sites: ``z``, ``Z`` (d, m); the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for "matrix_t": the
+    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for "matrix_t": the
     covariance with which the prior is a Gaussian at W, ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
     """
 
@@ -60,9 +69,8 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         d, m = eigenvalues.shape[0], num_tasks
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
         log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
-        Y, jacobian, log_det_rest = contraction(
-            numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
-        )
+        Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
+        Y, jacobian, log_det_rest = contraction(unit(observed, m) * Z)
         scaled = jnp.sqrt(eigenvalues)[:, None] * Y  # W in Sigma's eigenbasis
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
