@@ -5,7 +5,7 @@
 S_i is the diagonal scale of :func:`mpmtl_prob.conjugate.pareto_scale`. ``snr_i = c_i tr(X_i S_i Omega S_i X_i') / n_i``, the
 prior variance of the log odds averaged over the task's rows (sigma is 1 here), is log-normal. Given snr the posterior is
 log-concave and nearly normal; over a grid of snr it is nearly a mixture of normals, weighted by Laplace's evidence. Draws of
-that mixture come with the ratio of exact to approximate density, by which
+that mixture, with somewhat longer tails, come with the ratio of exact to approximate density, by which
 :func:`mpmtl_prob.inference.importance.resampled` makes them draws of the exact posterior.
 
 With ``Omega = R R'`` and ``v = root(c) R u``, u is standard normal and the log odds are ``root(c) A u``, ``A = X S R``. Only
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.special import expit
+from scipy.special import expit, gammaln
 
 from mpmtl_prob._chunks import in_chunks
 from mpmtl_prob.conjugate import SnrPrior
@@ -109,15 +109,23 @@ class TaskPosteriors:
         """W (S, d), log_snr (S,) and log_ratio (S,) of task i."""
         k, d = rows.L.shape[-1], len(self.root)
         index = np.minimum(np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples)), len(self.log_snr) - 1)
-        z = rng.standard_normal((num_samples, k))
+        # multivariate t: where labels agree with a direction the posterior's tail is the prior's, wider than the normal's;
+        # with df far above k, ratios hardly vary for it
+        df = max(8.0, 3.0 * k)
+        z = rng.standard_normal((num_samples, k)) * np.sqrt(df / rng.chisquare(df, (num_samples, 1)))
+        log_norm = (
+            gammaln(0.5 * (df + k)) - gammaln(0.5 * df) - 0.5 * k * np.log(0.5 * df)
+        )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         t, log_ratio = np.empty_like(z), np.empty(num_samples)
         for g in map(int, np.unique(index)):
             own = index == g
             C = np.linalg.cholesky(_precision(rows, self.curvature[i, None, g], unit[g])[0])
             t[own] = self.centre[i, g] + solve_triangular(C, z[own].T, lower=True, trans="T").T
-            log_normal = np.log(np.diagonal(C)).sum() - 0.5 * np.sum(z[own] ** 2, axis=1)  # but for 2 pi, as the prior
-            log_ratio[own] = _log_joint(rows, t[own], unit[g]) - self.log_laplace[i, g] - log_normal
+            log_t = (
+                log_norm + np.log(np.diagonal(C)).sum() - 0.5 * (df + k) * np.log1p(np.sum(z[own] ** 2, axis=1) / df)
+            )
+            log_ratio[own] = _log_joint(rows, t[own], unit[g]) - self.log_laplace[i, g] - log_t
         u = t
         if rows.Q is not None:  # beyond the span of the rows the prior stays as it is
             u = rng.standard_normal((num_samples, d))
@@ -151,7 +159,8 @@ def task_posteriors(
     def one(part: slice) -> None:
         rows = _rows(tasks, root, S, part)
         unit = np.sqrt(np.exp(log_snr) / rows.signal[:, None])  # root(c), (c, g)
-        _modes(rows, unit, log_laplace[part], centre[part], curvature[part])
+        with np.errstate(invalid="ignore"):  # rows that are not numbers spoil their own task alone
+            _modes(rows, unit, log_laplace[part], centre[part], curvature[part])
         log_weight = log_laplace[part] - 0.5 * _GRID**2
         highest = log_weight.max(axis=1, keepdims=True)
         weight = np.exp(log_weight - highest)

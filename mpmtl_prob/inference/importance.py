@@ -11,8 +11,9 @@ import xarray as xr
 from mpmtl_prob.inference.chains import Draws
 from mpmtl_prob.tasks import FloatArray
 
-#: Proposals per draw that is kept.
+#: Proposals per draw that is kept, and the least number of them: a tail takes some to be fitted.
 OVERSAMPLED = 2
+LEAST = 200
 
 
 def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -22,6 +23,10 @@ def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     known = np.isfinite(log_ratio).all(axis=1)
     weight, khat = np.full(log_ratio.shape, np.nan), np.full(len(log_ratio), np.nan)
+    even = known.copy()
+    even[known] = np.ptp(log_ratio[known], axis=1) < 1e-9  # nothing to smooth: the approximation is exact
+    weight[even], khat[even] = 1 / log_ratio.shape[1], 0.0
+    known &= ~even
     if known.any():
         # ArviZ takes minus the log of the weights, as leave-one-out hands them over
         found = xr.DataArray(-log_ratio[known], dims=("task", "sample")).azstats.psislw(dim="sample")

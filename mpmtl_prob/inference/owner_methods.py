@@ -9,7 +9,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob import conjugate, laplace
-from mpmtl_prob.inference.importance import OVERSAMPLED, resampled, smoothed
+from mpmtl_prob.inference.importance import LEAST, OVERSAMPLED, resampled, smoothed
 from mpmtl_prob.inference.likelihoods import given
 from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
@@ -67,6 +67,7 @@ def mixture(
     u = rng.random((count, len(weight), 1))
     pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(omegas) - 1)  # (draw, task)
     draws: Draws = {}
+    block = -(-count // 16)
     for s, posterior in enumerate(posteriors):
         draw, task = np.nonzero(pick == s)
         if len(draw) == 0:
@@ -74,13 +75,17 @@ def mixture(
         order = np.zeros_like(draw)  # the how-manieth draw of its task from this Omega
         for t in np.unique(task):
             order[task == t] = np.arange(np.sum(task == t))
-        for name, value in posterior.sample(rng, int(order.max()) + 1).items():
-            draws.setdefault(name, np.empty((count, *value.shape[1:])))[draw, ..., task] = value[order, ..., task]
+        for b in range(int(order.max()) // block + 1):  # each from its own stream: how many others take does not matter
+            now = order // block == b
+            found = posterior.sample(np.random.default_rng((seed, s, b)), block)
+            for name, value in found.items():
+                room = draws.setdefault(name, np.empty((count, *value.shape[1:])))
+                room[draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]
     return _exact(Found(W, draws, khat), num_draws, rng)
 
 
 def _proposals(likelihood: str, num_draws: int) -> int:
-    return num_draws if likelihood == "gaussian" else OVERSAMPLED * num_draws
+    return num_draws if likelihood == "gaussian" else max(OVERSAMPLED * num_draws, LEAST)
 
 
 def _exact(found: Found, num_draws: int, rng: np.random.Generator) -> Found:
