@@ -251,6 +251,8 @@ def test_predictions_are_probabilities_with_intervals(shared):
     true = expit(np.einsum("tni,it->tn", tasks.X, W))
     assert abs(np.mean((low <= true) & (true <= high)) - 0.9) < 0.07
     assert np.isnan(mp.evaluation.coverage(found, tasks))
+    with pytest.raises(ValueError, match="prediction: expected predicted targets, got probabilities"):
+        mp.evaluation.compare({"own": own}, tasks)
     assert "sigma" not in own.to_arviz()["posterior"]
     assert own.to_arviz()["constant_data/khat_draws"].dims == ("task",)
     assert "bernoulli" in repr(own)

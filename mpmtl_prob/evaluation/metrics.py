@@ -9,14 +9,17 @@ from mpmtl_prob.tasks import Prediction, TaskData
 
 
 def nmse(prediction: Prediction, test: TaskData) -> float:
-    """Pooled: mean squared error over the variance of all targets."""
-    _check(prediction, test)
+    """Pooled: mean squared error over the variance of all targets. Raises ValueError for predicted probabilities."""
+    _check_numbers(prediction, test)
     return float(np.mean((prediction.mean - test.y)[test.mask] ** 2) / np.var(test.y[test.mask]))
 
 
 def nmse_within(prediction: Prediction, test: TaskData) -> float:
-    """Sum of squared errors over the sum of squared deviations from each task's own test mean: the papers' figures."""
-    _check(prediction, test)
+    """Sum of squared errors over the sum of squared deviations from each task's own test mean: the papers' figures.
+
+    Raises ValueError for predicted probabilities.
+    """
+    _check_numbers(prediction, test)
     mean = np.sum(test.y * test.mask, axis=1) / test.mask.sum(axis=1)
     deviation = (test.y - mean[:, None])[test.mask]
     return float(np.sum((prediction.mean - test.y)[test.mask] ** 2) / np.sum(deviation**2))
@@ -70,8 +73,14 @@ def log_score(prediction: Prediction, test: TaskData) -> float:
     if not np.all(np.abs(y) == 1):
         raise ValueError("test: expected targets -1 and 1 for a log score, got others")
     if prediction.quantity == "probability":
-        return float(np.mean(np.log(np.where(y == 1, score, 1 - score))))
+        return float(np.mean(np.log(np.maximum(np.where(y == 1, score, 1 - score), np.finfo(float).tiny))))
     return float(-np.mean(np.logaddexp(0.0, -y * score)))
+
+
+def _check_numbers(prediction: Prediction, test: TaskData) -> None:
+    _check(prediction, test)
+    if prediction.quantity == "probability":
+        raise ValueError("prediction: expected predicted targets, got probabilities; score them by auc or log_score")
 
 
 def _check(prediction: Prediction, test: TaskData) -> None:
