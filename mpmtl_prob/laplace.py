@@ -167,7 +167,9 @@ def task_posteriors(
         log_evidence[part] = highest[:, 0] + np.log(weight.sum(axis=1) / np.exp(-0.5 * _GRID**2).sum())
         weights[part] = weight = weight / weight.sum(axis=1, keepdims=True)
         for g in np.flatnonzero(np.any(weight > _NEGLIGIBLE, axis=0)):
-            centre[part, g], curvature[part, g] = _refined(rows, centre[part, g], curvature[part, g], unit[:, g])
+            centre[part, g], curvature[part, g] = _refined(
+                rows, centre[part, g], curvature[part, g], unit[:, g], weight[:, g] > _NEGLIGIBLE
+            )
         t = np.einsum("tg,tg,tgk->tk", weight, unit, centre[part])
         u = t if rows.Q is None else np.einsum("tik,tk->ti", rows.Q, t)
         mean[:, part] = (S[part] * (u @ root.T)).T
@@ -192,12 +194,15 @@ def _modes(
     highest = np.full(len(log_laplace), -np.inf)
     for direction, first in ((1, middle), (-1, middle - 1)):
         t = before = centre[:, middle] if direction < 0 else np.zeros_like(centre[:, 0])
+        alive = np.ones(len(log_laplace), dtype=bool)  # every task ends by itself, whoever shares its chunk
         for g in range(first, len(_GRID) if direction > 0 else -1, direction):
             before, (t, log_laplace[:, g]) = t, _mode(rows, 2 * t - before, unit[:, g])
             centre[:, g], curvature[:, g] = t, _curvature(rows, t, unit[:, g])
             log_weight = log_laplace[:, g] - 0.5 * _GRID[g] ** 2
-            highest = np.maximum(highest, log_weight)
-            if np.all(log_weight < highest - _FAR):
+            log_laplace[:, g] = np.where(alive, log_laplace[:, g], -np.inf)
+            highest = np.where(alive, np.maximum(highest, log_weight), highest)
+            alive = alive & ~(log_weight < highest - _FAR)
+            if not alive.any():
                 break
 
 
@@ -252,26 +257,30 @@ def _mode(rows: _Rows, start: FloatArray, unit: FloatArray) -> tuple[FloatArray,
     The density is log-concave and its prior proper, so this converges from anywhere, for separable rows too.
     """
     t, value = start, _log_joint(rows, start, unit)
+    active = np.ones(len(t), dtype=bool)  # every task stops by itself, whoever shares its chunk
+    kept = np.empty((len(t), t.shape[1], t.shape[1]))
     for _ in range(_NEWTON):
         H = _precision(rows, _curvature(rows, t, unit), unit)
+        kept[active] = H[active]
         gradient = _gradient(rows, t, expit(_log_odds(rows, t, unit)), unit)
         step = np.linalg.solve(H, gradient[..., None])[..., 0]
         decrement = np.sum(gradient * step, axis=1)
-        size = np.ones(len(t))
+        size = active.astype(float)
         for _ in range(30):
             reached = _log_joint(rows, t + size[:, None] * step, unit)
-            short = reached < value + 1e-4 * size * decrement - 1e-12 * np.abs(value)
+            short = active & (reached < value + 1e-4 * size * decrement - 1e-12 * np.abs(value))
             if not np.any(short):
                 break
             size = np.where(short, 0.5 * size, size)
         t, value = t + size[:, None] * step, reached
-        if not np.any(decrement > _TOLERANCE):
+        active = active & (decrement > _TOLERANCE)
+        if not active.any():
             break
-    return t, value - 0.5 * np.linalg.slogdet(H)[1]
+    return t, value - 0.5 * np.linalg.slogdet(kept)[1]
 
 
 def _refined(
-    rows: _Rows, t: FloatArray, curvature: NDArray[np.floating], unit: FloatArray
+    rows: _Rows, t: FloatArray, curvature: NDArray[np.floating], unit: FloatArray, active: NDArray[np.bool_]
 ) -> tuple[FloatArray, NDArray[np.floating]]:
     """The normal at a mode moved towards the one that is nearest in Kullback-Leibler divergence: centre and curvature.
 
@@ -291,7 +300,10 @@ def _refined(
             averaged += share * rows.mask * each * (1 - each)
         gradient = _gradient(rows, t, p, unit)
         step = (V @ gradient[..., None])[..., 0]
-        t, curvature = t + step, 0.5 * (curvature + averaged)  # half-way, else the two may take turns
-        if not np.any(np.sum(gradient * step, axis=1) > 0.1):
+        t = np.where(active[:, None], t + step, t)
+        half_way = 0.5 * (curvature + averaged)  # else the two may take turns
+        curvature = np.where(active[:, None], half_way, curvature)
+        active = active & (np.sum(gradient * step, axis=1) > 0.1)
+        if not active.any():
             break
     return t, curvature
