@@ -344,12 +344,14 @@ class Prediction:
         mask: as in the TaskData predicted on.
         tasks: task names.
         draws: posterior predictive draws (S, m, n_max), or None for a point predictor.
+        quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
     """
 
     mean: FloatArray
     mask: NDArray[np.bool_]
     tasks: tuple[Hashable, ...]
     draws: NDArray[np.floating[Any]] | None = None
+    quantity: str = "target"
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of the given probability, a pair of (m, n_max) arrays.

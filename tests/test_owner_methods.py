@@ -68,7 +68,7 @@ def test_mixture_is_the_average_weighted_by_evidence(few):
     weight = np.exp(evidence - evidence.max(axis=0))
     means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
     expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
-    found = mixture(tasks.gram, omegas, None, 5, 0).W
+    found = mixture(tasks, omegas, None, 5, 0).W
     # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
     error = np.abs(found - expected).mean()
     assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()

@@ -11,6 +11,7 @@ import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, whole
@@ -18,6 +19,7 @@ from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference import owner_methods as methods
 from mpmtl_prob.inference.diagnostics import JOINT, Diagnosis, diagnose, weights_advice
+from mpmtl_prob.inference.likelihoods import chosen
 from mpmtl_prob.inference.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -35,14 +37,16 @@ class OwnerPosteriors:
 
     Attributes:
         shared: the public posterior that the owners used.
-        W: posterior mean of the weights, exact, (d, m).
+        W: posterior mean of the weights, (d, m): exact, or of an approximation that was made exact by its draws.
         seconds: wall-clock time, that of the public posterior included.
+        likelihood: "gaussian" or "bernoulli".
     """
 
     shared: SharedPosterior
     W: FloatArray
     seconds: float
     _tree: xr.DataTree
+    likelihood: str = "gaussian"
 
     seat = "owner"
     name = "noise-aware posterior"
@@ -55,15 +59,19 @@ class OwnerPosteriors:
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``observed_data``, ``constant_data``, ``shared`` and ``release``.
 
-        ``posterior`` holds ``W`` (chain, draw, feature, task), ``sigma`` and ``snr`` (chain, draw, task); the draws are
-        independent. ``shared`` is the public posterior. The targets are the owners' own: keep the tree where they may be.
+        ``posterior`` holds ``W`` (chain, draw, feature, task), ``snr`` and, of numbers, ``sigma`` (chain, draw, task); the
+        draws are independent. Where they were weighted, ``constant_data`` holds the Pareto k of every task, below .7 if the
+        weights can be trusted: ``khat`` of the mixture over Omega, ``khat_draws`` of the correction of the normal
+        approximation to binary tasks. ``shared`` is the public posterior. The targets are the owners' own: keep the tree
+        where they may be.
         """
-        return self._tree.copy()
+        return self._tree.copy(deep=True)
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
         """Posterior predictive of every row of tasks, which must be those of the fit.
 
-        The mean is exact; intervals come from 400 draws of weights and noise.
+        Of numbers: the mean is exact; intervals come from 400 draws of weights and noise. Of labels: the probability of a 1,
+        averaged over all draws of the weights; intervals are the probability's own, from 400 of these.
 
         Raises:
             ValueError: data with other tasks or features.
@@ -71,14 +79,25 @@ class OwnerPosteriors:
         check_weights(self.W, tasks)
         posterior = self._tree.children["posterior"].dataset
         W = posterior["W"].values.reshape(-1, *self.W.shape)
-        sigma = posterior["sigma"].values.reshape(-1, self.W.shape[1])
         pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
-        rng = np.random.default_rng(seed)
         draws = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        if self.likelihood == "bernoulli":
+            return self._probability(tasks, W, pick, draws)
+        sigma = posterior["sigma"].values.reshape(-1, self.W.shape[1])
+        rng = np.random.default_rng(seed)
         for row, s in enumerate(pick):  # one draw at a time: memory, not speed
             mean = (tasks.X @ W[s].T[..., None])[..., 0]
             draws[row] = mean + sigma[s][:, None] * rng.standard_normal(mean.shape)
         return Prediction((tasks.X @ self.W.T[..., None])[..., 0], tasks.mask, tasks.tasks, draws)
+
+    def _probability(
+        self, tasks: TaskData, W: FloatArray, pick: NDArray[np.int64], draws: NDArray[np.float32]
+    ) -> Prediction:
+        mean = np.empty(tasks.y.shape)
+        for i in range(tasks.num_tasks):  # one task at a time
+            each = expit(W[:, :, i] @ tasks.X[i].T)
+            mean[i], draws[:, i] = np.where(tasks.mask[i], each.mean(axis=0), 0.0), each[pick]
+        return Prediction(mean, tasks.mask, tasks.tasks, draws, quantity="probability")
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
@@ -93,12 +112,13 @@ class OwnerPosteriors:
         method, constants = self._tree.attrs["method"], self._tree["constant_data"].to_dataset()
         if method == "joint":
             kept = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
-            logs = {"sigma": np.log(kept["sigma"]), "snr": np.log(kept["snr"]), "W": kept["W"]}
+            logs = {name: np.log(kept[name]) for name in ("sigma", "snr") if name in kept} | {"W": kept["W"]}
             return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=JOINT)
         public = self.shared.diagnose()
-        if "khat" not in constants:
-            return public
-        return replace(public, advice=(*public.advice, *weights_advice(constants["khat"].values, methods.MIXED)))
+        advice = list(public.advice)
+        if "khat" in constants:
+            advice += weights_advice(constants["khat"].values, methods.MIXED)
+        return replace(public, advice=tuple(advice))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors. It holds the owners' models."""
@@ -106,7 +126,7 @@ class OwnerPosteriors:
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
         for group in _OF_SHARED:
             tree[f"shared/{group}"] = public[group]
-        tree.attrs |= {"seconds": self.seconds, "shared_seconds": self.shared.seconds, "structure": self.shared.structure}
+        tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood, "shared_seconds": self.shared.seconds, "structure": self.shared.structure}
         write_netcdf(tree, path)
 
     @classmethod
@@ -121,22 +141,23 @@ class OwnerPosteriors:
             public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
             public.attrs["seconds"] = attributes.pop("shared_seconds")
             seconds, W = float(attributes.pop("seconds")), constants["mean"].values
+            likelihood = attributes.pop("likelihood")
         except FileNotFoundError:
             raise
         except (OSError, KeyError, TypeError) as error:
             raise ValueError(f"path: {os.fspath(path)!r} holds no owners' posteriors of mpmtl_prob") from error
         tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
         W.setflags(write=False)
-        return cls(SharedPosterior.from_tree(public), W, seconds, tree)
+        return cls(SharedPosterior.from_tree(public), W, seconds, tree, likelihood)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
-        return f"OwnerPosteriors({m} tasks, {d} features, {self.seconds:.3g} s)\n  {self.guarantee}"
+        return f"OwnerPosteriors({m} tasks, {d} features, {self.likelihood}, {self.seconds:.3g} s)\n  {self.guarantee}"
 
     def _repr_html_(self) -> str:
         d, m = self.W.shape
-        facts = {"tasks": m, "features": d, "seat": "every owner has its own column"} | self.guarantee.facts()
-        return card("OwnerPosteriors", facts, self.guarantee.reason)
+        facts = {"tasks": m, "features": d, "likelihood": self.likelihood, "seat": "every owner has its own column"}
+        return card("OwnerPosteriors", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 def task_posteriors(
@@ -144,6 +165,7 @@ def task_posteriors(
     shared: SharedPosterior,
     *,
     method: str = "plug_in",
+    likelihood: str | None = None,
     sharpness: float | None = None,
     exclude_own: bool = False,
     chains: int = 4,
@@ -157,9 +179,12 @@ def task_posteriors(
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio and the sharpness, which are integrated on grids. "mixture" weights 64 draws of it by each task's own
-            evidence, Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
+            local signal-to-noise ratio and the sharpness, which are integrated on grids, and the Bernoulli model nearly
+            normal, which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
+            Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
             together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
+        likelihood: of the targets: "gaussian", or "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has
+            them. Default "gaussian", but targets that are all -1 or 1 could be meant either way: then it must be said.
         sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
             a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
             weights; every owner averages over it by its own evidence.
@@ -174,9 +199,10 @@ def task_posteriors(
         ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
             an argument outside its range.
 
-    Model: :func:`mpmtl_prob.models.task.gaussian`.
+    Models: :func:`mpmtl_prob.models.task.gaussian` and :func:`mpmtl_prob.models.task.bernoulli`.
     """
     one_of("method", method, METHODS)
+    kind = chosen(likelihood, tasks)
     whole("chains", chains)
     whole("draws", draws)
     if tasks.num_features != shared.release.num_features:
@@ -188,22 +214,22 @@ def task_posteriors(
     total = chains * draws
     if exclude_own:
         _check_exclusion(tasks, shared, method)
-        found = methods.excluding(tasks, shared, scale, sharpness, total, seed, progress_bar)
+        found = methods.excluding(tasks, shared, scale, sharpness, total, seed, progress_bar, kind)
     elif method == "mixture":
-        found = methods.mixture(tasks.gram, methods.drawn(shared, sharpness), scale, total, seed)
+        found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
     elif method == "joint":
         if shared.structure != "full" or shared.release.rounds > 1 or (sharpness or 1.0) != 1.0:
             raise ValueError("method: 'joint' needs a posterior of structure 'full', of one round, and sharpness 1")
-        found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar)
+        found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar, kind)
     else:
-        found = methods.plug_in(tasks.gram, *methods.sharpened(shared, sharpness), scale, total, seed)
+        found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness), scale, total, seed, kind)
     kept = dict(found.draws)
     kept["snr"] = np.exp(kept.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}
     W = found.W
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found, method))
+    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found, method), kind)
 
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
@@ -217,12 +243,12 @@ def _tree(
     tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], found: methods.Found, method: str
 ) -> xr.DataTree:
     public = shared.to_arviz()
-    of_tasks = {"rows_per_task": tasks.mask.sum(axis=1), "khat": found.khat, "divergences": found.divergences}
+    of_tasks = {"rows_per_task": tasks.mask.sum(axis=1)} | found.of_tasks
     tree = az.from_dict(
         {
             "posterior": draws,
             "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
-            "constant_data": {k: v for k, v in of_tasks.items() if v is not None},
+            "constant_data": of_tasks,
         },
         dims={
             "W": ["feature", "task"],

@@ -67,10 +67,14 @@ def program(structure: str, release: Release) -> Program:
             )
         if rounds > 1:
             raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
-        start = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
-        return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": start})
+        Z = np.random.default_rng(0).standard_normal((d, m))
+        return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": Z})
     shape = () if rounds == 1 else (rounds,)
-    start = {"z": 0.0, "log_diagonal": np.zeros((*shape, d)), "off_diagonal": np.zeros((*shape, d * (d - 1) // 2))}
+    start: dict[str, Any] = {
+        "z": 0.0,
+        "log_diagonal": np.zeros((*shape, d)),
+        "off_diagonal": np.zeros((*shape, d * (d - 1) // 2)),
+    }
     if structure == "full":
         return Program(model.full, start)
     if structure == "auto":

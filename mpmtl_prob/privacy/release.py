@@ -196,9 +196,9 @@ def release(
             "none" leaves them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
-            smaller than the average eigenvalue of the second moment, m/d, and at most 3.
+            smaller than the average eigenvalue of the second moment, m/d, and at most 3; always 1 where m < d.
         respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
-            (:func:`mpmtl_prob.inference.posterior_draws`). Only with more than one round.
+            (:func:`mpmtl_prob.inference.posterior_draws`, whose ``likelihood`` labels need). Only with more than one round.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
@@ -228,11 +228,15 @@ def release(
     )
     named = tuple(_name(feature) for feature in features)
 
+    reply = respond
+    if reply is None and T > 1:  # before anything is charged: targets may be of a kind that has to be said
+        reply = owners(source, 0 if unsafe_seed is None else unsafe_seed)
+
     def answer(sigma: Sequence[FloatArray]) -> FloatArray:
         so_far = Release(
             np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides
         )
-        reply = respond or owners(source, 0 if unsafe_seed is None else unsafe_seed)
+        assert reply is not None  # a single round asks nobody
         return checked_answer(reply(so_far), W.shape, message, K)
 
     published, _ = perturb(
