@@ -109,7 +109,7 @@ def agrees(draws, mean, exact):
 
 def test_corrected_draws_are_those_of_nuts_and_uncorrected_ones_are_not(yardstick):
     tasks, omega, scale, exact = yardstick
-    found = plug_in(tasks, omega, scale, 4000, 0, "bernoulli")
+    found = plug_in(tasks, omega[None], np.ones(1), scale, 4000, 0, "bernoulli")
     assert found.khat_draws[0] < 0.7
     assert agrees(found.draws["W"][..., 0], found.W[:, 0], exact)
 
@@ -141,7 +141,7 @@ def test_resampling_turns_one_known_law_into_another():
 @pytest.fixture(scope="module")
 def drawn():
     tasks, W, omega = simulate(m=1500, d=3, n=25, seed=1)
-    return W, plug_in(tasks, omega, None, 300, 0, "bernoulli")
+    return W, plug_in(tasks, omega[None], np.ones(1), None, 300, 0, "bernoulli")
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
@@ -170,7 +170,7 @@ def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
 )
 def test_hard_cases_have_proper_posteriors(X, y):
     tasks = TaskData.from_lists([X], [y])
-    found = plug_in(tasks, np.eye(2), conjugate.pareto_scale(tasks.gram), 1000, 0, "bernoulli")
+    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.pareto_scale(tasks.gram), 1000, 0, "bernoulli")
     W, mean = found.draws["W"][..., 0], found.W[:, 0]
     assert np.isfinite(W).all()
     assert found.khat_draws[0] < 0.7 or not X.any()
