@@ -1,5 +1,6 @@
 """The examples on the documentation pages run as they stand."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from mpmtl_prob.experiments import page as results
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,32 @@ def test_every_example_of_the_page_runs(page, printed, capsys):
 
 def test_the_results_page_is_what_its_json_files_say():
     assert (DOCS / "results.md").read_text() == results.page(results.load(DOCS / "results"))
+
+
+def prose(path):
+    if path.suffix == ".md":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def anchors(path):
+    """As GitHub and MyST make them of headings."""
+    headings = re.findall(r"^#+ +(.*)$", prose(path), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
+    ids=lambda path: path.name,
+)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    for link in links:
+        if re.match(r"\w+:", link):
+            continue  # another site
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link

@@ -14,8 +14,8 @@ from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
-from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
-from mpmtl_prob.privacy import Bound, Guarantee, release
+from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.privacy import Bound, Guarantee
 from mpmtl_prob.tasks import Prediction, TaskData
 
 if TYPE_CHECKING:
@@ -194,14 +194,7 @@ def standard_fits(
                 candidates = grids.rounds(algorithm, train, epsilon=epsilon, adjacency=adjacency, start=start)
                 tuned(f"{name}, eps = {epsilon:g}", candidates)
             bar.set_postfix_str(noise_aware(epsilon))
-            shared = shared_covariance(
-                release(train, epsilon, adjacency=adjacency),
-                chains=chains,
-                warmup=draws,
-                draws=draws,
-                seed=seed,
-                progress_bar=False,
-            )
-            fits[noise_aware(epsilon)] = task_posteriors(train, shared, seed=seed)
+            posterior = NoiseAware(epsilon, adjacency=adjacency, chains=chains, warmup=draws, draws=draws, seed=seed)
+            fits[noise_aware(epsilon)] = posterior.fit(train)
             bar.update()
     return fits

@@ -99,7 +99,7 @@ class Effort:
     """
 
     folds: int = 5
-    stride: int = 3
+    stride: int = 1
     chains: int = 2
     draws: int = 150
 

@@ -3,6 +3,7 @@
 from mpmtl_prob.inference.diagnostics import Diagnosis
 from mpmtl_prob.inference.fitting import fit
 from mpmtl_prob.inference.langevin import ProximalLangevin
+from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.posterior import Posterior
 from mpmtl_prob.inference.private import MPMTLKernel, private_langevin
@@ -13,6 +14,7 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 __all__ = [
     "Diagnosis",
     "MPMTLKernel",
+    "NoiseAware",
     "OwnerPosteriors",
     "Posterior",
     "ProximalLangevin",

@@ -1,0 +1,77 @@
+"""The whole way, from rows to owners' posteriors, as one estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
+from mpmtl_prob.inference.shared import shared_covariance
+from mpmtl_prob.privacy import Ledger, release
+from mpmtl_prob.tasks import TaskData
+
+
+@dataclass(frozen=True)
+class NoiseAware:
+    """One release, its posterior, and every owner's own: what stands beside the papers' algorithms in a comparison.
+
+    ``fit`` is :func:`mpmtl_prob.release`, :func:`shared_covariance` and :func:`task_posteriors` in a row; use these to
+    keep the release, or to be only one of the seats. There is nothing to tune but what is promised.
+
+    Attributes:
+        epsilon: of the release, > 0.
+        delta: in (0, 1); default 1 / (m log m).
+        adjacency: what a task's data are compared with: "replace" or "zero_out".
+        rounds: of the release, a number or "auto".
+        structure: of the shared covariance.
+        method: by which owners use it.
+        chains: of NUTS.
+        warmup: iterations of adaptation per chain.
+        draws: kept iterations per chain.
+        seed: of the samplers; the release's noise comes from the operating system.
+        unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
+        ledger: pays for the release, on disk, before any noise is drawn. Every fit is a release, and pays again.
+        progress_bar: show one.
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    adjacency: str = "replace"
+    rounds: int | str = 1
+    structure: str = "full"
+    method: str = "plug_in"
+    chains: int = 4
+    warmup: int = 300
+    draws: int = 300
+    seed: int = 0
+    unsafe_seed: int | None = None
+    ledger: Ledger | None = None
+    progress_bar: bool = False
+
+    def fit(self, tasks: TaskData) -> OwnerPosteriors:
+        """Publish, once, and let every owner use it.
+
+        Raises:
+            BudgetExceeded: the ledger's total does not cover it.
+            ValueError: an argument outside its range.
+        """
+        published = release(
+            tasks,
+            self.epsilon,
+            self.delta,
+            adjacency=self.adjacency,
+            rounds=self.rounds,
+            unsafe_seed=self.unsafe_seed,
+            ledger=self.ledger,
+        )
+        shared = shared_covariance(
+            published,
+            structure=self.structure,
+            chains=self.chains,
+            warmup=self.warmup,
+            draws=self.draws,
+            seed=self.seed,
+            progress_bar=self.progress_bar,
+        )
+        return task_posteriors(
+            tasks, shared, method=self.method, seed=self.seed, progress_bar=self.progress_bar
+        )
