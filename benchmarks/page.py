@@ -140,8 +140,8 @@ def _coverage(report: Report) -> Iterable[str]:
         f"Central intervals of {', '.join(levels)} on data from the model, {sizes['replications']} replications of "
         f"{sizes['m']} tasks with {sizes['d']} features: the largest distance over the budgets, in points, and in how many "
         "budgets all levels are within two points. Messages are those of other tasks as the model has them (*model*), the "
-        "tasks' own true directions, or their own estimates, as in use. *exact* is the posterior itself; mixture and plug_in "
-        "are the library's."
+        "tasks' own true directions, or their own estimates, as in use. *exact* is the posterior itself; plug_in is the "
+        "library's default."
     )
     groups: dict[tuple[str, str, str], list[Report]] = {}
     for cell in report["cells"]:
@@ -221,7 +221,7 @@ SECTIONS: dict[str, Section] = {
     "samplers": ("Samplers of the curator's posterior", _samplers),
     "public": ("The public posterior beside W latent", _public),
     "scaling": ("How cost grows", _scaling),
-    "coverage": ("Coverage", _coverage),
+    "intervals": ("Coverage", _coverage),
     "calibration": ("Calibration of the curator's models", _calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),
     "alone": ("Where the release says nothing", _alone),

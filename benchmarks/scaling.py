@@ -1,6 +1,6 @@
 """How the cost of a release and of Algorithm 2 grows: with tasks m, rows n, features d and rounds T, one at a time.
 
-    python benchmarks/scaling.py [--m 2000 8000 32000] [--n 30 60 120 240] [--d 16 32 64] [--T 10 40 160] [--json OUT]
+    python benchmarks/scaling.py [--m 1000 4000 16000] [--n 30 60 120] [--d 16 32 64] [--T 10 40 160] [--json OUT]
 
 Every size runs in a process of its own, the others as in BASE. Work is CPU seconds of all threads, which a busy machine
 does not lengthen as it does the clock, after one call that compiles; memory is the peak of the process, with the making of
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import record
 
-BASE = {"m": 8_000, "n": 30, "d": 32, "T": 20}
-SIZES = {"m": [2_000, 8_000, 32_000], "n": [30, 60, 120, 240], "d": [16, 32, 64], "T": [10, 40, 160]}
+BASE = {"m": 4_000, "n": 30, "d": 32, "T": 20}
+SIZES = {"m": [1_000, 4_000, 16_000], "n": [30, 60, 120], "d": [16, 32, 64], "T": [10, 40, 160]}
 NAMES = {"m": "tasks", "n": "rows of a task", "d": "features", "T": "rounds"}
 #: what the cost is made of; where tasks have fewer rows than features, min(n, d) stands for d in the release
 BOUND = {
