@@ -161,7 +161,9 @@ def main() -> None:
             for mechanism, law in laws.items():
                 for method, every in cell(kind, law, epsilon, options.replications).items():
                     mean, error = every.mean(axis=0), every.std(axis=0, ddof=1) / np.sqrt(len(every))
-                    numbers = [{"coverage": p, "standard error": e} for p, e in zip(mean, error, strict=True)]
+                    numbers = [
+                        {"coverage": p.tolist(), "standard error": e.tolist()} for p, e in zip(mean, error, strict=True)
+                    ]
                     cells.append(
                         {"simulation": kind, "method": method, "mechanism": mechanism, "epsilon": epsilon}
                         | dict(zip(("weights", "targets"), numbers, strict=True))
