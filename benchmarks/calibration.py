@@ -58,7 +58,7 @@ def main() -> None:
                     print(f"{model}, {where}, {name}, {coordinates}: {shown} ({seconds:.0f} s)", flush=True)
                     place = {"model": model, "setting": where, "kernel": name, "coordinates": coordinates}
                     cells += [place | {"functional": k, "p": p} for k, p in values.items()]
-    record.write(options.json, {"replications": options.replications, "cells": cells})
+                    record.write(options.json, {"replications": options.replications, "cells": cells})
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def main() -> None:
             p, covered = uniformity(found), float(np.mean((found >= 1) & (found <= 18)))
             print(f"  {functional:18s} uniform ranks p = {p:.3f}, coverage {covered:.3f}", flush=True)
             cells.append({"structure": name, "functional": functional, "p": p, "coverage of 90 %": covered})
-    record.write(options.json, {"replications": options.replications, "cells": cells})
+        record.write(options.json, {"replications": options.replications, "cells": cells})
 
 
 if __name__ == "__main__":

@@ -199,18 +199,20 @@ def _alone(report: Report) -> Iterable[str]:
     yield (
         f"At eps = {report['epsilon']:g} a release says nothing. Errors of the noise-aware posterior relative to an arm's, "
         "paired by replication (a split of School, a draw of a synthetic set), with standard errors. *Local* arms use a "
-        "task's own rows; *pooled* ones choose a number on all tasks' rows, which no owner could."
+        "task's own rows, the best of them in bold; *pooled* ones choose a number on all tasks' rows, which no owner could."
     )
     rows = []
     for data, found in report["data"].items():
         arms = found["arms"]
         head = f"{data}, {found['metric']}, {found['replications']} replications"
         rows.append((head, "noise-aware posterior", f"{arms['noise-aware posterior']['mean']:.4f}", ""))
+        best = min(report["local"], key=lambda arm: arms[arm]["mean"])
         for kind in ("local", "pooled"):
             for arm, words in report[kind].items():
                 a = arms[arm]
                 excess = f"{a['excess']:+.2%} ({a['its standard error']:.2%})"
-                rows.append(("", f"{kind}: {words}", f"{a['mean']:.4f}", excess))
+                mark = "**" if arm == best else ""
+                rows.append(("", f"{mark}{kind}: {words}{mark}", f"{a['mean']:.4f}", excess))
         rows.append(("", "coverage of the posterior's 90 % intervals", f"{arms['coverage']['mean']:.1%}", ""))
     yield _table(("data", "arm", "error", "the posterior's, relative"), rows)
 

@@ -7,13 +7,15 @@ import json
 import os
 import platform
 import sys
+import tomllib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob.experiments.runner import library_version, plain, write_whole
+from mpmtl_prob.experiments.runner import plain, write_whole
 
+_PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 _PACKAGES = ("numpyro", "jax", "numpy", "scipy", "arviz")
 
 
@@ -54,7 +56,7 @@ def machine(*peers: str) -> dict[str, Any]:
         "processor": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "mpmtl_prob": library_version(),
+        "mpmtl_prob": tomllib.loads(_PROJECT.read_text())["project"]["version"],
         "versions": versions,
     }
 
