@@ -57,7 +57,7 @@ def _machine(machine: Report) -> str:
 
 def _peers(report: Report) -> Iterable[str]:
     yield (
-        "School, 30 % of the rows. Seconds of the other code over seconds of ours, both to an objective within "
+        "School, 30 % of the rows. CPU seconds of the other code over those of ours, both to an objective within "
         f"{report['accuracy']:.0e} of the best known. *Cold* is the first call of a process, compilation included; *warm* is "
         "a median, in turns."
     )
