@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import scaling
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 Report = Mapping[str, Any]
 
@@ -130,7 +132,7 @@ def _scaling(report: Report) -> Iterable[str]:
         exponents = (f"{sweep['exponents'][name]:.2f}" for name in ("release", "Algorithm 2"))
         span, memory = (f"{low:{form}} to {high:{form}}" for low, high, form in
                         ((sizes[0], sizes[-1], "d"), (peak[0], peak[-1], ".2f")))  # fmt: skip
-        rows.append((f"{axis}, {sweep['name']}", span, *exponents, memory, sweep["bound"]))
+        rows.append((f"{axis}, {scaling.NAMES[axis]}", span, *exponents, memory, scaling.BOUND[axis]))
     yield _table(("", "sizes", "b of a release", "b of Algorithm 2", "peak GB", "what the cost is made of"), rows)
 
 

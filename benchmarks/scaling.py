@@ -3,8 +3,8 @@
     python benchmarks/scaling.py [--m 1000 4000 16000] [--n 30 60 120] [--d 16 32 64] [--T 10 40 160] [--json OUT]
 
 Every size runs in a process of its own, the others as in BASE. Work is CPU seconds of all threads, which a busy machine
-does not lengthen as it does the clock, after one call that compiles; memory is the peak of the process, with the making of
-the data. `--m 1000 10000 100000` goes to a hundred thousand tasks.
+does not lengthen as it does the clock, after one call that compiles and leaves Algorithm 2 its Gram matrices; memory is
+the peak of the process, with the making of the data. `--m 1000 10000 100000` goes to a hundred thousand tasks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ SIZES = {"m": [1_000, 4_000, 16_000], "n": [30, 60, 120], "d": [16, 32, 64], "T"
 NAMES = {"m": "tasks", "n": "rows of a task", "d": "features", "T": "rounds"}
 #: what the cost is made of; where tasks have fewer rows than features, min(n, d) stands for d in the release
 BOUND = {
-    "m": "every task's Gram matrix (n d^2) and its decomposition (d^3), and each round reads all of them: linear",
-    "n": "rows enter through the Gram matrices alone, once: linear in the rows, under the part that does not know them",
+    "m": "every task's Gram matrix is decomposed once, and read in every round: linear",
+    "n": "rows enter a release through the Gram matrices alone, once (n d^2, under what does not know them: d^3 and the "
+    "posterior's grid), and the rounds of Algorithm 2 not at all",
     "d": "d x d matrices: a round reads m d^2 numbers, a release decomposes m of them in d^3 steps, and the posterior's "
     "grid takes d",
     "T": "a round reads all Gram matrices once, from memory: linear; a release has one round",
@@ -68,7 +69,7 @@ def sweep(axis: str, sizes: list[int]) -> dict[str, Any]:
     exponents = {name: exponent(sizes, [line[name] for line in lines]) for name in ("release", "Algorithm 2")}
     print("  exponents:", "; ".join(f"{name} {value:.2f}" for name, value in exponents.items()))
     print(f"  {BOUND[axis]}")
-    return {"lines": lines, "exponents": exponents, "bound": BOUND[axis], "name": NAMES[axis]}
+    return {"lines": lines, "exponents": exponents}
 
 
 def exponent(sizes: list[int], work: list[float]) -> float:
