@@ -199,13 +199,13 @@ def _fit(options: argparse.Namespace) -> None:
         progress_bar=not options.quiet,
     )
     own = inference.task_posteriors(tasks, shared, seed=options.seed)
-    own.to_arviz().to_netcdf(options.out, engine="h5netcdf")
+    own.save(options.out)
     summary = own.subspace(min(3, tasks.num_features))
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
     else:
-        print(f"{shared}\n{own}\n{summary}\nwritten to {options.out}")
+        print(f"{shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mpmtl_prob.tasks import FloatArray, Gram
 
-#: Prior of the signal-to-noise ratio: the middle half of it lies between 15 and 59. Picked, like the sharpness of the
-#: plug-in, by the test error on School and the papers' two synthetic sets.
+#: Prior of the signal-to-noise ratio: the middle half of it lies between 15 and 59. Picked by the
+#: test error on School and the papers' two synthetic sets.
 SNR_MEDIAN = 30.0
 SNR_LOG_SD = 1.0
 _GRID = np.linspace(-3.0, 3.0, 49)  # of log(snr), in prior standard deviations: 0.2 on the log scale

@@ -42,7 +42,7 @@ def run(
     middle = sorted(epsilons)[len(epsilons) // 2]
     posterior = fits[noise_aware(middle)]
     assert isinstance(posterior, OwnerPosteriors)
-    posterior.to_arviz().to_netcdf(out / "posterior.nc", engine="h5netcdf")
+    posterior.save(out / "posterior.nc")
     record: dict[str, Any] = {"data": data, "metric": metric, "headline": headline, "fits": comparison.to_dicts()}
     (out / "comparison.json").write_text(json.dumps(record, indent=2) + "\n")
     _figures(comparison, epsilons, metric, posterior, W, out)

@@ -1,54 +1,101 @@
-"""Pictures of what tasks share and of what privacy costs. Every function returns its matplotlib Axes."""
+"""Pictures of what tasks share and of what privacy costs. Every function returns its matplotlib Axes.
+
+Forests are ArviZ's own, on a figure of their size. What is drawn here is what ArviZ has no picture of, or none that goes on
+given Axes; densities are ArviZ's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import ArrayLike
 
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
+from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.tasks import Prediction, TaskData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Weights = Posterior | OwnerPosteriors
+Shown = SharedPosterior | OwnerPosteriors | Posterior
+
 _BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#4a5568"
 
 
 def spectrum(
-    posterior: SharedPosterior | OwnerPosteriors | Posterior,
+    posterior: Shown | Mapping[str, Shown],
     reference: ArrayLike | None = None,
     *,
     reference_label: str = "without noise",
     probability: float = 0.9,
+    components: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Eigenvalues of the shared covariance as shares of their sum, with intervals, against a reference.
 
     Args:
-        posterior: of the shared covariance.
+        posterior: of the shared covariance; or several by name, side by side.
         reference: a covariance or second moment (d, d) to compare with: the truth, or the one without noise.
         reference_label: its name in the legend.
         probability: of the intervals.
+        components: only so many, the largest; default all.
         ax: to draw on.
     """
     ax = _axes(ax)
-    draws = posterior.subspace(1).spectrum.values
-    tail = (1 - probability) / 2
-    low, middle, high = np.quantile(draws, [tail, 0.5, 1 - tail], axis=(0, 1))
-    x = np.arange(1, len(middle) + 1)
-    ax.vlines(x, low, high, color=_BLUE, lw=5, alpha=0.35, label=f"{100 * probability:g} % interval")
-    ax.plot(x, middle, "o", color=_BLUE, ms=4, label="posterior median")
+    several = isinstance(posterior, Mapping)
+    shown: Mapping[str, Shown] = posterior if isinstance(posterior, Mapping) else {"posterior median": posterior}
+    tail, bottom = (1 - probability) / 2, 1.0
+    for j, (name, one) in enumerate(shown.items()):
+        draws = one.subspace(1).spectrum.values[..., :components]
+        low, middle, high = np.quantile(draws, [tail, 0.5, 1 - tail], axis=(0, 1))
+        x = np.arange(1.0, len(middle) + 1) + 0.6 * ((j + 0.5) / len(shown) - 0.5)
+        color = f"C{j}" if several else _BLUE
+        label = "" if several else f"{100 * probability:g} % interval"
+        ax.vlines(x, low, high, color=color, lw=3 if several else 5, alpha=0.35, label=label)
+        ax.plot(x, middle, "o", color=color, ms=4, label=name)
+        bottom = min(bottom, max(low[low > 0].min() / 3, 1e-6))
     if reference is not None:
         eigenvalues = np.linalg.eigvalsh(np.asarray(reference, dtype=np.float64))[::-1]
-        share = np.maximum(eigenvalues, 0) / eigenvalues.sum()
-        ax.plot(x, np.where(share > 0, share, np.nan), "x", color=_ORANGE, ms=6, mew=1.8, label=reference_label)
+        share = (np.maximum(eigenvalues, 0) / eigenvalues.sum())[:components]
+        x = np.arange(1.0, len(share) + 1)
+        color = "0.2" if several else _ORANGE
+        ax.plot(x, np.where(share > 0, share, np.nan), "x", color=color, ms=6, mew=1.8, label=reference_label)
     ax.set(yscale="log", xlabel="component", ylabel="share of variance", title="Spectrum of the shared covariance")
-    ax.set_ylim(bottom=max(low[low > 0].min() / 3, 1e-6))
+    if several:
+        ax.set_title(f"Spectrum of the shared covariance: median and {100 * probability:g} % interval")
+    ax.set_ylim(bottom=bottom)
     ax.legend(frameon=False)
+    return ax
+
+
+def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: float = 0.9) -> Axes:
+    """ArviZ's forest plot of every feature's inclusion, the share of its variance above the floor of all.
+
+    Args:
+        posterior: of structure "group_sparse" or "auto".
+        features: at most so many, those with most of it.
+        probability: of the intervals.
+
+    Raises:
+        ValueError: a posterior of another structure.
+    """
+    found = posterior.to_arviz()["posterior"].dataset
+    if "inclusion" not in found:
+        raise ValueError(
+            "posterior: expected structure 'group_sparse' or 'auto', whose features have inclusions, "
+            f"got {posterior.structure!r}"
+        )
+    order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
+    tree = {"posterior": found[["inclusion"]].isel(feature=np.sort(order))}
+    ax = _forest(xr.DataTree.from_dict(tree), "feature", probability)
+    ax.axvline(0.5, color=_GREY, lw=1, ls=":")
+    ax.set(xlim=(-0.03, 1.03), xlabel="inclusion; .5 before the release")
+    ax.figure.suptitle("Which features matter")
     return ax
 
 
@@ -69,15 +116,17 @@ def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -
     ax.set_xticks(ticks, [names[t] for t in ticks], rotation=90, fontsize=7)
     ax.set_yticks(ticks, [names[t] for t in ticks], fontsize=7)
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
-    ax.set_title(f"Projector on the leading {subspace.rank} directions: {'sd' if sd else 'mean'}")
+    leading = f"leading {subspace.rank} directions" if subspace.rank > 1 else "leading direction"
+    ax.set_title(f"Projector on the {leading}: {'sd' if sd else 'mean'}")
     return ax
 
 
-def angles(subspaces: Subspace | Mapping[str, Subspace], *, ax: Axes | None = None) -> Axes:
+def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False, ax: Axes | None = None) -> Axes:
     """Densities of the principal angles between the leading subspace and its reference.
 
     Args:
         subspaces: one, of which every angle is drawn; or several by name, of which the largest angle of each is.
+        chance: with the largest angle of random subspaces, which know nothing, for comparison.
         ax: to draw on.
     """
     from arviz_stats.base import array_stats
@@ -89,44 +138,79 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, ax: Axes | None = No
     else:
         curves = {f"angle {j + 1}": subspaces.angles.values[..., j] for j in range(subspaces.rank)}
         what = "principal angle"
+    one = next(iter(subspaces.values())) if isinstance(subspaces, Mapping) else subspaces
+    if chance:
+        curves["random"] = random_angles(one.projector.shape[0], one.rank, 4000)[:, -1]
     for name, values in curves.items():
         if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always meet
             ax.axvline(values.mean(), color=_GREY, label=name)
             continue
         grid, density, _ = array_stats.kde(values.ravel(), custom_lims=(0, 90), bound_correction=True)
-        ax.plot(grid, density, label=name)
-        ax.fill_between(grid, density, alpha=0.15)
+        color, style = (_GREY, ":") if name == "random" else (None, "-")
+        (line,) = ax.plot(grid, density, label=name, color=color, ls=style)
+        ax.fill_between(grid, density, alpha=0.15, color=line.get_color())
     ax.set(xlabel=f"{what} to the reference, degrees", ylabel="density", xlim=(0, 90), ylim=(0, None))
     ax.set_title("How well the shared subspace is known")
     ax.legend(frameon=False)
     return ax
 
 
-def error_by_task(posterior: Posterior | OwnerPosteriors, test: TaskData, *, limit: int = 30) -> Any:
+def error_by_task(
+    posterior: Weights | Mapping[str, Weights], test: TaskData, *, limit: int = 30, probability: float = 0.9
+) -> Axes:
     """ArviZ's forest plot of every task's root mean squared error on test rows, over the draws of its weights.
 
     Args:
-        posterior: any with draws of W.
+        posterior: any with draws of W, or several by name.
         test: rows of the same tasks.
         limit: at most so many tasks, those with most test rows.
-
-    Returns:
-        ArviZ's ``PlotCollection``.
+        probability: of the intervals.
     """
-    import arviz as az
-
-    W = _weights(posterior)
     most = np.argsort(-test.mask.sum(axis=1), kind="stable")[:limit]
-    error = np.empty((*W.shape[:2], len(most)))
-    for j, i in enumerate(most):
-        own = test.mask[i]
-        error[..., j] = np.sqrt(np.mean((test.y[i, own] - W[..., i] @ test.X[i, own].T) ** 2, axis=-1))
     names = [str(test.tasks[i]) for i in most]
-    tree = az.from_dict({"posterior": {"RMSE": error}}, dims={"RMSE": ["task"]}, coords={"task": names})
-    return az.plot_forest(tree, combined=True, backend="matplotlib")
+
+    def errors(one: Weights) -> xr.DataTree:
+        W = _weights(one)
+        error = np.empty((*W.shape[:2], len(most)))
+        for j, i in enumerate(most):
+            own = test.mask[i]
+            error[..., j] = np.sqrt(np.mean((test.y[i, own] - W[..., i] @ test.X[i, own].T) ** 2, axis=-1))
+        return _tree("RMSE", error, "task", names)
+
+    shown = {str(k): errors(v) for k, v in posterior.items()} if isinstance(posterior, Mapping) else errors(posterior)
+    ax = _forest(shown, "task", probability)
+    ax.set_xlabel("root mean squared error on test rows")
+    ax.figure.suptitle("Error by task, over the draws of its weights")
+    return ax
 
 
-def shift(before: Posterior | OwnerPosteriors, after: Posterior | OwnerPosteriors, *, ax: Axes | None = None) -> Axes:
+def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: float = 0.9) -> Axes:
+    """ArviZ's forest plot of one task's weights in several posteriors: before and after it learnt what tasks share.
+
+    Args:
+        posteriors: by name.
+        task: its name.
+        probability: of the intervals.
+
+    Raises:
+        ValueError: a task that a posterior does not have.
+    """
+    shown = {}
+    for name, posterior in posteriors.items():
+        tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()
+        draws = tree["posterior"].to_dataset()[["W"]]
+        if str(task) not in (names := draws["task"].values):
+            raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
+        own = draws.sel(task=str(task)).drop_vars("task")
+        shown[str(name)] = xr.DataTree.from_dict({"posterior": own})
+    ax = _forest(shown, "feature", probability)
+    ax.axvline(0, color=_GREY, lw=1, ls=":")
+    ax.set_xlabel("weight")
+    ax.figure.suptitle(f"The weights of {task}")
+    return ax
+
+
+def shift(before: Weights, after: Weights, *, ax: Axes | None = None) -> Axes:
     """What every task learnt: how far its weights moved, and how much surer it became, from one posterior to another.
 
     Args:
@@ -222,7 +306,40 @@ def error_against_epsilon(
     return ax
 
 
-def _weights(posterior: Posterior | OwnerPosteriors) -> Any:
+def _forest(shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float) -> Any:
+    """ArviZ's forest plot, one row per label; the Axes that hold the intervals, with a legend where there are several."""
+    import arviz as az
+    from matplotlib.lines import Line2D
+
+    several = list(shown.items()) if isinstance(shown, dict) else [("", shown)]
+    rows = several[0][1]["posterior"].sizes[label]
+    size = (6.4, 1.0 + rows * (0.16 + 0.08 * len(several)))
+    drawn = az.plot_forest(
+        shown,
+        combined=True,
+        labels=[label],
+        point_estimate="median",
+        ci_kind="eti",
+        ci_probs=(0.5, probability),
+        backend="matplotlib",
+        figure_kwargs={"figsize": size, "figsize_units": "inches", "width_ratios": [1, 3], "layout": "constrained"},
+    )
+    ax = drawn.viz["plot"].sel(column="forest").item()
+    if isinstance(shown, dict):
+        color = drawn.get_aes_as_dataset("color").to_array().sel(model=list(shown)).values.ravel()
+        handles = [Line2D([], [], color=c, label=name) for c, name in zip(color, shown, strict=True)]
+        ax.legend(handles=handles, frameon=False, fontsize=8)
+    ax.set_title(f"median, 50 % and {100 * probability:g} % intervals", fontsize=8, loc="right", color=_GREY)
+    return ax
+
+
+def _tree(name: str, values: Any, dimension: str, names: list[str]) -> xr.DataTree:
+    import arviz as az
+
+    return az.from_dict({"posterior": {name: values}}, dims={name: [dimension]}, coords={dimension: names})
+
+
+def _weights(posterior: Weights) -> Any:
     """Draws of W, (chain, draw, d, m)."""
     if isinstance(posterior, Posterior):
         return posterior.draws["W"]

@@ -64,6 +64,7 @@ class TaskData:
         *,
         tasks: Sequence[Hashable] | None = None,
         features: Sequence[Hashable] | None = None,
+        subject: Sequence[ArrayLike] | None = None,
     ) -> Self:
         """Tasks from one feature matrix and one target vector per task.
 
@@ -72,6 +73,7 @@ class TaskData:
             y: m vectors, the i-th of length n_i.
             tasks: task names; default 0..m-1.
             features: feature names; default 0..d-1.
+            subject: m vectors of whole numbers that say whom a row is about, where tasks share subjects.
 
         Raises:
             ValueError: no tasks, a task without rows, shapes that disagree, or values that are not finite.
@@ -100,7 +102,12 @@ class TaskData:
         mask = np.zeros((len(xs), n_max), dtype=bool)
         for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
             X_pad[i, : len(v)], y_pad[i, : len(v)], mask[i, : len(v)] = x, v, True
-        return cls(X_pad, y_pad, mask, names, columns)
+        if subject is None:
+            return cls(X_pad, y_pad, mask, names, columns)
+        whom = [np.asarray(s, dtype=np.int64) for s in subject]
+        if [s.shape for s in whom] != [v.shape for v in ys]:
+            raise ValueError("subject: expected one vector per task, with one whole number per row")
+        return cls(X_pad, y_pad, mask, names, columns, _padded(whom, mask))
 
     @classmethod
     def from_rows(
@@ -149,10 +156,9 @@ class TaskData:
         if seen.shape != Y.shape:
             raise ValueError(f"observed: expected shape {Y.shape} as Y, got {seen.shape}")
         rows = [np.flatnonzero(column) for column in seen.T]
-        data = cls.from_lists(
-            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=tasks, features=features
+        return cls.from_lists(
+            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=tasks, features=features, subject=rows
         )
-        return replace(data, subject=_padded(rows, data.mask))
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, *, task: str, target: str, features: Sequence[str] | None = None) -> Self:
@@ -281,10 +287,8 @@ class TaskData:
     def _take(self, rows: list[NDArray[np.int64]]) -> TaskData:
         X = [x[r] for x, r in zip(self.X, rows, strict=True)]
         y = [v[r] for v, r in zip(self.y, rows, strict=True)]
-        part = type(self).from_lists(X, y, tasks=self.tasks, features=self.features)
-        if self.subject is None:
-            return part
-        return replace(part, subject=_padded([s[r] for s, r in zip(self.subject, rows, strict=True)], part.mask))
+        subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
+        return type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
 
     def _where(self, keep: NDArray[np.bool_]) -> TaskData:
         """The rows where keep (m, n_max) is True."""
@@ -340,12 +344,14 @@ class Prediction:
         mask: as in the TaskData predicted on.
         tasks: task names.
         draws: posterior predictive draws (S, m, n_max), or None for a point predictor.
+        quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
     """
 
     mean: FloatArray
     mask: NDArray[np.bool_]
     tasks: tuple[Hashable, ...]
     draws: NDArray[np.floating[Any]] | None = None
+    quantity: str = "target"
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of the given probability, a pair of (m, n_max) arrays.

@@ -209,12 +209,9 @@ def test_a_posterior_that_does_not_exist_says_why(monkeypatch):
         raise ValueError("release: no such model")
 
     train = SMALL.load(0).train
-    monkeypatch.setattr(arms, "shared_covariance", refuse)
+    monkeypatch.setattr(arms.NoiseAware, "fit", refuse)
     with pytest.raises(arms.Missing, match="release: no such model"):
         arms.posterior(Unit(SMALL, POSTERIOR, 1.0), train, Effort())
-    monkeypatch.setattr(arms, "POSTERIORS", {})
-    with pytest.raises(arms.Missing, match="no model of binary targets"):
-        arms.posterior(Unit(Data("LSOA II"), POSTERIOR, 1.0), train, Effort())
 
 
 def test_the_papers_curves_where_they_are_at_hand(tmp_path, monkeypatch):

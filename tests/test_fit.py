@@ -1,5 +1,7 @@
 """One call from tasks to a posterior, and what the posterior offers."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import numpyro
@@ -154,6 +156,19 @@ def test_posterior_survives_a_file(data, posterior, tmp_path):
         Posterior.load(tmp_path / "other.nc")
 
 
+def test_subjects_survive_a_file(data, posterior, tmp_path):
+    whom = list(np.random.default_rng(0).integers(0, 15, (6, 20)))
+    X, y = list(data.train.X), list(data.train.y)
+    shared = mp.TaskData.from_lists(X, y, subject=whom)
+    dataclasses.replace(posterior, tasks=shared).save(tmp_path / "posterior.nc")
+    loaded = Posterior.load(tmp_path / "posterior.nc").tasks
+    assert_array_equal(loaded.subject, whom)
+    for mine, theirs in zip(loaded.split(0.5, seed=0), shared.split(0.5, seed=0), strict=True):
+        assert_array_equal(mine.y, theirs.y)
+    with pytest.raises(ValueError, match="subject: expected one vector per task, with one whole number per row"):
+        mp.TaskData.from_lists(X, y, subject=whom[:5])
+
+
 def test_release_and_its_guarantee_survive_a_file(data, tmp_path):
     estimator = mp.estimators.LowRank(1.0, epsilon=1.0, clip=2.0, rounds=5, unsafe_seed=0)
     sampled = mp.inference.private_langevin(estimator, data.train, progress_bar=False)
@@ -243,9 +258,19 @@ def test_pictures_show_what_they_say(data, posterior):
     assert_allclose(points.get_ydata(), 1)
     median = plots.ladder({1.0: one, np.inf: one}).lines[0].get_ydata()
     assert_allclose(median, np.median(one.effective_rank))
-    forest = plots.error_by_task(posterior, data.test, limit=4)
-    assert forest.data["RMSE"].sizes["task"] == 4
-    first = np.sqrt(np.mean((data.test.y[0] - posterior.draws["W"][1, 2, :, 0] @ data.test.X[0].T) ** 2))
-    assert np.isclose(forest.data["RMSE"].values, first).any()
+    error = plots.error_by_task(posterior, data.test, limit=1)
+    W = posterior.draws["W"].reshape(-1, 3, 6)
+    of_first = np.sqrt(np.mean((data.test.y[0] - W[:, :, 0] @ data.test.X[0].T) ** 2, axis=1))
+    assert_allclose(medians(error), [np.median(of_first)])
+    both = plots.weights({"one": posterior, "other": posterior}, 2)
+    assert_allclose(sorted(medians(both)), np.sort(np.repeat(np.median(W[:, :, 2], axis=0), 2)))
+    assert [text.get_text() for text in both.get_legend().get_texts()] == ["one", "other"]
+    with pytest.raises(ValueError, match="task: expected one of the posterior's, such as '0', got 'x'"):
+        plots.weights({"one": posterior}, "x")
     assert plots.spectrum(posterior, data.W @ data.W.T).lines
     plt.close("all")
+
+
+def medians(forest):
+    """The points of ArviZ's forest."""
+    return [float(points.get_offsets()[0, 0]) for points in forest.collections if len(points.get_offsets()) == 1]

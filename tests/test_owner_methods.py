@@ -42,6 +42,10 @@ def test_mixture_and_joint_sampling_agree_in_distribution(few):
     assert st.ks_2samp(draws_of(mixed, "sigma")[:, 0], draws_of(exact, "sigma")[::4, 0]).pvalue > 1e-3
     # what the test would say of a posterior a quarter of an sd off
     assert st.ks_2samp(mine + 0.25 * mine.std(), yardstick).pvalue < 1e-3
+    diagnosis = exact.diagnose()  # of its own chains, not of the public posterior's
+    assert set(diagnosis.rhat) == {"W", "sigma", "snr"}
+    assert max(diagnosis.rhat.values()) < 1.05
+    assert diagnosis.draws == 2000
     plugged = task_posteriors(one, shared, sharpness=1.0)
     assert_allclose(plugged.W, exact.W, atol=0.5 * draws_of(exact)[..., 0].std(0).min())
 
@@ -64,7 +68,7 @@ def test_mixture_is_the_average_weighted_by_evidence(few):
     weight = np.exp(evidence - evidence.max(axis=0))
     means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
     expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
-    found = mixture(tasks.gram, omegas, None, 5, 0).W
+    found = mixture(tasks, omegas, None, 5, 0).W
     # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
     error = np.abs(found - expected).mean()
     assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, conjugate
-from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
+from mpmtl_prob.inference import owner_methods, shared_covariance, subspace, task_posteriors
 
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
@@ -119,10 +119,23 @@ def test_tree_survives_the_disk(fitted, tmp_path):
 def test_pareto_scaling_undoes_a_tasks_own_units():
     train, _, _, _ = simulate(m=60, d=3, n=30, seed=5)
     shared = shared_covariance(mp.release(train, epsilon=5.0, unsafe_seed=0), **FAST)
-    own = task_posteriors(train, shared)
+    own = task_posteriors(train, shared, sharpness=1.25)
     assert shared.release.scaling == "pareto"
     scale = conjugate.pareto_scale(train.gram)
     assert_allclose(own.W, conjugate.task_posteriors(train.gram, shared.shape(1.25), scale).mean)
+
+
+def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
+    train, _, _, _, shared, own = fitted
+    # ten times as fine as the grid it uses
+    p = st.lognorm(owner_methods.SHARPNESS_LOG_SD, scale=owner_methods.SHARPNESS_MEDIAN).ppf((np.arange(70) + 0.5) / 70)
+    posteriors = [conjugate.task_posteriors(train.gram, shared.shape(each)) for each in p]
+    evidence = np.array([posterior.log_evidence for posterior in posteriors])
+    weight = np.exp(evidence - evidence.max(axis=0))
+    expected = np.einsum("pm,pdm->dm", weight / weight.sum(axis=0), [posterior.mean for posterior in posteriors])
+    sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values
+    assert np.abs((own.W - expected) / sd).max() < 0.05
+    assert np.abs((task_posteriors(train, shared, sharpness=1.0).W - expected) / sd).max() > 0.3
 
 
 def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):

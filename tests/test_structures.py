@@ -175,7 +175,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
         value, trace = log_density(
             latent_weights.latent_weights(4, prior), (observed,), {}, {"z": z, "Z": jnp.asarray(Z)}
         )
-        Y, jacobian, _ = latent_weights.contraction(jnp.asarray(Z))
+        Y, jacobian, _ = latent_weights.contraction(latent_weights.unit(observed, 4) * Z)
         W, log_phi = L @ np.asarray(Y), np.log(PHI) + model.LOG_PHI_SD * z
         assert_allclose(trace["A"]["value"], W @ W.T)
         rate = np.sqrt(4 / np.exp(log_phi))

@@ -2,7 +2,7 @@
 
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.comparison import Comparison, compare, noise_aware, standard_fits
-from mpmtl_prob.evaluation.metrics import auc, coverage, nmse, nmse_within
+from mpmtl_prob.evaluation.metrics import auc, coverage, log_score, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import Selection, cross_validate
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "coverage",
     "cross_validate",
     "grids",
+    "log_score",
     "nmse",
     "nmse_within",
     "noise_aware",

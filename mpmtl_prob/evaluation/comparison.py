@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
+from mpmtl_prob._table import Table, pair
 from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
-from mpmtl_prob.privacy import Bound, Guarantee
+from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.tasks import Prediction, TaskData
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Fit(Protocol):
@@ -33,42 +31,13 @@ class Fit(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Table):
     """Scores of several fits on the same test rows.
 
     Attributes:
         rows: one mapping per fit: ``name``, ``nmse``, ``nmse_within``, ``coverage_90`` (nan for point predictors),
             ``claimed`` and ``proved`` (:class:`Bound` or None), ``seconds``.
     """
-
-    rows: tuple[Mapping[str, Any], ...]
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per fit; each bound as its epsilon and delta."""
-        import pandas as pd
-
-        return pd.DataFrame(self.to_dicts()).set_index("name")
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain numbers and strings, for JSON. A missing number is None."""
-        out = []
-        for row in self.rows:
-            flat = {k: v for k, v in row.items() if k not in ("claimed", "proved")}
-            flat = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in flat.items()}
-            for key in ("claimed", "proved"):
-                bound: Bound | None = row[key]
-                flat[f"{key}_epsilon"] = None if bound is None else bound.epsilon
-                flat[f"{key}_delta"] = None if bound is None else bound.delta
-                flat[f"{key}_adjacency"] = None if bound is None else bound.adjacency
-            out.append(flat)
-        return out
-
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        """The row of a fit. Raises KeyError for a name that is not there."""
-        for row in self.rows:
-            if row["name"] == name:
-                return row
-        raise KeyError(name)
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         yield "", "nMSE", "nMSE within", "90 % coverage", "claimed (eps, delta)", "proved (eps, delta)", "seconds"
@@ -79,31 +48,10 @@ class Comparison:
                 f"{row['nmse']:.4f}",
                 f"{row['nmse_within']:.4f}",
                 "-" if math.isnan(covered) else f"{100 * covered:.1f} %",
-                _pair(row["claimed"]),
-                _pair(row["proved"]),
+                pair(row["claimed"]),
+                pair(row["proved"]),
                 f"{row['seconds']:.2f}",
             )
-
-    def __str__(self) -> str:
-        cells = list(self._cells())
-        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-        lines = [
-            "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))
-            for row in cells
-        ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head, *body = self._cells()
-        cell = lambda tag, row: "".join(f"<{tag}>{c}</{tag}>" for c in row)
-        rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
-        return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _pair(bound: Bound | None) -> str:
-    return "none" if bound is None else f"({bound.epsilon:.3g}, {bound.delta:.2g})"
 
 
 def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:

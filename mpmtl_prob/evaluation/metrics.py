@@ -9,23 +9,29 @@ from mpmtl_prob.tasks import Prediction, TaskData
 
 
 def nmse(prediction: Prediction, test: TaskData) -> float:
-    """Pooled: mean squared error over the variance of all targets."""
-    _check(prediction, test)
+    """Pooled: mean squared error over the variance of all targets. Raises ValueError for predicted probabilities."""
+    _check_numbers(prediction, test)
     return float(np.mean((prediction.mean - test.y)[test.mask] ** 2) / np.var(test.y[test.mask]))
 
 
 def nmse_within(prediction: Prediction, test: TaskData) -> float:
-    """Sum of squared errors over the sum of squared deviations from each task's own test mean: the papers' figures."""
-    _check(prediction, test)
+    """Sum of squared errors over the sum of squared deviations from each task's own test mean: the papers' figures.
+
+    Raises ValueError for predicted probabilities.
+    """
+    _check_numbers(prediction, test)
     mean = np.sum(test.y * test.mask, axis=1) / test.mask.sum(axis=1)
     deviation = (test.y - mean[:, None])[test.mask]
     return float(np.sum((prediction.mean - test.y)[test.mask] ** 2) / np.sum(deviation**2))
 
 
 def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -> float:
-    """Share of targets inside their central interval of the given probability; nan for a point predictor."""
+    """Share of targets inside their central interval of the given probability.
+
+    nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
+    """
     _check(prediction, test)
-    if prediction.draws is None:
+    if prediction.draws is None or prediction.quantity == "probability":
         return float("nan")
     lower, upper = prediction.interval(probability)
     return float(np.mean(((lower <= test.y) & (test.y <= upper))[test.mask]))
@@ -51,6 +57,30 @@ def auc(prediction: Prediction, test: TaskData) -> float:
             rank_sum = rankdata(score[real])[positive].sum()  # Mann-Whitney; tied scores share their mean rank
             areas.append((rank_sum - ones * (ones + 1) / 2) / (ones * others))
     return float(np.mean(areas)) if areas else float("nan")
+
+
+def log_score(prediction: Prediction, test: TaskData) -> float:
+    """Mean log predictive probability of targets -1 and 1: minus the logistic loss, so more is better, and 0 is the most.
+
+    Of a posterior, the logarithm of its predictive probabilities; of an estimator with the logistic loss, whose predictions
+    are log odds, log 1 / (1 + exp(-y x'w)).
+
+    Raises:
+        ValueError: predictions of other rows, or targets that are not -1 or 1.
+    """
+    _check(prediction, test)
+    y, score = test.y[test.mask], prediction.mean[test.mask]
+    if not np.all(np.abs(y) == 1):
+        raise ValueError("test: expected targets -1 and 1 for a log score, got others")
+    if prediction.quantity == "probability":
+        return float(np.mean(np.log(np.maximum(np.where(y == 1, score, 1 - score), np.finfo(float).tiny))))
+    return float(-np.mean(np.logaddexp(0.0, -y * score)))
+
+
+def _check_numbers(prediction: Prediction, test: TaskData) -> None:
+    _check(prediction, test)
+    if prediction.quantity == "probability":
+        raise ValueError("prediction: expected predicted targets, got probabilities; score them by auc or log_score")
 
 
 def _check(prediction: Prediction, test: TaskData) -> None:

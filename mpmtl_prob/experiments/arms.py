@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob.estimators import Fitted, GroupLasso, GroupSparse, LowRank, TraceNorm
-from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, nmse, nmse_within
+from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, log_score, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import METRICS, Selection
 from mpmtl_prob.experiments.settings import (
     ALONE,
@@ -30,8 +30,8 @@ from mpmtl_prob.experiments.settings import (
     Unit,
     subset,
 )
-from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
-from mpmtl_prob.privacy import Bound, Guarantee, release
+from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.privacy import Bound, Guarantee
 from mpmtl_prob.tasks import TaskData, linear_prediction
 
 #: under which the true guarantees are computed: whose sensitivity the papers use
@@ -42,9 +42,6 @@ SELECTION = (
     "replication, among equally many candidates for each, and used in all replications. As in the papers, no budget was "
     "charged for it. The noise-aware posterior has none to choose."
 )
-
-#: the owners' posteriors by kind of target; a kind that is not here is reported as missing
-POSTERIORS: dict[str, Callable[..., OwnerPosteriors]] = {"regression": task_posteriors}
 
 
 class Missing(Exception):
@@ -129,25 +126,24 @@ def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPost
 
 
 def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
-    """One release and the owners' posteriors given it. Raises Missing where there is no such model."""
-    kind = "binary" if unit.data.metric == "auc" else "regression"
-    if kind not in POSTERIORS:
-        raise Missing(f"the posterior has no model of {kind} targets in this version")
+    """One release, of as many rounds as its eps pays for, and the owners' posteriors given it.
+
+    Raises Missing where there is no such model.
+    """
     assert unit.epsilon is not None
-    adjacency = "replace" if unit.arm == REPLACEMENT else ADJACENCY
-    published = release(train, unit.epsilon, adjacency=adjacency)
+    whole_way = NoiseAware(
+        unit.epsilon,
+        adjacency="replace" if unit.arm == REPLACEMENT else ADJACENCY,
+        likelihood="bernoulli" if unit.data.metric == "auc" else "gaussian",
+        chains=effort.chains,
+        warmup=effort.draws,
+        draws=effort.draws,
+        seed=unit.replication,
+    )
     try:
-        shared = shared_covariance(
-            published,
-            chains=effort.chains,
-            warmup=effort.draws,
-            draws=effort.draws,
-            seed=unit.replication,
-            progress_bar=False,
-        )
+        return whole_way.fit(train)
     except ValueError as error:
         raise Missing(str(error)) from error
-    return POSTERIORS[kind](train, shared, seed=unit.replication)
 
 
 def scores(unit: Unit, fitted: Fitted | OwnerPosteriors, scored: int | None) -> dict[str, Any]:
@@ -157,7 +153,9 @@ def scores(unit: Unit, fitted: Fitted | OwnerPosteriors, scored: int | None) -> 
     prediction = fitted.predict(test) if whole else linear_prediction(fitted.W[:, : test.num_tasks], test)
     measures = (auc,) if unit.data.metric == "auc" else (nmse, nmse_within)
     found: dict[str, Any] = {measure.__name__: measure(prediction, test) for measure in measures}
-    if prediction.draws is not None:
+    if prediction.quantity == "probability":
+        found["log_score"] = log_score(prediction, test)
+    elif prediction.draws is not None:
         found["coverage"] = coverage(prediction, test)
     error = METRICS[unit.data.metric][0](prediction, test)
     return {"error": error, **found, "seconds": fitted.seconds, **bounds(fitted.guarantee)}

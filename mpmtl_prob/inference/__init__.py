@@ -1,7 +1,9 @@
 """From a release to posteriors, the public one and every owner's own; and from all rows to a curator's."""
 
+from mpmtl_prob.inference.comparison import ReleaseComparison, compare_releases
 from mpmtl_prob.inference.diagnostics import Diagnosis
 from mpmtl_prob.inference.fitting import fit
+from mpmtl_prob.inference.information import Information
 from mpmtl_prob.inference.langevin import ProximalLangevin
 from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
@@ -13,13 +15,16 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 
 __all__ = [
     "Diagnosis",
+    "Information",
     "MPMTLKernel",
     "NoiseAware",
     "OwnerPosteriors",
     "Posterior",
     "ProximalLangevin",
+    "ReleaseComparison",
     "SharedPosterior",
     "Subspace",
+    "compare_releases",
     "fit",
     "posterior_draws",
     "private_langevin",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import arviz as az
 import numpy as np
@@ -18,6 +18,45 @@ RHAT_LIMIT_OF_MANY = 1.05
 ESS_PER_CHAIN = 100
 
 
+class Remedies(NamedTuple):
+    """What to do about draws that are too few or wrong, in the words of whoever drew them.
+
+    Attributes:
+        settle: where chains disagree.
+        more: for that many draws per chain besides those there are, given their number.
+        smaller: where transitions diverge.
+        scale: where trajectories reach their limit.
+    """
+
+    settle: str
+    more: Callable[[int, int], str]
+    smaller: str
+    scale: str
+
+
+#: Of :func:`mpmtl_prob.inference.fit`.
+FIT = Remedies(
+    "Draw more with extend(), or warm up longer.",
+    lambda more, draws: f"extend({more}) should do.",
+    "Sample in local coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob.",
+    "precondition=True.",
+)
+#: Of :func:`mpmtl_prob.inference.shared_covariance`.
+SHARED = Remedies(
+    "Call shared_covariance with more draws, or a longer warmup.",
+    lambda more, draws: f"shared_covariance(..., draws={more + draws}) should do.",
+    "Call shared_covariance with a longer warmup, or a simpler structure.",
+    "call shared_covariance with a longer warmup.",
+)
+#: Of :func:`mpmtl_prob.inference.task_posteriors` with method="joint".
+JOINT = Remedies(
+    "Call task_posteriors with more draws.",
+    lambda more, draws: f"task_posteriors(..., draws={more + draws}) should do.",
+    "Use method='plug_in' or 'mixture'.",
+    "use method='plug_in' or 'mixture'.",
+)
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """How far the draws can be trusted.
@@ -28,6 +67,7 @@ class Diagnosis:
         divergences: transitions that diverged.
         draws: kept, of all chains.
         advice: what is wrong and what to do about it; empty if nothing is.
+        remarks: what the draws say, where they can be trusted.
     """
 
     rhat: Mapping[str, float]
@@ -35,6 +75,7 @@ class Diagnosis:
     divergences: int
     draws: int
     advice: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -48,7 +89,7 @@ class Diagnosis:
             f"{self.draws} ({least}), {self.divergences} divergences"
         )
         lines = self.advice or ("Nothing is wrong with the draws.",)
-        return "\n".join([figures, *(f"- {line}" for line in lines)])
+        return "\n".join([figures, *(f"- {line}" for line in (*lines, *self.remarks))])
 
     __repr__ = __str__
 
@@ -58,6 +99,8 @@ def diagnose(
     statistics: Mapping[str, NDArray[Any]],
     *,
     exact: bool = True,
+    remedies: Remedies = FIT,
+    remarks: Sequence[str] = (),
 ) -> Diagnosis:
     """Judge draws by functionals that the data identify.
 
@@ -65,6 +108,8 @@ def diagnose(
         functionals: by name, (chain, draw, ...). Never factor loadings, whose signs and order are arbitrary.
         statistics: of the sampler, (chain, draw).
         exact: whether the sampler targets the posterior itself.
+        remedies: what the advice is.
+        remarks: to add to what is said of the draws.
     """
     data = xr.Dataset(
         {k: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v) for k, v in functionals.items()}
@@ -79,8 +124,24 @@ def diagnose(
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
     limit = {k: RHAT_LIMIT if v.ndim == 2 else RHAT_LIMIT_OF_MANY for k, v in functionals.items()}
     apart = [k for k, v in rhat.items() if not v <= limit[k]]  # nan counts
-    advice = tuple(_advice(rhat, apart, ess, divergences, chains, draws, statistics, exact))
-    return Diagnosis(rhat, ess, divergences, chains * draws, advice)
+    advice = tuple(_advice(rhat, apart, ess, divergences, chains, draws, statistics, exact, remedies))
+    return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks))
+
+
+def weights_advice(khat: NDArray[np.floating], num_draws: int) -> tuple[str, ...]:
+    """What the Pareto k of every task's weights (m,) means, where they weight num_draws draws.
+
+    Source: Vehtari et al. (2024), JMLR 25(72): S draws bear k-hat up to min(1 - 1 / log10 S, 0.7).
+    """
+    limit = min(1 - 1 / np.log10(num_draws), 0.7)
+    bad = ~(khat <= limit)  # nan counts
+    if not bad.any():
+        return ()
+    return (
+        f"k-hat is above {limit:.2g} for {bad.sum()} of {len(khat)} tasks (up to {np.nanmax(khat[bad], initial=limit):.2g}): "
+        f"{num_draws} draws of the public posterior are too few for {'its' if bad.sum() == 1 else 'their'} weights. "
+        "Use method='plug_in'.",
+    )
 
 
 def _advice(
@@ -92,31 +153,30 @@ def _advice(
     draws: int,
     statistics: Mapping[str, NDArray[Any]],
     exact: bool,
+    remedies: Remedies,
 ) -> list[str]:
     lines = []
     if apart:
         who = "Chains disagree on" if chains > 1 else "The chain has not settled on"
         lines.append(
             f"{who} {_and(apart)} (r-hat up to {max(rhat[k] for k in apart):.3f}, expected near 1): "
-            f"do not use these draws yet. Draw more with extend(), or warm up longer."
+            f"do not use these draws yet. {remedies.settle}"
         )
     if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
         least = min(ess[k] for k in few)
         factor = int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) if np.isfinite(least) else 2
         lines.append(
             f"Intervals of {_and(few)} rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough: "
-            f"extend({(factor - 1) * draws}) should do."
+            f"{remedies.more((factor - 1) * draws, draws)}"
         )
     if divergences:
         lines.append(
-            f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. Sample in local "
-            "coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob."
+            f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. "
+            f"{remedies.smaller}"
         )
     steps = statistics.get("n_steps")
     if steps is not None and np.mean(np.asarray(steps) >= 255) > 0.1:
-        lines.append(
-            "Trajectories reach their limit of 255 steps: the coordinates are badly scaled; precondition=True."
-        )
+        lines.append(f"Trajectories reach their limit of 255 steps: the coordinates are badly scaled; {remedies.scale}")
     if not exact:
         lines.append(
             "The sampler is not adjusted: its law differs from the posterior by a bias that more draws do not remove. Use "

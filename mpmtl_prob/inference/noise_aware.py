@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mpmtl_prob.inference.likelihoods import chosen
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
+from mpmtl_prob.inference.rounds import posterior_draws
 from mpmtl_prob.inference.shared import shared_covariance
 from mpmtl_prob.privacy import Ledger, release
 from mpmtl_prob.tasks import TaskData
@@ -21,9 +23,10 @@ class NoiseAware:
         epsilon: of the release, > 0.
         delta: in (0, 1); default 1 / (m log m).
         adjacency: what a task's data are compared with: "replace" or "zero_out".
-        rounds: of the release, a number or "auto".
+        rounds: of the release, a number, or "auto": one, and two or three where eps is large.
         structure: of the shared covariance.
         method: by which owners use it.
+        likelihood: of the targets: "gaussian", the default, or "bernoulli" for labels -1 and 1.
         chains: of NUTS.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.
@@ -36,9 +39,10 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
-    rounds: int | str = 1
+    rounds: int | str = "auto"
     structure: str = "full"
     method: str = "plug_in"
+    likelihood: str | None = None
     chains: int = 4
     warmup: int = 300
     draws: int = 300
@@ -54,12 +58,14 @@ class NoiseAware:
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range.
         """
+        kind = chosen(self.likelihood, tasks)  # before anything is spent
         published = release(
             tasks,
             self.epsilon,
             self.delta,
             adjacency=self.adjacency,
             rounds=self.rounds,
+            respond=posterior_draws(tasks, self.seed, kind),
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
         )
@@ -73,5 +79,5 @@ class NoiseAware:
             progress_bar=self.progress_bar,
         )
         return task_posteriors(
-            tasks, shared, method=self.method, seed=self.seed, progress_bar=self.progress_bar
+            tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
         )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +14,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.chains import Draws
 from mpmtl_prob.inference.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
@@ -95,11 +95,18 @@ class Posterior:
         if pointwise and "sigma" in self.draws:
             groups |= rows.pointwise(self.draws)
         groups |= {"observed_data": {"y": rows.y}, "constant_data": {"X": rows.X, "task_of": rows.task}}
+        if rows.subject is not None:
+            groups["constant_data"]["subject"] = rows.subject
         square = ["feature", "task"]
         tree = az.from_dict(
             groups,
             dims={k: square for k in ("W", "P", "Q")}
-            | {"y": ["observation"], "X": ["observation", "feature"], "task_of": ["observation"]},
+            | {
+                "y": ["observation"],
+                "X": ["observation", "feature"],
+                "task_of": ["observation"],
+                "subject": ["observation"],
+            },
             coords={
                 "feature": [str(f) for f in self.tasks.features],
                 "task": [str(t) for t in self.tasks.tasks],
@@ -152,24 +159,17 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior."""
         tree = self.to_arviz(pointwise=False)
-        bounds = {k: None if (b := getattr(self.guarantee, k)) is None else vars(b) for k in ("claimed", "proved")}
         meta = {
             "name": self.name,
             "seconds": self.seconds,
             "exact": self.exact,
             "tasks": list(self.tasks.tasks),
             "features": list(self.tasks.features),
-            "guarantee": bounds | {"reason": self.guarantee.reason},
+            "guarantee": asdict(self.guarantee),
             "released": self.release is not None,
         }
         tree.attrs["posterior"] = json.dumps(meta)
-        unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
-        try:
-            tree.to_netcdf(unfinished, engine="h5netcdf")
-            os.replace(unfinished, path)
-        finally:
-            if os.path.exists(unfinished):
-                os.remove(unfinished)
+        write_netcdf(tree, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Posterior:
@@ -182,21 +182,27 @@ class Posterior:
                     {str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")
                 ]
                 X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
-                release = _release(sets["release"]) if meta["released"] else None
+                subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
+                release = Release.from_xarray(sets["release"]) if meta["released"] else None
         except FileNotFoundError:
             raise
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"path: {os.fspath(path)!r} holds no posterior of mpmtl_prob") from error
         names, features = meta["tasks"], meta["features"]
         which = [np.flatnonzero(task == str(name)) for name in names]
-        tasks = TaskData.from_lists([X[w] for w in which], [y[w] for w in which], tasks=names, features=features)
-        bounds = {k: None if (b := meta["guarantee"][k]) is None else Bound(**b) for k in ("claimed", "proved")}
+        tasks = TaskData.from_lists(
+            [X[w] for w in which],
+            [y[w] for w in which],
+            tasks=names,
+            features=features,
+            subject=None if subject is None else [subject[w] for w in which],
+        )
         return cls(
             name=meta["name"],
             tasks=tasks,
             draws=groups[0],
             statistics=groups[1],
-            guarantee=Guarantee(reason=meta["guarantee"]["reason"], **bounds),
+            guarantee=Guarantee.from_dict(meta["guarantee"]),
             release=release,
             seconds=meta["seconds"],
             exact=meta["exact"],
@@ -229,12 +235,14 @@ class _Rows:
     y: FloatArray
     index: NDArray[np.int64]  # of the task
     task: NDArray[np.str_]  # its name
+    subject: NDArray[np.int64] | None  # whom it is about, where tasks share subjects
 
     @classmethod
     def of(cls, tasks: TaskData) -> _Rows:
         index, row = np.nonzero(tasks.mask)
         names = np.array([str(t) for t in tasks.tasks])
-        return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index])
+        subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
+        return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
 
     def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.float32]]]:
         """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation)."""
@@ -249,10 +257,3 @@ class _Rows:
             "log_likelihood": {"y": log_density.astype(np.float32)},
             "posterior_predictive": {"y": (mean + sigma * noise).astype(np.float32)},
         }
-
-
-def _release(group: xr.Dataset) -> Release:
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "release.nc")
-        group.to_netcdf(file, engine="h5netcdf")
-        return Release.load(file)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from mpmtl_prob import conjugate
-from mpmtl_prob.inference.owners import default_sharpness
+from mpmtl_prob.inference.likelihoods import chosen
+from mpmtl_prob.inference.owner_methods import plug_in, sharpened
 from mpmtl_prob.inference.shared import shared_covariance
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
-def posterior_draws(tasks: TaskData, seed: int = 0) -> Callable[[Release], FloatArray]:
+def posterior_draws(tasks: TaskData, seed: int = 0, likelihood: str | None = None) -> Callable[[Release], FloatArray]:
     """A simulating curator's ``respond`` of :func:`mpmtl_prob.release`: one posterior draw per task, in the message's units.
 
     Draws, not means: where Omega is right, the second moment of draws is Omega's own; that of means would be smaller, in
@@ -22,13 +23,18 @@ def posterior_draws(tasks: TaskData, seed: int = 0) -> Callable[[Release], Float
     Args:
         tasks: the owners' rows. Message i depends on task i's rows and on the release alone.
         seed: of the sampler and the draws; noise protects the messages whatever it is.
+        likelihood: of the targets, as in :func:`task_posteriors`.
+
+    Raises:
+        ValueError: a likelihood that does not go with the targets, or none where these could be meant either way.
     """
+    kind = chosen(likelihood, tasks)
 
     def respond(release: Release) -> FloatArray:
         shared = shared_covariance(release, chains=2, warmup=200, draws=200, seed=seed, progress_bar=False)
-        scale = conjugate.pareto_scale(tasks.gram) if release.scaling == "pareto" else np.ones((tasks.num_tasks, tasks.num_features))
-        posterior = conjugate.task_posteriors(tasks.gram, shared.shape(default_sharpness(release)), scale)
-        W: FloatArray = posterior.sample(np.random.default_rng((seed, release.rounds)), 1)["W"][0]
+        pareto = release.scaling == "pareto"
+        scale = conjugate.pareto_scale(tasks.gram) if pareto else np.ones((tasks.num_tasks, tasks.num_features))
+        W: FloatArray = plug_in(tasks, *sharpened(shared, None), scale, 1, seed + release.rounds, kind).draws["W"][0]
         return W / scale.T
 
     return respond

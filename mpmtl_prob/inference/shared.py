@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
 import arviz as az
 import numpy as np
@@ -11,12 +14,15 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from mpmtl_prob._html import card
 from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._html import card
+from mpmtl_prob.inference import omega as law
+from mpmtl_prob.inference.diagnostics import SHARED, Diagnosis, diagnose
+from mpmtl_prob.inference.information import Information, information
 from mpmtl_prob.inference.nuts import Draws, run_nuts
-from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, observed, program
+from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, describe, observed, program
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
@@ -51,7 +57,7 @@ class SharedPosterior:
         as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
         ``prior_scale`` (feature), the diagonal of Phi in Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
-        return self._tree.copy()
+        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
 
     @property
     def omega(self) -> FloatArray:
@@ -67,8 +73,9 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
-        power, U = self._spectra(sharpness)
-        d = U.shape[-1]
+        positive("sharpness", sharpness)
+        eigenvalues, U = self._spectra
+        power, d = _powers(eigenvalues, sharpness), U.shape[-1]
         if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
             return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
@@ -77,33 +84,76 @@ class SharedPosterior:
         diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
         return d * (V * isotonic_regression(diagonal).x) @ V.T
 
-    def shapes(self, sharpness: float = 1.0, num_draws: int = 64) -> FloatArray:
-        """Draws of the shape whose mean is :meth:`shape`, evenly spaced over the chains, (S, d, d)."""
-        power, U = self._spectra(sharpness)
+    def shapes(self, sharpness: ArrayLike) -> FloatArray:
+        """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
+        p = np.atleast_1d(np.asarray(sharpness, dtype=np.float64))
+        eigenvalues, U = self._spectra
         d = U.shape[-1]
-        power, U = power.reshape(-1, d), U.reshape(-1, d, d)
-        pick = np.linspace(0, len(U) - 1, min(num_draws, len(U))).astype(int)
-        return d * (U[pick] * power[pick][:, None, :]) @ np.swapaxes(U[pick], -1, -2)
+        pick = np.linspace(0, U[..., 0, 0].size - 1, len(p)).astype(int)
+        eigenvalues, U = eigenvalues.reshape(-1, d)[pick], U.reshape(-1, d, d)[pick]
+        return d * (U * _powers(eigenvalues, p[:, None])[:, None, :]) @ np.swapaxes(U, -1, -2)
 
-    def _spectra(self, sharpness: float) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues, summing to 1, and eigenvectors of every draw of the shape: (chain, draw, d) and (..., d, d)."""
-        positive("sharpness", sharpness)
+    @cached_property
+    def _spectra(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues and eigenvectors of every draw of the shape: (chain, draw, d) and (chain, draw, d, d)."""
         posterior = self._tree.children["posterior"].dataset
-        if "prior_scale" in posterior:
-            A = posterior["A"].values
-            A = A if self.release.rounds == 1 else A.sum(axis=2)
-            M = A + posterior["prior_scale"].values[..., None] * np.eye(A.shape[-1])  # E[Omega | A, phi] up to a factor
-        else:
-            M = posterior["Omega"].values
+        conditional = law.given_second_moment(posterior, self.release.num_tasks)
+        M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
         eigenvalues, U = np.linalg.eigh(M)
-        power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
-        power /= power.sum(axis=-1, keepdims=True)
-        return power, U
+        return eigenvalues, U
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
         draws = self._tree.children["posterior"].dataset["Omega"].values
         return subspace(draws, rank, features=self.release.features, reference=reference)
+
+    @cached_property
+    def information(self) -> Information:
+        """What the release says: how wide intervals are, against those without its noise and those before it."""
+        return information(self._tree["posterior"].to_dataset(), self.structure, self.release.num_tasks)
+
+    def structure_in_words(self) -> str:
+        """What is known of Omega's structure: of "auto", which structure the release speaks for, and which features matter."""
+        return describe(self.structure, self._tree["posterior"].to_dataset())
+
+    def diagnose(self) -> Diagnosis:
+        """r-hat and effective sample sizes of what the release identifies, what they mean, and what the release says, in words.
+
+        Judged are the spectrum of Omega, its scale phi, kappa and the inclusion of features; never eigenvectors.
+        """
+        posterior = self._tree["posterior"].to_dataset()
+        judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
+        functionals = {name: posterior[site].values for name, site in judged.items() if site in posterior}
+        statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
+        remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
+        return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior. It is as public as the release."""
+        tree = self.to_arviz()
+        tree.attrs["seconds"] = self.seconds
+        write_netcdf(tree, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SharedPosterior:
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        try:
+            with xr.open_datatree(path, engine="h5netcdf") as found:
+                return cls.from_tree(found.load())
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no public posterior of mpmtl_prob") from error
+
+    @classmethod
+    def from_tree(cls, tree: xr.DataTree) -> SharedPosterior:
+        """The posterior of a tree as :meth:`to_arviz` made it. Raises KeyError or TypeError for another tree."""
+        groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "observed_data", "release")}
+        attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
+        own = xr.DataTree.from_dict(groups)
+        own.attrs |= attributes
+        release = Release.from_xarray(groups["release"])
+        return cls(release, attributes["structure"], float(tree.attrs.get("seconds", 0.0)), own)
 
     def _sampling(self) -> str:
         divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
@@ -116,10 +166,14 @@ class SharedPosterior:
         )
 
     def __repr__(self) -> str:
-        return f"SharedPosterior({self.release.num_features} features, {self._sampling()})\n  {self.guarantee}"
+        return (
+            f"SharedPosterior({self.release.num_features} features, {self._sampling()})\n"
+            f"  structure: {self.structure_in_words()}\n  {self.guarantee}"
+        )
 
     def _repr_html_(self) -> str:
-        facts = {"features": self.release.num_features, "seat": "public", "sampling": self._sampling()}
+        facts = {"features": self.release.num_features, "seat": "public", "structure": self.structure_in_words()}
+        facts["sampling"] = self._sampling()
         return card("SharedPosterior", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
@@ -178,47 +232,37 @@ def shared_covariance(
     return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
 
 
-def _sample_omega(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
-    """Omega ~ InverseWishart(df, M), exactly, (chain, draw, d, d); df broadcasts over draws."""
-    d = M.shape[-1]
-    L = np.linalg.cholesky(M)
-    T = np.tril(rng.standard_normal(M.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
-    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), M.shape[:-1]))
-    half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
-    return np.swapaxes(half, -1, -2) @ half
+def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:
+    """Eigenvalues of a shape to this power, summing to 1."""
+    power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
+    return power / power.sum(axis=-1, keepdims=True)
 
 
-def _omega(release: Release, found: Draws, prior_scale: FloatArray, seed: int) -> FloatArray:
-    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its conditional law InverseWishart(kappa + m, Phi + A)."""
-    d = release.num_features
+def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
+    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its law given A."""
     if "omega" in found:
-        return found["omega"][..., None] * np.eye(d)
-    if "Omega" in found:
+        return found["omega"][..., None] * np.eye(release.num_features)
+    if (conditional := law.given_second_moment(found, release.num_tasks)) is None:
         return found["Omega"].astype(np.float64)
-    A = found["A"].astype(np.float64)
-    A = A if release.rounds == 1 else A.sum(axis=2)
-    kappa = found.get("kappa", model.prior_degrees_of_freedom(d))
-    tasks = release.num_tasks * release.rounds
-    return _sample_omega(np.random.default_rng(seed), A + prior_scale[..., None] * np.eye(d), kappa + tasks)
+    return law.inverse_wishart(np.random.default_rng(seed), *conditional)
 
 
 def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
     names = [str(feature) for feature in release.features]
-    log_phi = found["log_phi"].astype(np.float64)
-    prior_scale = found.get("prior_scale", np.exp(log_phi)[..., None] * np.ones(len(names)))
-    omega = _omega(release, found, prior_scale, seed)
+    found = {k: v.astype(np.float64) for k, v in found.items()}
+    if not found.keys() & {"Omega", "omega", "prior_scale"}:
+        found["prior_scale"] = np.exp(found["log_phi"])[..., None] * np.ones(len(names))
+    omega = _omega(release, found, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
     by_round = square if release.rounds == 1 else ["round", *square]
     posterior = {
-        "A": found["A"].astype(np.float64),
+        "A": found["A"],
         "Omega": omega,
         "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-        "log_phi": log_phi,
+        "log_phi": found["log_phi"],
     }
-    if "Omega" not in found and "omega" not in found:
-        posterior["prior_scale"] = prior_scale
-    posterior |= {name: found[name] for name in ("inclusion", "kappa") if name in found}
+    posterior |= {name: found[name] for name in ("prior_scale", "inclusion", "kappa") if name in found}
     tree = az.from_dict(
         {
             "posterior": posterior,

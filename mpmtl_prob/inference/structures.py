@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import xarray as xr
 
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
@@ -19,7 +20,6 @@ STRUCTURES = ("auto", "full", "low_rank", "group_sparse", "paper", "paper_group_
 #: Those whose prior favours no direction.
 ROTATION_INVARIANT = ("full", "low_rank", "paper")
 _PAPER = {"full": "matrix_t", "paper": "trace_norm", "paper_group_sparse": "group_laplace"}
-_MAX_RANK = 8
 
 
 class Program(NamedTuple):
@@ -67,17 +67,21 @@ def program(structure: str, release: Release) -> Program:
             )
         if rounds > 1:
             raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
-        start = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
-        return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": start})
+        Z = np.random.default_rng(0).standard_normal((d, m))
+        return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": Z})
     shape = () if rounds == 1 else (rounds,)
-    start = {"z": 0.0, "log_diagonal": np.zeros((*shape, d)), "off_diagonal": np.zeros((*shape, d * (d - 1) // 2))}
+    start: dict[str, Any] = {
+        "z": 0.0,
+        "log_diagonal": np.zeros((*shape, d)),
+        "off_diagonal": np.zeros((*shape, d * (d - 1) // 2)),
+    }
     if structure == "full":
         return Program(model.full, start)
     if structure == "auto":
         return Program(model.adaptive, start | {"z_kappa": 0.0, "log_lambda": np.zeros(d)})
     if structure == "group_sparse":
         return Program(model.group_sparse, start | {"log_lambda": np.zeros(d)})
-    rank = min(_MAX_RANK, d)
+    rank = min(model.MAX_RANK, d)
     leading = np.linalg.eigh(release.sigma.mean(axis=0))[1][:, ::-1][:, :rank]
     return Program(_low_rank(rank), start | {"log_lambda": np.zeros(rank), "G": np.sqrt(d) * leading})
 
@@ -85,3 +89,47 @@ def program(structure: str, release: Release) -> Program:
 @lru_cache
 def _low_rank(rank: int) -> Callable[..., None]:
     return partial(model.low_rank, rank=rank)
+
+
+#: Typical correlation of two features' weights below which Omega counts as diagonal, and above which as without structure.
+_DIAGONAL, _FULL = 0.1, 0.3
+#: Inclusion, the share of omega_j above the floor, from which a feature stands out: .5 is what it is before the release.
+_STANDS_OUT = 0.9
+_SHOWN = 8
+
+
+def describe(structure: str, posterior: xr.Dataset) -> str:
+    """What is known of the structure, in words; of "auto", which structure the release speaks for.
+
+    In the prior Omega ~ InverseWishart(kappa, diagonal) has correlations of mean 0 and variance 1 / (kappa - d + 2), so
+    what a kappa means depends on d, and what the words go by does not.
+    """
+    if structure == "low_rank":
+        return "low rank, as asked for: a few directions above a floor"
+    if structure.startswith("paper"):
+        return f"the papers' {'l2,1 norm' if structure.endswith('sparse') else 'trace norm'} as a prior, as asked for"
+    if structure == "group_sparse":
+        return f"diagonal, as asked for; {_features(posterior)}"
+    if structure == "full" or "kappa" not in posterior:
+        return "none assumed"
+    low, kappa, high = np.quantile(posterior["kappa"].values, [0.05, 0.5, 0.95])
+    correlation = 1 / np.sqrt(kappa - posterior.sizes["feature"] + 2)
+    found = "between full and diagonal: weights of different features go together, but little"
+    if correlation < _DIAGONAL:
+        found = "diagonal: every feature for itself"
+    elif correlation > _FULL:
+        found = "full: weights of different features go together"
+    return (
+        f"found to be {found} (kappa {kappa:.0f}, {low:.0f} to {high:.0f}: correlations near {correlation:.2f}); "
+        f"{_features(posterior)}"
+    )
+
+
+def _features(posterior: xr.Dataset) -> str:
+    inclusion = posterior["inclusion"].mean(("chain", "draw"))
+    order = np.argsort(-inclusion.values, kind="stable")
+    out = [str(inclusion["feature"].values[j]) for j in order if inclusion.values[j] > _STANDS_OUT]
+    if not out:
+        return f"none of {inclusion.size} features stands out"
+    names = ", ".join(out[:_SHOWN]) + (", ..." if len(out) > _SHOWN else "")
+    return f"{len(out)} of {inclusion.size} features {'stands' if len(out) == 1 else 'stand'} out (inclusion above .9): {names}"

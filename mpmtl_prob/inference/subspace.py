@@ -96,6 +96,13 @@ def subspace(
     )
 
 
+def random_angles(num_features: int, rank: int, num_draws: int = 1000, seed: int = 0) -> FloatArray:
+    """Principal angles of subspaces drawn at random to any fixed one, in degrees, ascending, (S, rank): what chance gives."""
+    basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((num_draws, num_features, rank)))[0]
+    cosine = np.linalg.svd(basis[:, :rank], compute_uv=False)  # against the first axes
+    return np.degrees(np.arccos(np.clip(cosine, 0.0, 1.0)))
+
+
 def _basis(reference: FloatArray, d: int, rank: int) -> FloatArray:
     """Orthonormal basis (d, r) of a covariance's leading subspace, or of the span of a basis."""
     if reference.shape == (d, d):

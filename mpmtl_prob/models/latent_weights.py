@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.lax.linalg import triangular_solve
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.shared_covariance import LOG_PHI_SD, Observed, log_det, prior_degrees_of_freedom
@@ -24,22 +24,32 @@ PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 def contraction(Z: Array) -> tuple[Array, Array, Array]:
     """Any Z (d, m) to a Y (d, m) with ``Y Y' < I``, one to one: Y, ``log|dY/dZ|`` and ``log|I - Y Y'|``.
 
-    Row by row: ``b = z / sqrt(1 + |z|^2)`` lies in the unit ball, and ``y_k = b_k F_k'`` with
-    ``F_k F_k' = I - sum_{j<k} y_j' y_j``, so that ``F_{k+1} = F_k (I - b_k' b_k)^{1/2}``.
+    ``Y = Z C'^{-1}`` with ``C C' = I + Z'Z``, of the smaller of the two sizes (else the same of Z').
+
+    ``dZ ~ |Z'Z|^{(d-m-1)/2} d(Z'Z)`` beside a rotation that Z and Y share; ``Y'Y = I - (C'C)^{-1}``, and the Jacobians of
+    ``C C'`` and ``C'C`` in C are ``2^m prod_j C_jj^{m-j+1}`` and ``2^m prod_j C_jj^j``, j = 1..m.
+
+    Source of the last: Muirhead (1982), Aspects of Multivariate Statistical Theory, theorems 2.1.9 and 2.1.14.
     """
     d, m = Z.shape
+    if d < m:
+        Y, jacobian, log_det_rest = contraction(Z.T)
+        return Y.T, jacobian, log_det_rest
+    C = jnp.linalg.cholesky(jnp.eye(m, dtype=Z.dtype) + Z.T @ Z)
+    Y = triangular_solve(C, Z, left_side=False, lower=True, transpose_a=True)
+    log_diagonal = jnp.log(jnp.diagonal(C))
+    log_det_rest = -2 * jnp.sum(log_diagonal)  # |I - Y Y'| = 1 / |I + Z'Z|
+    jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * jnp.arange(m) + 1 - m) * log_diagonal)
+    return Y, jacobian, log_det_rest
 
-    def row(F: Array, z: Array) -> tuple[Array, Array]:
-        square = jnp.sum(z**2)
-        b = z / jnp.sqrt(1 + square)
-        shrink = 1 / (1 + 1 / jnp.sqrt(1 + square))  # (I - b'b)^{1/2} = I - shrink b'b
-        Fb = F @ b
-        return F - shrink * jnp.outer(Fb, b), Fb
 
-    _, Y = jax.lax.scan(row, jnp.eye(m, dtype=Z.dtype), Z)
-    log1p = jnp.log1p(jnp.sum(Z**2, axis=1))
-    later = d - 1 - jnp.arange(d)  # rows that b_k shrinks, each by |I - b'b|^{1/2}
-    return Y, -0.5 * jnp.sum((m + 2 + later) * log1p), -jnp.sum(log1p)
+def unit(observed: Observed, num_tasks: int) -> Array:
+    """A typical size of each row of Z, (d, 1): with it every coordinate of the sampler, log(phi) too, is of order one."""
+    eigenvalues = jnp.asarray(observed.eigenvalues)
+    guess = 1 / (jnp.asarray(observed.precision) + 1 / eigenvalues)  # of A's eigenvalues
+    known = jnp.isfinite(observed.trace_sd)
+    guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
+    return jnp.sqrt(guess / (num_tasks * eigenvalues))[:, None]
 
 
 @lru_cache
@@ -50,7 +60,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     - "trace_norm": ``p(W) = C lambda^{dm} exp(-lambda ||W||_*)``, the papers' low-rank penalty as a prior.
     - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty.
 
-    Sites: ``z``, ``Z`` (d, m); the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for "matrix_t": the
+    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for "matrix_t": the
     covariance with which the prior is a Gaussian at W, ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
     """
 
@@ -59,28 +69,29 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         d, m = eigenvalues.shape[0], num_tasks
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
         log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
-        Y, jacobian, log_det_rest = contraction(
-            numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
-        )
-        W = Q @ (jnp.sqrt(eigenvalues)[:, None] * Y)
+        Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
+        Y, jacobian, log_det_rest = contraction(unit(observed, m) * Z)
+        scaled = jnp.sqrt(eigenvalues)[:, None] * Y  # W in Sigma's eigenbasis
+        W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
-        trace = jnp.trace(A)
+        trace = jnp.sum(scaled**2)
+        small = scaled @ scaled.T if d <= m else scaled.T @ scaled  # the eigenvalues of A that are not zero
         numpyro.factor("release", 0.5 * ((observed.df - d - 1) * log_det_rest + trace / observed.scale) + jacobian)
         numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
         if prior == "matrix_t":
             kappa = prior_degrees_of_freedom(d)
-            log_det_omega = log_det(jnp.linalg.cholesky(jnp.exp(log_phi) * jnp.eye(d) + A))
+            root = jnp.linalg.cholesky(jnp.exp(log_phi) * jnp.eye(len(small)) + small)
+            log_det_omega = log_det(root) + (d - len(small)) * log_phi
             numpyro.factor("prior", 0.5 * (kappa * d * log_phi - (m + kappa) * log_det_omega))
             return
         # a weight of variance phi has lambda = sqrt(m / phi), for a row of the group Laplace; the trace norm alike
         log_lambda = 0.5 * (jnp.log(float(m)) - log_phi)
         if prior == "trace_norm":
-            small = A if d <= m else W.T @ W
             jitter = 1e-12 * trace * jnp.eye(len(small))
             root, U = jnp.linalg.eigh(small + jitter)
             root = jnp.sqrt(jnp.maximum(root, 0.0))
             norm = jnp.sum(root)
-            omega = (U * root) @ U.T if d <= m else (W @ U / root) @ (W @ U).T
+            omega = (Q @ U * root) @ (Q @ U).T if d <= m else (W @ U / root) @ (W @ U).T
         else:
             rows = jnp.sqrt(jnp.diagonal(A))
             norm, omega = jnp.sum(rows), jnp.diag(rows)

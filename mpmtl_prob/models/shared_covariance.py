@@ -32,6 +32,8 @@ LOG_PHI_SD = 2.0
 #: Prior of log(kappa - d - 1) in `adaptive`: from Omega of any shape to a diagonal one.
 LOG_KAPPA_MEAN = 2.5
 LOG_KAPPA_SD = 2.0
+#: Directions of `low_rank`: more than there is use for.
+MAX_RANK = 8
 
 
 class Observed(NamedTuple):
@@ -240,7 +242,7 @@ def adaptive(observed: Observed) -> None:
     numpyro.factor("matrix_f_prior", 0.5 * prior + normaliser)
 
 
-def low_rank(observed: Observed, rank: int = 8) -> None:
+def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     """``w_i ~ N(0, Omega)``, ``Omega = psi (I + sum_k lambda_k^2 g_k g_k' / d)``: a few directions above a floor.
 
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not

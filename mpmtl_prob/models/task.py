@@ -1,15 +1,17 @@
 """The owner seat: one task's weights given its own rows and the shape of the shared covariance.
 
-The closed form of the same model, for all tasks at once, is in :mod:`mpmtl_prob.conjugate`.
+For all tasks at once the same models are in :mod:`mpmtl_prob.conjugate` (closed form) and :mod:`mpmtl_prob.laplace`.
 """
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
+from mpmtl_prob import laplace
 from mpmtl_prob.conjugate import SNR_LOG_SD, SNR_MEDIAN
 from mpmtl_prob.models import shared_covariance
 
@@ -40,9 +42,31 @@ def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | No
     numpyro.sample("y", dist.Normal(X @ w, sigma), obs=y)
 
 
-def joint(
-    observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
-) -> None:
+def bernoulli(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
+    """P(y = 1) = 1 / (1 + exp(-X w)), w = S v, v ~ N(0, c Omega), with the variance of the log odds log-normal.
+
+    ``snr = c tr(X S Omega S X') / n``, their prior variance averaged over rows; its prior: ``laplace.SNR_MEDIAN``.
+
+    Sites: ``log_snr``, ``v`` (d,), and the deterministic ``w`` (d,).
+
+    Args:
+        X: the task's rows, (n, d).
+        y: its targets, -1 or 1, (n,).
+        omega: (d, d) positive definite, up to a factor.
+        scale: the diagonal of S, (d,); default 1.
+    """
+    X, y, omega = jnp.asarray(X), jnp.asarray(y), jnp.asarray(omega)
+    n, d = X.shape
+    S = jnp.ones(d) if scale is None else jnp.asarray(scale)
+    R = jnp.linalg.cholesky(omega)
+    log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD))
+    root_c = jnp.exp(0.5 * log_snr) * jnp.sqrt(n / jnp.sum((X * S @ R) ** 2))
+    v = numpyro.sample("v", dist.MultivariateNormal(jnp.zeros(d), scale_tril=root_c * R))
+    w = numpyro.deterministic("w", S * v)
+    numpyro.sample("y", dist.Bernoulli(logits=X @ w), obs=(y + 1) / 2)
+
+
+def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike) -> None:
     """The owner's model and the public one at once: :func:`gaussian` with the shape ``phi I + A`` of
     :func:`mpmtl_prob.models.shared_covariance.full`, its conditional mean given A, and the release as data too.
 
@@ -67,3 +91,27 @@ def joint(
     w = numpyro.deterministic("w", S * (root_c * (R @ u)))
     residual = jnp.sum(mask * (y - X @ w) ** 2)
     numpyro.factor("y", -0.5 * residual / sigma**2 - jnp.sum(mask) * log_sigma)
+
+
+def joint_bernoulli(
+    observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
+) -> None:
+    """:func:`joint` with the likelihood and the prior of :func:`bernoulli`.
+
+    Sites: those of ``full``, ``log_snr``, ``u`` (d,) = v in units of its prior's root; the deterministic ``w`` (d,).
+
+    Args:
+        observed: the release, of one round.
+        X: the task's rows, (n, d), zero where masked.
+        y: its targets, -1 or 1, (n,).
+        mask: 1 where a row is real, else 0, (n,).
+        scale: the diagonal of S, (d,).
+    """
+    omega = shared_covariance.full(observed)
+    X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
+    R = jnp.linalg.cholesky(omega)
+    log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD))
+    root_c = jnp.exp(0.5 * log_snr) * jnp.sqrt(jnp.sum(mask) / jnp.sum((X * S @ R) ** 2))
+    u = numpyro.sample("u", dist.Normal(jnp.zeros(len(S)), 1.0).to_event(1))
+    w = numpyro.deterministic("w", S * (root_c * (R @ u)))
+    numpyro.factor("y", -jnp.sum(mask * jax.nn.softplus(-y * (X @ w))))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,12 @@ class Guarantee:
         proved = str(self.proved) if self.proved else "nothing"
         claimed = f"; the papers claim {self.claimed}" if self.claimed and self.claimed != self.proved else ""
         return f"proved: {proved}{claimed}. {self.reason}"
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that ``dataclasses.asdict`` made fields of."""
+        bounds = {k: None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved")}
+        return cls(reason=fields["reason"], **bounds)
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""

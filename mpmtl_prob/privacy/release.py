@@ -18,6 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.calibration import calibrate
@@ -107,39 +108,34 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a NetCDF file; a file that was there stays until the new one is whole."""
-        unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
-        try:
-            self.to_xarray().to_netcdf(unfinished, engine="h5netcdf")
-            os.replace(unfinished, path)
-        finally:
-            if os.path.exists(unfinished):
-                os.remove(unfinished)
+        write_netcdf(self.to_xarray(), path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release that :meth:`save` wrote. Raises ValueError for a file that holds none."""
         try:
             with xr.open_dataset(path, engine="h5netcdf") as data:
-                meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
-            bounds = {
-                key: Bound(**meta["guarantee"][key]) if meta["guarantee"][key] else None
-                for key in ("claimed", "proved")
-            }
-            return cls(
-                sigma=sigma,
-                mechanisms=tuple(from_dict(fields) for fields in meta["mechanisms"]),  # type: ignore[misc]
-                num_tasks=meta["num_tasks"],
-                features=tuple(meta["features"]),
-                guarantee=Guarantee(reason=meta["guarantee"]["reason"], **bounds),
-                message=meta["message"],
-                scaling=meta["scaling"],
-                library_version=meta["library_version"],
-                besides=tuple(from_dict(fields) for fields in meta.get("besides", ())),
-            )
+                return cls.from_xarray(data)
         except FileNotFoundError:
             raise
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob") from error
+
+    @classmethod
+    def from_xarray(cls, data: xr.Dataset) -> Release:
+        """The release that :meth:`to_xarray` turned into data. Raises KeyError or TypeError for other data."""
+        meta = json.loads(data.attrs["release"])
+        return cls(
+            sigma=data["sigma"].values,
+            mechanisms=tuple(from_dict(fields) for fields in meta["mechanisms"]),  # type: ignore[misc]
+            num_tasks=meta["num_tasks"],
+            features=tuple(meta["features"]),
+            guarantee=Guarantee.from_dict(meta["guarantee"]),
+            message=meta["message"],
+            scaling=meta["scaling"],
+            library_version=meta["library_version"],
+            besides=tuple(from_dict(fields) for fields in meta.get("besides", ())),
+        )
 
     def __repr__(self) -> str:
         rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
@@ -200,9 +196,9 @@ def release(
             "none" leaves them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
-            smaller than the average eigenvalue of the second moment, m/d, and at most 3.
+            smaller than the average eigenvalue of the second moment, m/d, and at most 3; always 1 where m < d.
         respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
-            (:func:`mpmtl_prob.inference.posterior_draws`). Only with more than one round.
+            (:func:`mpmtl_prob.inference.posterior_draws`, whose ``likelihood`` labels need). Only with more than one round.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
@@ -232,11 +228,15 @@ def release(
     )
     named = tuple(_name(feature) for feature in features)
 
+    reply = respond
+    if reply is None and T > 1:  # before anything is charged: targets may be of a kind that has to be said
+        reply = owners(source, 0 if unsafe_seed is None else unsafe_seed)
+
     def answer(sigma: Sequence[FloatArray]) -> FloatArray:
         so_far = Release(
             np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides
         )
-        reply = respond or owners(source, 0 if unsafe_seed is None else unsafe_seed)
+        assert reply is not None  # a single round asks nobody
         return checked_answer(reply(so_far), W.shape, message, K)
 
     published, _ = perturb(

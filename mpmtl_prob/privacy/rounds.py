@@ -47,6 +47,8 @@ def how_many(
     if epsilon <= 1 or not answered:
         return 1
     law = one_round()
+    if num_tasks < law.num_features:
+        return 1  # the posterior of several rounds wants a second moment of full rank
     average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A
     return int(np.clip(round(average / law.fluctuation), 1, MAX_ROUNDS))
 

@@ -1,0 +1,74 @@
+"""The law of Omega: before a release, and given the second moment A behind one.
+
+With ``w_i ~ N(0, Omega)`` and ``Omega ~ InverseWishart(kappa, Phi)``, ``Omega | A ~ InverseWishart(kappa + m, Phi + A)``,
+whatever the release says of A: what m tasks leave open is known in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.tasks import FloatArray
+
+
+def given_second_moment(
+    posterior: Mapping[Any, ArrayLike], num_tasks: int
+) -> tuple[FloatArray, FloatArray | float] | None:
+    """Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
+
+    Args:
+        posterior: draws of A (chain, draw, [round,] d, d), of ``prior_scale``, the diagonal of Phi, and of kappa if it is
+            not known.
+        num_tasks: m, of one round.
+    """
+    if "prior_scale" not in posterior:
+        return None
+    A, prior_scale = np.asarray(posterior["A"]), np.asarray(posterior["prior_scale"])
+    rounds = 1
+    if A.ndim == 5:
+        rounds, A = A.shape[2], A.sum(axis=2)
+    d = A.shape[-1]
+    kappa = np.asarray(posterior["kappa"]) if "kappa" in posterior else model.prior_degrees_of_freedom(d)
+    return A + prior_scale[..., None] * np.eye(d), kappa + num_tasks * rounds
+
+
+def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
+    """Omega ~ InverseWishart(df, M), exactly, (..., d, d); df broadcasts over the leading axes."""
+    d = M.shape[-1]
+    L = np.linalg.cholesky(M)
+    T = np.tril(rng.standard_normal(M.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
+    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), M.shape[:-1]))
+    half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
+    return np.swapaxes(half, -1, -2) @ half
+
+
+def prior(structure: str, d: int, num_draws: int, seed: int) -> FloatArray | None:
+    """Draws of Omega before any release, up to their scale, (S, d, d); None for the papers' priors.
+
+    Models: :mod:`mpmtl_prob.models.shared_covariance`.
+    """
+    rng = np.random.default_rng(seed)
+    eye = np.broadcast_to(np.eye(d), (num_draws, d, d))
+    if structure == "full":
+        return inverse_wishart(rng, eye, model.prior_degrees_of_freedom(d))
+    if structure == "low_rank":
+        H = rng.standard_normal((num_draws, d, rank := min(model.MAX_RANK, d))) * _half_cauchy(
+            rng, (num_draws, 1, rank)
+        )
+        return eye + H @ np.swapaxes(H, -1, -2) / d
+    if structure not in ("auto", "group_sparse"):
+        return None
+    s = 1 + _half_cauchy(rng, (num_draws, d)) ** 2
+    if structure == "group_sparse":
+        return s[..., None] * eye
+    beyond = np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(num_draws))
+    return inverse_wishart(rng, (beyond[:, None] * s)[..., None] * eye, d + 1 + beyond)
+
+
+def _half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)  # keeps Omega well enough conditioned to factor
