@@ -10,8 +10,8 @@ prior, and its rows are normal.
   evidence for them, which is the posterior; it has to cover, or something is wrong.
 - *directions*: the messages are the owners' own true directions, of length 1, which are not quite Gaussian, and each owner's
   is in the release that it reads.
-- *estimates*: the messages are the owners' own estimates, and the plug-in takes the sharpness that is the default: the
-  product as it is used.
+- *estimates*: the messages are the owners' own estimates, and the plug-in averages over sharpness, as it does by
+  default: the product as it is used.
 
 Coverage is by ranks among 399 draws, which has no error of quantiles. An oracle that knows Omega covers exactly as often as
 it says; on the same data and random numbers it is the control variate, so that what is reported is the nominal level and
@@ -34,7 +34,7 @@ import many  # noqa: E402
 import record  # noqa: E402
 
 from mpmtl_prob import TaskData, conjugate, release  # noqa: E402
-from mpmtl_prob.inference import SharedPosterior, owner_methods, owners, shared, structures  # noqa: E402
+from mpmtl_prob.inference import SharedPosterior, owner_methods, shared, structures  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import Wishart, calibrate, paper_wishart  # noqa: E402
 from mpmtl_prob.privacy.messages import unit_columns  # noqa: E402
@@ -93,14 +93,14 @@ def released(kind: str, truth: Truth, law: Wishart, epsilon: float, seed: int) -
 
 def owner_draws(kind: str, method: str, truth: Truth, public: SharedPosterior, seed: int):
     """399 draws of W (S, d, m) and sigma (S, m)."""
-    power = owners.default_sharpness(public.release) if kind == "estimates" else 1.0
-    gram = truth.train.gram
-    if method in ("oracle", "plug_in"):
-        omega = truth.omega if method == "oracle" else public.shape(power)
-        found = owner_methods.plug_in(gram, omega, None, DRAWS, seed)
+    if method == "oracle":
+        found = owner_methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
+    elif method == "plug_in":
+        shapes, prior = owner_methods.sharpened(public, None if kind == "estimates" else 1.0)
+        found = owner_methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
     else:
         omegas = public.to_arviz()["posterior/Omega"].values.reshape(-1, D, D)
-        found = owner_methods.mixture(gram, omegas, None, DRAWS, seed)
+        found = owner_methods.mixture(truth.train, omegas, None, DRAWS, seed)
     return found.draws["W"], found.draws["sigma"]
 
 

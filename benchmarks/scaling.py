@@ -30,7 +30,8 @@ BOUND = {
     "posterior's grid), and the rounds of Algorithm 2 not at all",
     "d": "d x d matrices: a round reads m d^2 numbers, a release decomposes m of them in d^3 steps, and the posterior's "
     "grid takes d",
-    "T": "a round reads all Gram matrices once, from memory: linear; a release has one round",
+    "T": "a round reads all Gram matrices once, from memory: linear, above a set-up that does not know T (every task's step "
+    "size); a release has one round",
 }
 
 
