@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint notebooks docs package ci clean
+.PHONY: demo test lint notebooks docs package bench evidence ci clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
@@ -41,6 +41,25 @@ docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an e
 
 package: $(READY) ## Build wheel and sdist, and import the wheel from an empty environment
 	BIN=$(BIN) tests/package.sh
+
+$(BIN)/.bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+# Timings want a quiet machine; CUQI=python adds CUQIpy's sampler from an environment of its own.
+bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/benchmarks.md: a quarter of an hour
+	$(BIN)/python benchmarks/estimators.py --json docs/benchmarks/estimators.json
+	$(BIN)/python benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
+	$(BIN)/python benchmarks/public.py --json docs/benchmarks/public.json
+	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
+	$(BIN)/python benchmarks/page.py
+
+evidence: $(READY) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
+	$(BIN)/python benchmarks/intervals.py --json docs/benchmarks/intervals.json
+	$(BIN)/python benchmarks/calibration.py --json docs/benchmarks/calibration.json
+	$(BIN)/python benchmarks/calibration_shared.py --json docs/benchmarks/calibration_shared.json
+	$(BIN)/python benchmarks/alone.py --json docs/benchmarks/alone.json
+	$(BIN)/python benchmarks/page.py
 
 ci: lint test notebooks docs package
 

@@ -1,6 +1,6 @@
 """Simulation-based calibration of every curator's model with every exact kernel, at full length.
 
-    python benchmarks/calibration.py [replications]
+    python benchmarks/calibration.py [--replications 1000] [--models low_rank ...] [--json OUT]
 
 Prints, for each pair, the p-values that ranks are uniform. Under a correct sampler they are uniform themselves: of the
 hundred or so, expect one below .01. The fast version is in tests/test_sampling.py.
@@ -8,18 +8,23 @@ hundred or so, expect one below .01. The fast version is in tests/test_sampling.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from functools import partial
 
 import jax
 from numpyro.infer import NUTS
 
-from mpmtl_prob.inference import ProximalLangevin
-from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity
-from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
-from mpmtl_prob.privacy import Wishart
+jax.config.update("jax_enable_x64", True)
 
+import record  # noqa: E402
+
+from mpmtl_prob.inference import ProximalLangevin  # noqa: E402
+from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity  # noqa: E402
+from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse  # noqa: E402
+from mpmtl_prob.privacy import Wishart  # noqa: E402
+
+MODELS = {model.__name__: model for model in (low_rank, group_sparse, low_rank_sparse)}
 KERNELS = {
     "NUTS": (partial(NUTS, max_tree_depth=7), {"warmup": 500, "thin": 15}),
     "adjusted Langevin": (ProximalLangevin, {"warmup": 3000, "thin": 150}),
@@ -31,26 +36,30 @@ SETTINGS = {
 }
 
 
-def main(replications: int = 1000) -> None:
-    jax.config.update("jax_enable_x64", True)
-    for model in (low_rank, group_sparse, low_rank_sparse):
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replications", type=int, default=1000)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
+    record.option(parser)
+    options = parser.parse_args()
+    cells = []
+    for model in options.models:
         for where, setting in SETTINGS.items():
-            for name, (kernel, length) in KERNELS.items():
-                for precondition in (True, False):
+            for name in options.kernels:
+                kernel, length = KERNELS[name]
+                for coordinates in ("local", "plain"):
                     start = time.perf_counter()
-                    ranks = rank_statistics(
-                        model,
-                        kernel,
-                        setting=setting,
-                        precondition=precondition,
-                        replications=replications,
-                        **length,
-                    )
-                    values = ", ".join(f"{k} {uniformity(v):.3f}" for k, v in ranks.items())
-                    coordinates = "local" if precondition else "plain"
+                    run = {"setting": setting, "precondition": coordinates == "local", **length}
+                    ranks = rank_statistics(MODELS[model], kernel, replications=options.replications, **run)
+                    values = {k: uniformity(v) for k, v in ranks.items()}
+                    shown = ", ".join(f"{k} {p:.3f}" for k, p in values.items())
                     seconds = time.perf_counter() - start
-                    print(f"{model.__name__}, {where}, {name}, {coordinates}: {values} ({seconds:.0f} s)", flush=True)
+                    print(f"{model}, {where}, {name}, {coordinates}: {shown} ({seconds:.0f} s)", flush=True)
+                    place = {"model": model, "setting": where, "kernel": name, "coordinates": coordinates}
+                    cells += [place | {"functional": k, "p": p} for k, p in values.items()]
+                    record.write(options.json, {"replications": options.replications, "cells": cells})
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

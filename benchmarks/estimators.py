@@ -1,12 +1,13 @@
 """How fast the estimators are beside other people's code, as ratios within one run, and what bounds them.
 
     pip install -c constraints.txt -e '.[bench]'
-    OPENBLAS_NUM_THREADS=1 python benchmarks/estimators.py [--repeats 5] [--tasks 1000 10000 100000]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/estimators.py [--repeats 5] [--json OUT]
 
 School data, 30 % of the rows, penalties as cross-validation picks them. Every solver runs to an objective within 1e-6 of the
 best known, with the loosest stopping number that reaches it. Cold is the first call of a process, compilation included and no
-cache read; warm the median of later calls, taken in turns so that a busy machine slows all of them. Ours include the Gram
-matrices each time; the others get their design and their step size for nothing. A peer that is not installed is skipped.
+cache read; warm the median of later calls, taken in turns. Seconds are CPU seconds of all threads, which a busy machine
+lengthens less than those of the clock, and which count against us where we use both cores. Ours include the Gram matrices
+each time; the others get their design and their step size for nothing. A peer that is not installed is skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ jax.config.update("jax_enable_compilation_cache", False)  # else a cold call mig
 sys.path.insert(0, str(Path(__file__).parent))
 
 import peers  # noqa: E402
-import scaling  # noqa: E402
+import record  # noqa: E402
 
 from mpmtl_prob import datasets  # noqa: E402
 from mpmtl_prob.estimators import GroupLasso, LowRank, MultiTask, Noise, TraceNorm  # noqa: E402
@@ -37,23 +38,25 @@ from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
 ACCURACY = 1e-6
 GIVE_UP = 20_000  # iterations of a peer
+Record = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tasks", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="none skips the scaling")
+    record.option(parser)
     options = parser.parse_args()
     train, _ = datasets.school().split(0.3, seed=0)
-    print(f"{train}; seconds")
-    trace_norm(train, 4.6, options.repeats)
-    l21(train, 2.4, options.repeats)
-    algorithm_2(train, options.repeats)
-    if options.tasks:
-        scaling.report(options.tasks)
+    print(f"{train}; CPU seconds")
+    found = {
+        "trace norm": trace_norm(train, 4.6, options.repeats),
+        "l2,1": l21(train, 2.4, options.repeats),
+        "Algorithm 2": algorithm_2(train, options.repeats),
+    }
+    record.write(options.json, {"accuracy": ACCURACY, "problems": found}, "pyproximal", "pylops", "skglm")
 
 
-def trace_norm(train: TaskData, penalty: float, repeats: int) -> None:
+def trace_norm(train: TaskData, penalty: float, repeats: int) -> Record:
     """Against pyproximal's accelerated proximal gradient."""
     print(f"\ntrace norm, penalty {penalty:g}, against pyproximal's ProximalGradient(acceleration='fista')")
     ours, best, cold, iterations = our_solver(TraceNorm(), train, penalty)
@@ -62,21 +65,20 @@ def trace_norm(train: TaskData, penalty: float, repeats: int) -> None:
     try:
         peer = peers.pyproximal_trace_norm(train, penalty, LeastSquares().of(train).curvature().max())
     except ImportError:
-        skipped("pyproximal", cold, seconds(ours), bound)
-        return
+        return skipped("pyproximal", cold, seconds(ours), bound)
     gap = relative_gap(TraceNorm(), train, penalty, best)
     needed = first_accurate(peer, gap)
-    start = time.perf_counter()
-    reached = gap(peer(needed))  # nothing of it is compiled: cold is warm
-    peer_cold = time.perf_counter() - start
-    warm = interleaved({"ours": ours, "peer": lambda: peer(needed)}, repeats if peer_cold < 2 else 1)
+    start = time.process_time()
+    reached = gap(peer(needed))
+    peer_cold = time.process_time() - start  # nothing of it is compiled: cold is warm
+    warm = interleaved({"ours": ours}, repeats) | {"peer": peer_cold}
     print(
         f"  peer: {needed} iterations, objective {reached:.1e} above the best" + " (gave up)" * bool(reached > ACCURACY)
     )
-    verdict(cold, peer_cold, warm["ours"], warm["peer"], bound)
+    return verdict("pyproximal", cold, peer_cold, warm["ours"], warm["peer"], bound, reached)
 
 
-def l21(train: TaskData, penalty: float, repeats: int) -> None:
+def l21(train: TaskData, penalty: float, repeats: int) -> Record:
     """Against skglm's GroupBCD on the block design."""
     print(f"\nl2,1, penalty {penalty:g}, against skglm's GroupBCD on the sparse block design")
     ours, best, cold, iterations = our_solver(GroupLasso(), train, penalty)
@@ -84,17 +86,17 @@ def l21(train: TaskData, penalty: float, repeats: int) -> None:
     try:
         peer = peers.skglm_group_lasso(train, penalty)
     except ImportError:
-        skipped("skglm", cold, seconds(ours), bound)
-        return
+        return skipped("skglm", cold, seconds(ours), bound)
     gap = relative_gap(GroupLasso(), train, penalty, best)
     peer_cold = timed(lambda: peer(1e-5))
     tolerance = next(tol for tol in 10.0 ** -np.arange(3.5, 12, 0.25) if gap(peer(tol)) <= ACCURACY)
     warm = interleaved({"ours": ours, "peer": lambda: peer(tolerance)}, repeats)
-    print(f"  peer: tolerance {tolerance:.1e}, objective {gap(peer(tolerance)):.1e} above the best")
-    verdict(cold, peer_cold, warm["ours"], warm["peer"], bound)
+    reached = gap(peer(tolerance))
+    print(f"  peer: tolerance {tolerance:.1e}, objective {reached:.1e} above the best")
+    return verdict("skglm", cold, peer_cold, warm["ours"], warm["peer"], bound, reached)
 
 
-def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> None:
+def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> Record:
     """Against NumPy, with the same noise and the same start."""
     print(f"\nAlgorithm 2, {rounds} rounds, against the same rounds in NumPy")
     algorithm = LowRank(penalty=4.6, epsilon=1.0, rounds=rounds, clip=50.0, record=False)
@@ -123,16 +125,19 @@ def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> None:
         "dispatch": empty_call((plan.run, plan.W0)),
     }
     bound = shares(methods["ours"], parts)
-    verdict(cold["ours"], cold["loops"], warm["ours"], warm["loops"], bound)
+    found = verdict(
+        "the printed loops in NumPy", cold["ours"], cold["loops"], warm["ours"], warm["loops"], bound, apart
+    )
     print(f"  stacked products in NumPy: {warm['batches']:.4f}, ours {warm['batches'] / warm['ours']:.1f} times faster")
+    return found | {"stacked products in NumPy": warm["batches"] / warm["ours"]}
 
 
 def our_solver(norm: Any, train: TaskData, penalty: float) -> tuple[Callable[[], Any], float, float, int]:
     """A fit that stops at ACCURACY, the best objective, the time of the first call of all, and the iterations."""
     fit = lambda tolerance: MultiTask(norm, penalty, tolerance=tolerance).fit(replace(train))  # replace: no Gram kept
-    begin = time.perf_counter()
+    begin = time.process_time()
     tight = fit(1e-8)
-    cold = time.perf_counter() - begin
+    cold = time.process_time() - begin
     best = float(tight.history["objective"][0])
     loose = next(
         tol for tol in 10.0 ** -np.arange(0, 8) if fit(tol).history["objective"][0] - best <= ACCURACY * abs(best)
@@ -165,13 +170,12 @@ def of_fit(norm: Any, prox: str, train: TaskData, iterations: int) -> dict[str, 
     }  # fmt: skip
 
 
-def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeats: int = 9) -> str:
+def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeats: int = 9) -> dict[str, float]:
     """What part of the whole's time each part takes, the largest first; all timed in turns."""
     times = interleaved({"whole": whole} | parts, repeats)
     total = times.pop("whole")
-    rest = 1 - sum(times.values()) / total
-    ranked = sorted(times.items(), key=lambda one: -one[1])
-    return "; ".join(f"{name} {part / total:.0%}" for name, part in ranked) + f"; the rest {rest:.0%}"
+    ranked = {name: part / total for name, part in sorted(times.items(), key=lambda one: -one[1])}
+    return ranked | {"the rest": 1 - sum(ranked.values())}
 
 
 def loop(step: Callable[[Any], Any], start: FloatArray, steps: int) -> Callable[[], Any]:
@@ -220,7 +224,7 @@ def first_accurate(solve: Callable[..., Any], gap: Callable[[FloatArray], float]
 
 
 def interleaved(methods: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, all called once before any is called again, after one round that does not count."""
+    """Median CPU seconds of each, all called once before any is called again, after one round that does not count."""
     times = {name: [] for name in methods}  # type: dict[str, list[float]]
     for method in methods.values():
         method()
@@ -231,9 +235,9 @@ def interleaved(methods: dict[str, Callable[[], Any]], repeats: int) -> dict[str
 
 
 def timed(method: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     jax.block_until_ready(method())
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def seconds(method: Callable[[], Any], repeats: int = 7) -> float:
@@ -241,15 +245,24 @@ def seconds(method: Callable[[], Any], repeats: int = 7) -> float:
     return float(np.median([timed(method) for _ in range(repeats + 1)][1:]))
 
 
-def verdict(cold: float, peer_cold: float, warm: float, peer_warm: float, bound: str) -> None:
+def verdict(
+    peer: str, cold: float, peer_cold: float, warm: float, peer_warm: float, bound: dict[str, float], gap: float
+) -> Record:
+    """Print a comparison, and return it with how far the peer's answer is from the best, or from ours."""
     print(f"  cold   ours {cold:8.4f}   peer {peer_cold:8.4f}   {peer_cold / cold:6.1f} times faster")
     print(f"  warm   ours {warm:8.4f}   peer {peer_warm:8.4f}   {peer_warm / warm:6.1f} times faster")
-    print(f"  bounded by {bound}", flush=True)
+    ratios = {"cold": peer_cold / cold, "warm": peer_warm / warm, "gap of the peer": gap}
+    return {"peer": peer, "ratios": ratios, "bound": bounded_by(bound)}
 
 
-def skipped(peer: str, cold: float, warm: float, bound: str) -> None:
+def skipped(peer: str, cold: float, warm: float, bound: dict[str, float]) -> Record:
     print(f"  {peer} is not installed (pip install -e '.[bench]'): skipped; ours cold {cold:.4f}, warm {warm:.4f}")
-    print(f"  bounded by {bound}", flush=True)
+    return {"peer": peer, "ratios": None, "bound": bounded_by(bound)}
+
+
+def bounded_by(bound: dict[str, float]) -> dict[str, float]:
+    print("  bounded by " + "; ".join(f"{name} {share:.0%}" for name, share in bound.items()), flush=True)
+    return bound
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How fast samplers are on the posterior of low-rank regression, on the School data (30 % split): ratios in one run.
 
-    python benchmarks/samplers.py [--schools N] [--draws N] [--cuqi PYTHON]
+    python benchmarks/samplers.py [--schools N] [--draws N] [--cuqi PYTHON] [--json OUT]
 
 Each arm reports the smallest bulk effective sample size over functionals (sigma, rate, singular values of W, some entries),
 per second of sampling after warm-up and compilation, from one chain. Arms: this library's default (NUTS, proximal gradients,
@@ -109,12 +109,14 @@ def main():
     parser.add_argument("--schools", type=int, default=139, help="the first so many")
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--cuqi", help="a Python with CUQIpy")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the ratios to this file too")
     parser.add_argument("--cuqi-file", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cuqi_file:
         return cuqi(options.cuqi_file, options.draws)
 
     import jax
+    import record
     from numpyro.infer import NUTS
 
     import mpmtl_prob as mp
@@ -149,6 +151,10 @@ def main():
         draws,
         thin=20,
     )
+    ratios = {
+        "NUTS, plain gradients, no preconditioning": default / plain,
+        "adjusted Langevin, local coordinates": default / langevin,
+    }
     print(f"default over plain NUTS: {default / plain:.3g}; over adjusted Langevin: {default / langevin:.3g}")
     if options.cuqi:
         fixed = penalised.observe(low_rank, train, **scales)
@@ -163,7 +169,9 @@ def main():
                 sys.exit(done.stderr[-2000:])
             found = np.load(file)
             theirs = report("CUQIpy's MYULA, thinned for the ESS", found["W"], {}, float(found["seconds"]))
+        ratios["CUQIpy's MYULA, sigma and rate fixed"] = ours / theirs
         print(f"default over CUQIpy's MYULA, fixed sigma and rate: {ours / theirs:.3g}")
+    record.write(options.json, {"schools": train.num_tasks, "draws": draws, "ratios": ratios})
 
 
 if __name__ == "__main__":

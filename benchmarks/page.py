@@ -1,0 +1,250 @@
+"""Build docs/benchmarks.md from the JSON files of the benchmarks: no number in it is typed by hand.
+
+    python benchmarks/page.py
+
+`make bench` and `make evidence` run it after the benchmarks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import scaling
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+Report = Mapping[str, Any]
+
+
+def load(folder: Path) -> dict[str, Report]:
+    """Reports by the name of their file, in the order of the page."""
+    return {name: json.loads(path.read_text()) for name in SECTIONS if (path := folder / f"{name}.json").is_file()}
+
+
+def page(reports: Mapping[str, Report]) -> str:
+    """The page as Markdown."""
+    parts = ["# Benchmarks and evidence", _preamble(reports)]
+    for name, (title, section) in SECTIONS.items():
+        if name in reports:
+            parts += [f"## {title}", f"`{_tidy(reports[name]['command'])}`", *section(reports[name])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _preamble(reports: Mapping[str, Report]) -> str:
+    lines = [
+        "This page is made by `python benchmarks/page.py` from the JSON files of the benchmarks. `make bench` runs those of "
+        "speed, `make evidence` those of correctness, which takes hours where the other takes minutes. A machine is never as "
+        "quiet as one would like: only ratios within one run are shown, and exponents."
+    ]
+    machines: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        machines.setdefault(_machine(report["machine"]), []).append(name)
+    lines += [f"- {', '.join(names)}: {words}" for words, names in machines.items()]
+    absent = [name for name in SECTIONS if name not in reports]
+    return "\n".join([lines[0], "", *lines[1:]]) + (
+        f"\n\nNot run for this page: {', '.join(absent)}." if absent else ""
+    )
+
+
+def _machine(machine: Report) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"{machine['cores']} cores ({machine['processor']}, {machine['system']}), Python {machine['python']}, "
+        f"mpmtl_prob {machine['mpmtl_prob']}, {versions}."
+    )
+
+
+def _peers(report: Report) -> Iterable[str]:
+    yield (
+        "School, 30 % of the rows. CPU seconds of the other code over those of ours, both to an objective within "
+        f"{report['accuracy']:.0e} of the best known. *Cold* is the first call of a process, compilation included; *warm* is "
+        "a median, in turns."
+    )
+    rows = []
+    for problem, found in report["problems"].items():
+        ratios = found["ratios"] or {}
+        rows.append((problem, found["peer"], *(_ratio(ratios.get(k)) for k in ("cold", "warm"))))
+        if stacked := found.get("stacked products in NumPy"):
+            rows.append((problem, "stacked products in NumPy", "-", _ratio(stacked)))
+    yield _table(("problem", "beside", "cold", "warm"), rows)
+    yield "What bounds a warm call of ours, as shares of its time:"
+    yield "\n".join(
+        f"- {problem}: " + "; ".join(f"{part} {share:.0%}" for part, share in found["bound"].items()) + "."
+        for problem, found in report["problems"].items()
+    )
+
+
+def _samplers(report: Report) -> Iterable[str]:
+    yield (
+        f"The curator's low-rank posterior on School ({report['schools']} schools): smallest effective sample size a second "
+        "of the default (NUTS, proximal gradients, local coordinates) over that of another sampler."
+    )
+    yield _table(("default over", "ratio"), ((name, _ratio(ratio)) for name, ratio in report["ratios"].items()))
+    if not any("CUQIpy" in name for name in report["ratios"]):
+        yield (
+            "CUQIpy needs an environment of its own: `python benchmarks/samplers.py --cuqi PYTHON`, with the Python of one, "
+            "adds its MYULA."
+        )
+
+
+def _public(report: Report) -> Iterable[str]:
+    yield (
+        "One release of School at eps = 1, NUTS twice on the same posterior: smallest effective sample size, over the three "
+        "largest shares of A's spectrum and log phi, a CPU second of sampling. Where r-hat is far from 1 the chains have not "
+        "converged and have no effective sample size: the ratio is then a lower bound."
+    )
+    rows = []
+    for name, arm in report["arms"].items():
+        cut = " (out of time)" if arm["cut short"] else ""
+        rows.append(
+            (
+                name, f"{arm['latent numbers']}", f"{arm['draws']}{cut}", f"{arm['leapfrog steps a draw']:.0f}",
+                f"{arm['smallest ESS']:.0f}", f"{arm['largest r-hat']:.3f}", _ratio(report["ratios"].get(name)),
+            )
+        )  # fmt: skip
+    head = (
+        "arm",
+        "latent numbers",
+        "draws a chain",
+        "leapfrog steps",
+        "smallest ESS",
+        "largest r-hat",
+        "library over it",
+    )
+    yield _table(head, rows)
+    owners = report["owners"]
+    yield (
+        f"Owners' posteriors, plug-in, {owners['tasks']} tasks x {owners['draws']} draws, warm: {owners['seconds']:.1f} s of "
+        "the clock."
+    )
+
+
+def _scaling(report: Report) -> Iterable[str]:
+    base = ", ".join(f"{name} = {size}" for name, size in report["base"].items())
+    yield f"CPU seconds grow as size to the power b, one size at a time, the others at {base}."
+    rows = []
+    for axis, sweep in report["sweeps"].items():
+        sizes = [line["size"] for line in sweep["lines"]]
+        peak = [line["peak GB"] for line in sweep["lines"]]
+        exponents = (f"{sweep['exponents'][name]:.2f}" for name in ("release", "Algorithm 2"))
+        span, memory = (f"{low:{form}} to {high:{form}}" for low, high, form in
+                        ((sizes[0], sizes[-1], "d"), (peak[0], peak[-1], ".2f")))  # fmt: skip
+        rows.append((f"{axis}, {scaling.NAMES[axis]}", span, *exponents, memory, scaling.BOUND[axis]))
+    yield _table(("", "sizes", "b of a release", "b of Algorithm 2", "peak GB", "what the cost is made of"), rows)
+
+
+def _coverage(report: Report) -> Iterable[str]:
+    sizes, levels = report["sizes"], [f"{level:.0%}" for level in report["levels"]]
+    yield (
+        f"Central intervals of {', '.join(levels)} on data from the model, {sizes['replications']} replications of "
+        f"{sizes['m']} tasks with {sizes['d']} features: the largest distance over the budgets, in points, and in how many "
+        "budgets all levels are within two points. Messages are those of other tasks as the model has them (*model*), the "
+        "tasks' own true directions, or their own estimates, as in use. *exact* is the posterior itself; plug_in is the "
+        "library's default."
+    )
+    groups: dict[tuple[str, str, str], list[Report]] = {}
+    for cell in report["cells"]:
+        groups.setdefault((cell["simulation"], cell["method"], cell["mechanism"]), []).append(cell)
+    rows = []
+    for key, cells in groups.items():
+        worst = {name: [_distance(cell[name], report["levels"]) for cell in cells] for name in ("weights", "targets")}
+        within = (f"{sum(x <= 0.02 for x in found)} of {len(found)}" for found in worst.values())
+        error = max(max(cell[name]["standard error"]) for cell in cells for name in worst)
+        distances = (f"{100 * max(found):.1f}" for found in worst.values())
+        rows.append((*key, *distances, *within, f"{100 * error:.1f}"))
+    yield _table(
+        (
+            "messages", "method", "mechanism", "weights, largest distance", "targets, largest distance", "weights within 2",
+            "targets within 2", "largest standard error",
+        ),
+        rows,
+    )  # fmt: skip
+    yield "Every budget:"
+    for name in ("weights", "targets"):
+        rows = [
+            (
+                c["simulation"],
+                c["method"],
+                c["mechanism"],
+                f"{c['epsilon']:g}",
+                *(f"{p:.1%}" for p in c[name]["coverage"]),
+            )
+            for c in report["cells"]
+        ]
+        yield f"**{name}**\n\n" + _table(("messages", "method", "mechanism", "eps", *levels), rows)
+
+
+def _distance(found: Report, levels: Sequence[float]) -> float:
+    return max(abs(p - level) for p, level in zip(found["coverage"], levels, strict=True))
+
+
+def _calibration(report: Report) -> Iterable[str]:
+    """Of both commands: p-values of uniform ranks."""
+    cells = report["cells"]
+    label = [k for k in cells[0] if k not in ("functional", "p", "coverage of 90 %")]
+    p = sorted(cell["p"] for cell in cells)
+    yield (
+        f"{report['replications']} replications, {len(p)} p-values that ranks are uniform: {sum(x < 0.01 for x in p)} below "
+        f".01 where {0.01 * len(p):.1f} are expected. The smallest is {p[0]:.2g}; of as many independent ones one is "
+        f"as small with probability {1 - (1 - p[0]) ** len(p):.2f}."
+    )
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(cell[k] for k in label), []).append(f"{cell['functional']} {cell['p']:.3f}")
+    yield _table((*label, "p-values"), ((*key, ", ".join(found)) for key, found in groups.items()))
+
+
+def _alone(report: Report) -> Iterable[str]:
+    yield (
+        f"At eps = {report['epsilon']:g} a release says nothing. Errors of the noise-aware posterior relative to an arm's, "
+        "paired by replication (a split of School, a draw of a synthetic set), with standard errors. *Local* arms use a "
+        "task's own rows, the best of them in bold; *pooled* ones choose a number on all tasks' rows, which no owner could."
+    )
+    rows = []
+    for data, found in report["data"].items():
+        arms = found["arms"]
+        head = f"{data}, {found['metric']}, {found['replications']} replications"
+        rows.append((head, "noise-aware posterior", f"{arms['noise-aware posterior']['mean']:.4f}", ""))
+        best = min(report["local"], key=lambda arm: arms[arm]["mean"])
+        for kind in ("local", "pooled"):
+            for arm, words in report[kind].items():
+                a = arms[arm]
+                excess = f"{a['excess']:+.2%} ({a['its standard error']:.2%})"
+                mark = "**" if arm == best else ""
+                rows.append(("", f"{mark}{kind}: {words}{mark}", f"{a['mean']:.4f}", excess))
+        rows.append(("", "coverage of the posterior's 90 % intervals", f"{arms['coverage']['mean']:.1%}", ""))
+    yield _table(("data", "arm", "error", "the posterior's, relative"), rows)
+
+
+Section = tuple[str, Callable[[Report], Iterable[str]]]
+SECTIONS: dict[str, Section] = {
+    "estimators": ("Estimators beside other code", _peers),
+    "samplers": ("Samplers of the curator's posterior", _samplers),
+    "public": ("The public posterior beside W latent", _public),
+    "scaling": ("How cost grows", _scaling),
+    "intervals": ("Coverage", _coverage),
+    "calibration": ("Calibration of the curator's models", _calibration),
+    "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),
+    "alone": ("Where the release says nothing", _alone),
+}
+
+
+def _tidy(command: str) -> str:
+    """Without where somebody's other environment lies."""
+    return re.sub(r"--cuqi \S+", "--cuqi PYTHON", command)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    clean = lambda cells: "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "\n".join([clean(head), "|" + "---|" * len(head), *map(clean, rows)])
+
+
+if __name__ == "__main__":
+    (DOCS / "benchmarks.md").write_text(page(load(DOCS / "benchmarks")))

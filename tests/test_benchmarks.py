@@ -1,0 +1,65 @@
+"""The benchmarks page, and what of the benchmarks can be wrong without anybody noticing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from mpmtl_prob import conjugate, datasets
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Import a benchmark by its name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return lambda name: __import__(name)
+
+
+def test_the_page_is_what_the_json_files_say(benchmark):
+    page = benchmark("page")
+    reports = page.load(ROOT / "docs" / "benchmarks")
+    assert reports
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == page.page(reports)
+
+
+def test_the_exponent_of_a_power_law_is_its_power(benchmark):
+    sizes = [10, 100, 1000]
+    assert_allclose(benchmark("scaling").exponent(sizes, [3 * size**1.7 for size in sizes]), 1.7)
+
+
+def test_coverage_of_uniform_ranks_is_the_nominal_one(benchmark):
+    intervals = benchmark("intervals")
+    draws = np.arange(intervals.DRAWS, dtype=float)
+    truth = np.arange(intervals.DRAWS + 1) - 0.5  # every rank once
+    assert_allclose(intervals.covered(truth, draws[:, None]), intervals.LEVELS)
+    assert intervals.covered(truth, 0.5 * draws[:, None] + 100) < list(intervals.LEVELS)  # too narrow
+
+
+def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmark):
+    truth = benchmark("intervals").simulate(np.random.default_rng(0), 400)
+    # sigma = 1, and x'w has the variance snr on average over a task's own training rows
+    residual = truth.y - np.einsum("tni,it->tn", truth.X, truth.W)
+    assert abs(residual.var() - 1) < 4.5 * np.sqrt(2 / residual.size)
+    signal = np.mean(np.einsum("tni,it->tn", truth.train.X, truth.W) ** 2, axis=1)
+    c = signal / np.exp(conjugate.SNR_LOG_SD**2 / 2) / conjugate.SNR_MEDIAN  # mean 1
+    assert abs(c.mean() - 1) < 4.5 * c.std() / np.sqrt(len(c))
+
+
+def test_a_penalty_of_a_tasks_own_does_not_look_at_other_tasks(benchmark):
+    alone = benchmark("alone")
+    train = datasets.synthetic_low_rank(6, 3, 15, 2, seed=0).train
+    found = alone.own_penalty(train, seed=0)
+    y = train.y.copy()
+    y[1:] *= 100
+    other = type(train)(train.X, y, train.mask, train.tasks, train.features)
+    assert_allclose(alone.own_penalty(other, seed=0)[:, 0], found[:, 0])
+    every = np.stack([conjugate.ridge(train.gram, penalty)[:, 0] for penalty in alone.PENALTIES])
+    assert np.isclose(every, found[:, 0]).all(axis=1).any()
+
+
+def test_a_command_is_written_as_one_types_it(benchmark):
+    found = benchmark("record").command(["/somewhere/benchmarks/scaling.py", "--json", "out.json", "--m", "10"])
+    assert found == "python benchmarks/scaling.py --m 10"
