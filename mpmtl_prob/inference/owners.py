@@ -222,7 +222,7 @@ def task_posteriors(
             raise ValueError("method: 'joint' needs a posterior of structure 'full', of one round, and sharpness 1")
         found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar, kind)
     else:
-        found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness), scale, total, seed, kind)
+        found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
     kept = dict(found.draws)
     kept["snr"] = np.exp(kept.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}

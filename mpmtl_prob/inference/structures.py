@@ -51,6 +51,18 @@ def observed(release: Release) -> model.Observed:
     return every._replace(num_tasks=rounds[0].num_tasks, log_phi_mean=rounds[0].log_phi_mean)
 
 
+def drowned(release: Release) -> bool:
+    """Whether the size of A is public and the noise's fluctuation exceeds its average eigenvalue, m K^2 / d.
+
+    If its size is not public, A may be as large as the release itself.
+    """
+    if release.message != "direction":
+        return False
+    law = release.mechanisms[0]
+    assert isinstance(law, Wishart)
+    return law.fluctuation > release.num_tasks * law.clip**2 / release.num_features
+
+
 def program(structure: str, release: Release) -> Program:
     """The model of one structure.
 
@@ -68,6 +80,10 @@ def program(structure: str, release: Release) -> Program:
         if rounds > 1:
             raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
         Z = np.random.default_rng(0).standard_normal((d, m))
+        if structure == "full" and m <= d and drowned(release):
+            half = 0.5 * np.log(m + 2.0 - np.arange(m))  # where a chi has its mode, nearly
+            begin: dict[str, Any] = {"z": 0.0, "N": Z, "log_diagonal": half, "off_diagonal": np.zeros(m * (m - 1) // 2)}
+            return Program(latent_weights.drowned_weights(m), begin)
         return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": Z})
     shape = () if rounds == 1 else (rounds,)
     start: dict[str, Any] = {

@@ -53,6 +53,53 @@ def unit(observed: Observed, num_tasks: int) -> Array:
 
 
 @lru_cache
+def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
+    """The model of :func:`latent_weights` with the matrix-t prior, in coordinates for a release that says little, m <= d.
+
+    For A far smaller than Sigma: the boundary is where it is, and chains that run into it are stuck.
+    ``W = sqrt(phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett: integrating
+    T out gives the matrix t. Of the size of W the trace may be public, and then it is known far better than phi: the
+    coordinate is ``tau = tr(W W')``, and ``log(phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``.
+
+    Sites: ``z``, ``N`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic ``log_phi`` and
+    ``A`` (d, d).
+
+    Source: Dawid (1981), Biometrika 68(1), section 6: the matrix t from both its sides.
+    """
+    m = num_tasks
+    lower = jnp.tril_indices(m, -1)
+
+    def model(observed: Observed) -> None:
+        eigenvalues, Q = jnp.asarray(observed.eigenvalues), jnp.asarray(observed.eigenvectors)
+        d = eigenvalues.shape[0]
+        df = prior_degrees_of_freedom(d) + m - d - jnp.arange(m)  # of the squared diagonal
+        N = numpyro.sample("N", dist.Normal(0.0, 1.0).expand((d, m)).to_event(2))
+        off = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
+        log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))
+        numpyro.factor("diagonal", jnp.sum(df * log_diagonal - 0.5 * jnp.exp(2 * log_diagonal)))  # log of a chi
+        T = jnp.diag(jnp.exp(log_diagonal)).at[lower].set(off)
+        V = triangular_solve(T, N, left_side=False, lower=True)
+        size = jnp.sum(V**2)
+
+        z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
+        known = jnp.isfinite(observed.trace_sd)
+        center = jnp.where(known, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
+        log_tau = center + jnp.where(known, observed.trace_sd, LOG_PHI_SD) * z
+        log_phi = numpyro.deterministic("log_phi", log_tau - jnp.log(size))
+        numpyro.factor("prior", dist.Normal(observed.log_phi_mean, LOG_PHI_SD).log_prob(log_phi))
+        tau = jnp.exp(log_tau)
+        scaled = jnp.sqrt(tau / size) * V  # W in Sigma's eigenbasis
+        W = Q @ scaled
+        numpyro.deterministic("A", W @ W.T)
+        # |Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|; no number outside the support, where NUTS turns round
+        rest = jnp.linalg.cholesky(jnp.eye(m) - (scaled / eigenvalues[:, None]).T @ scaled)
+        numpyro.factor("release", 0.5 * ((observed.df - d - 1) * log_det(rest) + tau / observed.scale))
+        numpyro.factor("known_trace", -0.5 * ((tau / observed.trace - 1) / observed.trace_sd) ** 2)
+
+    return model
+
+
+@lru_cache
 def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     """The model of m = num_tasks latent weights under one of three priors, all of unknown scale.
 
