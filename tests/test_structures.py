@@ -231,7 +231,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     W /= np.linalg.norm(W, axis=0)
     sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
     observed = model.observe(sigma, 60.0, 0.5, FEW, phi=FEW / D**2, trace=float(FEW))
-    run = {"chains": 4, "warmup": 300, "draws": 4000, "seed": 0, "progress_bar": False}
+    run = {"chains": 4, "warmup": 300, "draws": 2500, "seed": 0, "progress_bar": False}
     usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=Z_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
     assert statistics["diverging"].sum() == 0
