@@ -99,6 +99,12 @@ def brief(report: Report) -> str:
     return "\n".join(lines)
 
 
+_PRIORS = (
+    "Its priors on the signal-to-noise ratio and the sharpness are the library's; their constants were set once, by the test "
+    "errors on School and the two synthetic sets."
+)
+
+
 def _preamble(reports: Sequence[Report]) -> str:
     fast = [report["name"] for report in reports if report["fast"]]
     absent = [name for name in STUDIES if name not in {report["name"] for report in reports}]
@@ -113,7 +119,7 @@ def _preamble(reports: Sequence[Report]) -> str:
         )
     if absent:
         lines.append(f"Not run for this page: {', '.join(absent)}.")
-    lines += [reports[0]["selection"], reports[0]["noise"]]
+    lines += [reports[0]["selection"], _PRIORS, reports[0]["noise"]]
     made = _table(
         ("experiment", "command", "version of the library", "settings"),
         ((r["name"], f"`{r['command']}`", r["library_version"], r["settings_hash"]) for r in reports),
