@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference import omega as law
-from mpmtl_prob.inference.diagnostics import weights_advice
+from mpmtl_prob.inference.diagnostics import khat_advice
 from mpmtl_prob.inference.information import functionals, information
 from mpmtl_prob.inference.subspace import random_angles
 
@@ -114,10 +114,11 @@ def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
 
 
 def test_k_hats_turn_into_advice(posteriors, data):
-    assert weights_advice(np.array([0.1, 0.3]), 1000) == ()
-    (line,) = weights_advice(np.array([0.1, 0.75, 1.2, np.nan]), 10_000)
-    assert line.startswith("k-hat is above 0.7 for 3 of 4 tasks (up to 1.2)")
-    assert "above 0.45 for 1 of 1" in weights_advice(np.array([0.5]), 64)[0]  # fewer draws bear less
+    words = ("weights fail", "Do this.")
+    assert khat_advice(np.array([0.1, 0.3]), 1000, *words) == ()
+    (line,) = khat_advice(np.array([0.1, 0.75, 1.2, np.nan]), 10_000, *words)
+    assert line == "k-hat is above 0.7 for 3 of 4 tasks (up to 1.2): weights fail. Do this."
+    assert "above 0.45 for 1 of 1" in khat_advice(np.array([0.5]), 64, *words)[0]  # fewer draws bear less
     shared = posteriors[1.0]
     plugged, mixed = (task_posteriors(data.train, shared, method=m, draws=20) for m in ("plug_in", "mixture"))
     assert str(plugged.diagnose()) == str(shared.diagnose())

@@ -254,7 +254,12 @@ def test_predictions_are_probabilities_with_intervals(shared):
     with pytest.raises(ValueError, match="prediction: expected predicted targets, got probabilities"):
         mp.evaluation.compare({"own": own}, tasks)
     assert "sigma" not in own.to_arviz()["posterior"]
-    assert own.to_arviz()["constant_data/khat_draws"].dims == ("task",)
+    tree = own.to_arviz()
+    assert tree["constant_data/khat_draws"].dims == ("task",)
+    assert "k-hat" not in str(own.diagnose())
+    tree["constant_data/khat_draws"].values[[2, 7]] = 0.8, np.nan
+    troubled = dataclasses.replace(own, _tree=tree).diagnose()
+    assert "k-hat is above 0.7 for 2 of 40 tasks (up to 0.8): the normal approximation" in str(troubled)
     assert "bernoulli" in repr(own)
     assert "bernoulli" in own._repr_html_()
 

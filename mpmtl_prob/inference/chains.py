@@ -146,7 +146,7 @@ def advance(
                 yield reached, None, None
             else:
                 reached = Reached(state, reached.warmed, reached.drawn + steps)
-                samples, statistics = jax.tree.map(lambda x: np.asarray(x)[:, :steps], found)
+                samples, statistics = jax.tree.map(lambda x, kept=steps: np.asarray(x)[:, :kept], found)
                 if "lp" in statistics:
                     statistics["lp"] = -statistics["lp"]
                 yield reached, samples, statistics

@@ -128,19 +128,24 @@ def diagnose(
     return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks))
 
 
-def weights_advice(khat: NDArray[np.floating], num_draws: int) -> tuple[str, ...]:
-    """What the Pareto k of every task's weights (m,) means, where they weight num_draws draws.
+def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
+    """What the Pareto k of every task's weights (m,) means.
+
+    Args:
+        khat: of every task; nan counts as too large.
+        num_draws: that were weighted.
+        failing: what is then wrong, a clause.
+        remedy: what to do, a sentence.
 
     Source: Vehtari et al. (2024), JMLR 25(72): S draws bear k-hat up to min(1 - 1 / log10 S, 0.7).
     """
     limit = min(1 - 1 / np.log10(num_draws), 0.7)
-    bad = ~(khat <= limit)  # nan counts
+    bad = ~(khat <= limit)
     if not bad.any():
         return ()
+    worst = np.nanmax(khat[bad], initial=limit)
     return (
-        f"k-hat is above {limit:.2g} for {bad.sum()} of {len(khat)} tasks (up to {np.nanmax(khat[bad], initial=limit):.2g}): "
-        f"{num_draws} draws of the public posterior are too few for {'its' if bad.sum() == 1 else 'their'} weights. "
-        "Use method='plug_in'.",
+        f"k-hat is above {limit:.2g} for {bad.sum()} of {len(khat)} tasks (up to {worst:.2g}): {failing}. {remedy}",
     )
 
 

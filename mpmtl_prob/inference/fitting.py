@@ -56,8 +56,8 @@ def fit(
             TaskData with a site ``W`` (d, m), and ``sigma`` for predictions.
         data: the rows of m tasks.
         kernel: "nuts", with proximal gradients and local coordinates where the model offers them; "mala" or "myula"
-            (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on this model, such as ``NUTS(model)`` with
-            settings of your own or ``Gibbs([...])``.
+            (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on
+            this model, such as ``NUTS(model)`` with settings of your own or ``Gibbs([...])``.
         chains: number of chains.
         warmup: iterations of adaptation per chain; default as many as draws.
         draws: kept per chain.
@@ -180,7 +180,7 @@ class _Run:
         )
 
     def _more(self, reached: Reached, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
-        found = ({k: v for k, v in posterior.draws.items()}, {k: v for k, v in posterior.statistics.items()})
+        found = (dict(posterior.draws), dict(posterior.statistics))
         seconds = posterior.seconds - time.perf_counter()
         return self._go_on(reached, found, reached.drawn + whole("draws", draws), progress_bar, seconds)
 

@@ -12,12 +12,17 @@ from mpmtl_prob.inference.chains import Draws
 from mpmtl_prob.tasks import FloatArray
 
 #: Proposals per draw that is kept, and the least number of them: a tail takes some to be fitted.
-OVERSAMPLED = 2
-LEAST = 200
+_OVERSAMPLED = 2
+_LEAST = 200
+
+
+def num_proposals(num_draws: int) -> int:
+    """How many are drawn so that num_draws can be kept."""
+    return max(_OVERSAMPLED * num_draws, _LEAST)
 
 
 def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Normalised weights, (m, S), and their Pareto k, (m,), of log density ratios (m, S). A task whose ratios are nan has nan.
+    """Normalised weights, (m, S), and their Pareto k, (m,), of log density ratios (m, S); nan for a task with a ratio nan.
 
     Above a k of about .7 averages under the weights are not to be trusted.
     """

@@ -22,7 +22,8 @@ class Information:
         noise: the posterior sd over the sd that m tasks leave where their second moment is known, so how many times wider
             intervals are than they would be without noise; 1 is a release without noise. Empty where it is not known:
             it needs Omega | A in closed form, as with the structures "full" and "auto".
-        prior: the posterior sd over the sd before the release; 1 is a release that says nothing. Empty for the papers' priors.
+        prior: the posterior sd over the sd before the release; 1 is a release that says nothing. Empty for the papers'
+            priors.
     """
 
     noise: Mapping[str, float]
@@ -40,15 +41,16 @@ class Information:
             much = "next to nothing"
         each = ", ".join(f"those of {k} {v:.1f} times" for k, v in self.noise.items() if k != "the spectrum")
         return (
-            f"The release says {much}: intervals of the spectrum are {self.noise['the spectrum']:.1f} times as wide as they would be without "
-            f"noise, {each}."
+            f"The release says {much}: intervals of the spectrum are {self.noise['the spectrum']:.1f} times as wide as "
+            f"they would be without noise, {each}."
         )
 
     def _before(self) -> str:
         if not self.prior:
             return ""
         each = ", ".join(f"those of {k} {v:.2f} times" for k, v in self.prior.items() if k != "the spectrum")
-        return f"Compared to before the release, intervals of the spectrum are {self.prior['the spectrum']:.2f} times as wide, {each}."
+        spectrum = f"intervals of the spectrum are {self.prior['the spectrum']:.2f} times as wide"
+        return f"Compared to before the release, {spectrum}, {each}."
 
 
 def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int = 0) -> Information:
@@ -85,7 +87,7 @@ def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int
 
 
 def functionals(omega: FloatArray) -> dict[str, FloatArray]:
-    """What the data identify of Omega (chain, draw, d, d): its eigenvalues as shares of their sum, and Omega over its trace."""
+    """What the data identify of Omega (chain, draw, d, d): eigenvalues as shares of their sum, and Omega over its trace."""
     shape = omega / np.trace(omega, axis1=-2, axis2=-1)[..., None, None]
     return {"the spectrum": np.linalg.eigvalsh(shape)[..., ::-1], "the covariance": shape}
 

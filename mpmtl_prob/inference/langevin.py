@@ -1,7 +1,7 @@
 """Langevin steps with proximal gradients, as a NumPyro kernel.
 
-One step of ``ProximalLangevin`` on a potential U = f + g whose gradient is grad f + (W - prox_{gamma g}(W)) / gamma, as models
-with ``smoothing=gamma`` give it, is one step of MYULA. Metropolis-adjusted it is exact for U itself.
+One step of ``ProximalLangevin`` on a potential U = f + g whose gradient is grad f + (W - prox_{gamma g}(W)) / gamma, as
+models with ``smoothing=gamma`` give it, is one step of MYULA. Metropolis-adjusted it is exact for U itself.
 
 For teaching and for Gibbs blocks. NUTS with the same gradients mixes many times faster.
 """
@@ -47,9 +47,9 @@ class ProximalLangevin(MCMCKernel):
 
     Args:
         model: a NumPyro model, all of whose latent sites are continuous.
-        adjusted: accept with the Metropolis probability, which makes the sampler exact; else accept all, as MYULA does, with a
-            bias that vanishes with h and with the model's smoothing. Without it the potential must have bounded curvature: fix
-            the scales of a model that could learn them, or a chain may run away.
+        adjusted: accept with the Metropolis probability, which makes the sampler exact; else accept all, as MYULA does,
+            with a bias that vanishes with h and with the model's smoothing. Without it the potential must have bounded
+            curvature: fix the scales of a model that could learn them, or a chain may run away.
         step_size: sqrt(h), in units of z (with adaptation, where it starts).
         adapt_step_size: during warm-up, until the Metropolis probability is ``target_accept_prob`` on average.
         adapt_mass_matrix: during warm-up, D to the variances; default where adjusted. Not adjusted, a chain that is still on

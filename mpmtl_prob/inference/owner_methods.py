@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob import conjugate, laplace
 from mpmtl_prob._check import positive
-from mpmtl_prob.inference.importance import LEAST, OVERSAMPLED, resampled, smoothed
+from mpmtl_prob.inference.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.likelihoods import Posteriors, given
 from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
@@ -29,7 +29,10 @@ MIXED = 64
 #: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
 SHARPNESS_MEDIAN = 1.5
 SHARPNESS_LOG_SD = 0.5
-_NODES = {"gaussian": 7, "bernoulli": 3}  #: of the sharpness; a binary task costs a hundred times one with a closed form
+_NODES = {
+    "gaussian": 7,
+    "bernoulli": 3,
+}  #: of the sharpness; a binary task costs a hundred times one with a closed form
 
 
 class Found(NamedTuple):
@@ -106,14 +109,12 @@ def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
     return np.stack([posterior.log_evidence for posterior in posteriors], axis=1)
 
 
-def _blend(
-    posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: str
-) -> Found:
+def _blend(posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: str) -> Found:
     """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
     W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
 
     rng = np.random.default_rng(seed)
-    count = num_draws if likelihood == "gaussian" else max(OVERSAMPLED * num_draws, LEAST)
+    count = num_draws if likelihood == "gaussian" else num_proposals(num_draws)
     u = rng.random((count, len(weight), 1))
     pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
     draws: Draws = {}

@@ -18,12 +18,12 @@ from mpmtl_prob._check import one_of, whole
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference import owner_methods as methods
-from mpmtl_prob.inference.diagnostics import JOINT, Diagnosis, diagnose, weights_advice
+from mpmtl_prob.inference.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
+from mpmtl_prob.inference.importance import num_proposals
 from mpmtl_prob.inference.likelihoods import chosen
 from mpmtl_prob.inference.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 METHODS = ("plug_in", "mixture", "joint")
@@ -117,7 +117,16 @@ class OwnerPosteriors:
         public = self.shared.diagnose()
         advice = list(public.advice)
         if "khat" in constants:
-            advice += weights_advice(constants["khat"].values, methods.MIXED)
+            failing = f"{methods.MIXED} draws of the public posterior are too few for the weights of such a task"
+            advice += khat_advice(constants["khat"].values, methods.MIXED, failing, "Use method='plug_in'.")
+        if "khat_draws" in constants:
+            sizes = self._tree["posterior"].to_dataset().sizes
+            drawn = num_proposals(sizes["chain"] * sizes["draw"])
+            failing = (
+                "the normal approximation to the posterior of such a task is too far off for its draws to be corrected"
+            )
+            remedy = "Use method='joint', or take the intervals of these tasks as rough."
+            advice += khat_advice(constants["khat_draws"].values, drawn, failing, remedy)
         return replace(public, advice=tuple(advice))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -126,7 +135,12 @@ class OwnerPosteriors:
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
         for group in _OF_SHARED:
             tree[f"shared/{group}"] = public[group]
-        tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood, "shared_seconds": self.shared.seconds, "structure": self.shared.structure}
+        tree.attrs |= {
+            "seconds": self.seconds,
+            "likelihood": self.likelihood,
+            "shared_seconds": self.shared.seconds,
+            "structure": self.shared.structure,
+        }
         write_netcdf(tree, path)
 
     @classmethod
@@ -256,7 +270,7 @@ def _tree(
             "snr": ["task"],
             "y": ["task", "row"],
         }
-        | dict.fromkeys(of_tasks, ["task"]),
+        | {name: ["task"] for name in of_tasks},
         coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
     )
     tree["shared"] = public.children["posterior"].copy()

@@ -100,7 +100,7 @@ class Posterior:
         square = ["feature", "task"]
         tree = az.from_dict(
             groups,
-            dims={k: square for k in ("W", "P", "Q")}
+            dims=dict.fromkeys(("W", "P", "Q"), square)
             | {
                 "y": ["observation"],
                 "X": ["observation", "feature"],

@@ -2,9 +2,9 @@
 
 A round of Algorithm 1 is a proximal gradient step whose prox is read off a perturbed second moment. Add sqrt(2 eta tau) times
 normal noise to the owners' models after their gradient step and it is a step of proximal Langevin dynamics on
-``exp(-(sum_i L_i + lambda g) / tau)``: with tau = 0 the algorithm itself, with tau the residual variance (1 where y is scaled to
-unit noise) a sampler of the posterior, biased by the step, by the clip and by the noise of the releases. Every step spends
-budget, so the single chain is as long as the budget allows.
+``exp(-(sum_i L_i + lambda g) / tau)``: with tau = 0 the algorithm itself, with tau the residual variance (1 where y is scaled
+to unit noise) a sampler of the posterior, biased by the step, by the clip and by the noise of the releases. Every step
+spends budget, so the single chain is as long as the budget allows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum,
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.chains import advance, begin, join, program
 from mpmtl_prob.inference.posterior import Posterior
-from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 

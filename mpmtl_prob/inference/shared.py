@@ -27,6 +27,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior:
     """Posterior of the tasks' shared covariance given a release. Computed from public things alone, and public.
@@ -113,13 +114,14 @@ class SharedPosterior:
         return information(self._tree["posterior"].to_dataset(), self.structure, self.release.num_tasks)
 
     def structure_in_words(self) -> str:
-        """What is known of Omega's structure: of "auto", which structure the release speaks for, and which features matter."""
+        """What is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
         return describe(self.structure, self._tree["posterior"].to_dataset())
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes of what the release identifies, what they mean, and what the release says, in words.
+        """r-hat and effective sample sizes, what they mean, and what the release says, in words.
 
-        Judged are the spectrum of Omega, its scale phi, kappa and the inclusion of features; never eigenvectors.
+        Judged is what the release identifies: the spectrum of Omega, its scale phi, kappa and the inclusion of features;
+        never eigenvectors.
         """
         posterior = self._tree["posterior"].to_dataset()
         judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
@@ -129,7 +131,7 @@ class SharedPosterior:
         return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior. It is as public as the release."""
+        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release."""
         tree = self.to_arviz()
         tree.attrs["seconds"] = self.seconds
         write_netcdf(tree, path)
@@ -229,7 +231,9 @@ def shared_covariance(
         seed=seed,
         progress_bar=progress_bar,
     )
-    return SharedPosterior(release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed))
+    return SharedPosterior(
+        release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed)
+    )
 
 
 def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:
@@ -269,7 +273,14 @@ def _tree(release: Release, structure: str, found: Draws, statistics: Draws, see
             "sample_stats": statistics,
             "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
         },
-        dims={"A": by_round, "Omega": square, "spectrum": ["component"], "sigma": by_round, "inclusion": ["feature"], "prior_scale": ["feature"]},
+        dims={
+            "A": by_round,
+            "Omega": square,
+            "spectrum": ["component"],
+            "sigma": by_round,
+            "inclusion": ["feature"],
+            "prior_scale": ["feature"],
+        },
         coords={
             "feature": names,
             "feature_other": names,

@@ -148,4 +148,5 @@ def _features(posterior: xr.Dataset) -> str:
     if not out:
         return f"none of {inclusion.size} features stands out"
     names = ", ".join(out[:_SHOWN]) + (", ..." if len(out) > _SHOWN else "")
-    return f"{len(out)} of {inclusion.size} features {'stands' if len(out) == 1 else 'stand'} out (inclusion above .9): {names}"
+    stand = "stands" if len(out) == 1 else "stand"
+    return f"{len(out)} of {inclusion.size} features {stand} out (inclusion above .9): {names}"

@@ -107,8 +107,9 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     - "trace_norm": ``p(W) = C lambda^{dm} exp(-lambda ||W||_*)``, the papers' low-rank penalty as a prior.
     - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty.
 
-    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for "matrix_t": the
-    covariance with which the prior is a Gaussian at W, ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
+    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for
+    "matrix_t": the covariance with which the prior is a Gaussian at W, ``(W W')^{1/2} / lambda`` and
+    ``diag(||w^j||) / lambda``.
     """
 
     def model(observed: Observed) -> None:

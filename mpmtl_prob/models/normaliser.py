@@ -2,7 +2,8 @@
 
 With k = min(d, m), n = max(d, m) and q = n - k, singular values turn the integral into
 
-    2^k pi^{k(n+k)/2} / (Gamma_k(n/2) Gamma_k(k/2)) * int_{s_1 < ... < s_k} prod_i s_i^q e^{-s_i} prod_{i<j} (s_j^2 - s_i^2) ds,
+    2^k pi^{k(n+k)/2} / (Gamma_k(n/2) Gamma_k(k/2))
+        * int_{s_1 < ... < s_k} prod_i s_i^q e^{-s_i} prod_{i<j} (s_j^2 - s_i^2) ds,
 
 and de Bruijn's formula turns that into a Pfaffian of numbers int int_{x<y} (x^a y^b - x^b y^a) e^{-x-y}, which are
 incomplete beta functions at 1/2 and so, for whole a and b, rational.
@@ -49,8 +50,8 @@ def acceptance_rate(d: int, m: int) -> float:
 def _log_singular_value_integral(k: int, q: int) -> float:
     """log of int_{s_1 < ... < s_k} prod s_i^q e^{-s_i} prod_{i<j} (s_j^2 - s_i^2) ds.
 
-    The Pfaffian by skew elimination, in decimal arithmetic. No pivoting: leading Pfaffians are integrals too, of fewer singular
-    values, and positive.
+    The Pfaffian by skew elimination, in decimal arithmetic. No pivoting: leading Pfaffians are integrals too, of fewer
+    singular values, and positive.
     """
     with localcontext() as context:
         context.prec = _DIGITS + 4 * k

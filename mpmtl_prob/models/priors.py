@@ -90,7 +90,7 @@ class PenaltyPrior(Distribution):
     @staticmethod
     @abstractmethod
     def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
-        """C, (d, d): 0.5 tr(V'C V), plus a constant, touches g from above where V V' is the moment (for entrywise g, nearly)."""
+        """C, (d, d): 0.5 tr(V'C V) + constant touches g from above where V V' is the moment (nearly, for entrywise g)."""
 
     @abstractmethod
     def _log_constant(self) -> float:
@@ -114,9 +114,9 @@ def _energy_jvp(prior: type[PenaltyPrior], primals: Any, tangents: Any) -> tuple
 class TraceNorm(PenaltyPrior):
     """p(W) = C_{d,m} lambda^{dm} exp(-lambda ||W||_*), ||W||_* the sum of singular values: tasks share a subspace.
 
-    The singular values have density ~ prod_i s_i^{|d-m|} prod_{i<j} |s_i^2 - s_j^2| exp(-lambda sum_i s_i), so that C_{d,m} is a
-    Pfaffian: :func:`mpmtl_prob.models.normaliser.log_trace_norm_integral`. ``sample`` is exact and exists for small
-    min(d, m) only. Arguments as :class:`PenaltyPrior`.
+    The singular values have density ~ prod_i s_i^{|d-m|} prod_{i<j} |s_i^2 - s_j^2| exp(-lambda sum_i s_i), so that
+    C_{d,m} is a Pfaffian: :func:`mpmtl_prob.models.normaliser.log_trace_norm_integral`. ``sample`` is exact and exists for
+    small min(d, m) only. Arguments as :class:`PenaltyPrior`.
     """
 
     @staticmethod

@@ -21,8 +21,8 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jax.lax.linalg import triangular_solve
-from jax.typing import ArrayLike
 from jax.scipy.special import multigammaln
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.tasks import FloatArray
@@ -51,7 +51,9 @@ class Observed(NamedTuple):
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
     trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
     precision: ArrayLike  #: typical size of P (see `full`) in each direction, (d,)
-    noncentred: ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
+    noncentred: (
+        ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
+    )
 
 
 def observe(
@@ -110,9 +112,7 @@ class SecondMoment(NamedTuple):
     log_det: Array  #: log|A|
 
 
-def second_moment(
-    observed: Observed, root: Array, log_det_root: Array, spread: Array | float = 1.0
-) -> SecondMoment:
+def second_moment(observed: Observed, root: Array, log_det_root: Array, spread: Array | float = 1.0) -> SecondMoment:
     """Sample A; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,) of T, the deterministic ``A`` (d, d).

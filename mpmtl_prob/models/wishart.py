@@ -1,8 +1,9 @@
 """Laws of matrices under a release: the noise that was added, and what it may hide.
 
-A release ``Sigma = A + E``, ``E ~ Wishart(df, scale I)``, says that ``Sigma - A`` is positive definite. :class:`ShiftedWishart`
-is its likelihood; :class:`MatrixBeta` is a law of A itself on ``0 < A < Sigma``; :func:`between_zero_and` and
-:func:`positive_definite_above` are the sets, which NumPyro's samplers know how to leave unconstrained.
+A release ``Sigma = A + E``, ``E ~ Wishart(df, scale I)``, says that ``Sigma - A`` is positive definite.
+:class:`ShiftedWishart` is its likelihood; :class:`MatrixBeta` is a law of A itself on ``0 < A < Sigma``;
+:func:`between_zero_and` and :func:`positive_definite_above` are the sets, which NumPyro's samplers know how to leave
+unconstrained.
 """
 
 from __future__ import annotations
