@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, FileNotFoundError, ImportError) as error:
         print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -294,15 +294,15 @@ _FAST: dict[str, dict[str, Any]] = {
     "fig9": {"replications": 3} | _TARGETS,
     "fig10": {  # logistic regression on 293 attributes: an arm takes minutes to tune, whatever its algorithm
         "replications": 2,
-        "epsilons": (1e-3, 1.0, 1e3),
-        "posterior_epsilons": (1e-3, 1.0),
-        "arms": (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
+        "epsilons": (1e-3, 1.0),
+        "posterior_epsilons": (1.0,),
+        "arms": (RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
         "effort": Effort(folds=2, stride=13, chains=2, draws=100),
     },
     "training": {
         "replications": 3,
         "epsilons": (1e-3, 1.0, 1e3),
-        "posterior_epsilons": (1e-3, 1.0),
+        "posterior_epsilons": (1.0,),
         "data": tuple(Data("School", fraction=share) for share in _PERCENTAGES),
     },
 }
