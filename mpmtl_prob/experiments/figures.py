@@ -124,7 +124,9 @@ def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float]) 
         return
     x = [entry["epsilon"] for entry in entries]
     if entries[0]["arm"] == REPLACEMENT:  # at few budgets, close to the posterior's own line: marks, and no line
-        ax.errorbar(x, middle, high - middle, color=color, fmt="D", ms=4.5, mfc="none", lw=1, capsize=2, label=label)
+        ax.errorbar(
+            x, middle, high - middle, color=color, fmt="D", ms=4.5, mfc="white", lw=1, capsize=2, zorder=3, label=label
+        )
         return
     ax.plot(x, middle, "o-", color=color, ms=3.5, label=label)
     ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
