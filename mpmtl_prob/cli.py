@@ -7,10 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mpmtl_prob.experiments import Workers
     from mpmtl_prob.tasks import TaskData
 
 _EXAMPLES = """examples:
@@ -36,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, FileNotFoundError, ImportError) as error:
         print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -106,8 +111,11 @@ def _parser() -> argparse.ArgumentParser:
         "experiment", metavar="NAME", help=f"{', '.join(_EXPERIMENTS)}, all, or page: write the results page"
     )
     again.add_argument(
-        "--fast", action="store_true", help="minutes instead of hours: fewer replications and candidates"
+        "--fast",
+        action="store_true",
+        help="minutes instead of hours: fewer replications, candidates and budgets; all in under twenty minutes on two cores",
     )
+    again.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
     again.add_argument("--replications", type=int, help="instead of those of the settings")
     again.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
     again.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")
@@ -225,10 +233,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from dataclasses import replace
-
     from mpmtl_prob import experiments
-    from mpmtl_prob._check import whole
 
     if options.experiment == "page":
         experiments.page.write(options.out, options.page)
@@ -237,23 +242,32 @@ def _reproduce(options: argparse.Namespace) -> None:
     names = _EXPERIMENTS if options.experiment == "all" else (options.experiment,)
     if names[0] not in experiments.STUDIES:
         raise ValueError(f"NAME: expected one of {', '.join(_EXPERIMENTS)}, all or page, got {names[0]!r}")
-    for name in names:
-        study = experiments.STUDIES[name]
-        chosen = study.fast() if options.fast else study
-        if options.replications is not None:
-            chosen = replace(chosen, replications=whole("replications", options.replications))
-        typed = f"mpmtl-prob reproduce {name}" + (" --fast" if options.fast else "")
-        typed += "" if options.replications is None else f" --replications {options.replications}"
-        try:
-            found = experiments.reproduce(
-                chosen, options.out, fast=options.fast, command=typed, progress_bar=not options.quiet
-            )
-        except FileNotFoundError as error:  # of all experiments the others do not need that file
-            if len(names) == 1:
-                raise
-            print(f"mpmtl-prob reproduce: {name} left out. {error}", file=sys.stderr)
-            continue
-        print(json.dumps(found) if options.json else experiments.page.brief(found))
+    with experiments.Workers(options.workers) if options.workers != 1 else nullcontext() as workers:
+        for name in names:
+            try:
+                found = _experiment(name, options, workers)
+            except FileNotFoundError as error:  # of all experiments the others do not need that file
+                if len(names) == 1:
+                    raise
+                print(f"mpmtl-prob reproduce: {name} left out. {error}", file=sys.stderr)
+                continue
+            print(json.dumps(found) if options.json else experiments.page.brief(found), flush=True)
+
+
+def _experiment(name: str, options: argparse.Namespace, workers: Workers | None) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from mpmtl_prob import experiments
+    from mpmtl_prob._check import whole
+
+    study = experiments.STUDIES[name].fast() if options.fast else experiments.STUDIES[name]
+    typed = f"mpmtl-prob reproduce {name}" + (" --fast" if options.fast else "")
+    if options.replications is not None:
+        study = replace(study, replications=whole("replications", options.replications))
+        typed += f" --replications {options.replications}"
+    return experiments.reproduce(
+        study, options.out, fast=options.fast, command=typed, workers=workers, progress_bar=not options.quiet
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,14 @@
 
 import hashlib
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from multiprocessing import active_children
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -21,6 +27,7 @@ from mpmtl_prob.experiments.settings import (
     DP_MTRL,
     LOW_RANK,
     POSTERIOR,
+    REPLACEMENT,
     RIDGE,
     STUDIES,
     TRACE,
@@ -31,14 +38,15 @@ from mpmtl_prob.experiments.settings import (
 )
 from mpmtl_prob.privacy import default_delta
 
-ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR)
+ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
 SMALL = Data("low rank", num_tasks=8, num_features=4, rows=8, group=4)
 
 
 def small(name, **changes):
     """A study with two replications, two budgets and eight tasks."""
     sizes = {"data": (SMALL,), "replications": 2, "effort": Effort(folds=2, stride=13, chains=2, draws=30)}
-    return replace(STUDIES[name], **(sizes | {"epsilons": (0.5, 1.0), "posterior_epsilons": ()} | changes))
+    budgets = {"epsilons": (0.5, 1.0), "posterior_epsilons": (), "replacement_epsilons": (1.0,)}
+    return replace(STUDIES[name], **(sizes | budgets | changes))
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +61,9 @@ def test_an_experiment_leaves_a_data_set_a_report_and_a_picture(done):
     out, report = done
     with xr.open_dataset(out / "fig6.nc", engine="h5netcdf") as held:
         assert held["error"].dims == ("data", "arm", "epsilon", "replication")
-        assert held["error"].shape == (1, 7, 2, 2)
-        assert np.isfinite(held["error"]).all()
+        assert held["error"].shape == (1, 8, 2, 2)
+        assert np.isfinite(held["error"].drop_sel(arm=REPLACEMENT)).all()
+        assert np.isfinite(held["error"].sel(arm=REPLACEMENT)).all("replication").values.tolist() == [[False, True]]
         assert (held["error"].sel(arm=RIDGE, epsilon=0.5) == held["error"].sel(arm=RIDGE, epsilon=1)).all()
     assert json.loads((out / "fig6.json").read_text()) == report
     assert (out / "fig6.png").stat().st_size > 10_000
@@ -68,11 +77,12 @@ def test_the_report_says_what_was_done_and_what_is_proved(done):
     assert report["command"] == "made"
     assert "no budget was charged" in report["selection"]
     assert report["settings"] == json.loads(json.dumps(asdict(small("fig6", arms=ARMS))))
-    assert len(report["curves"]) == 3 + 2 * 4  # what no budget touches stands once
+    assert len(report["curves"]) == 3 + 2 * 4 + 1  # what no budget touches stands once
     entry = lambda arm, eps=0.5: next(e for e in report["curves"] if e["arm"] == arm and e["epsilon"] == eps)
     proved = {"epsilon": 0.5, "delta": default_delta(8), "adjacency": "zero_out"}
     assert entry(POSTERIOR)["proved"] == pytest.approx(proved)
     assert entry(POSTERIOR)["claimed"] is None
+    assert entry(REPLACEMENT, 1.0)["proved"] == pytest.approx(proved | {"epsilon": 1.0, "adjacency": "replace"})
     assert entry(LOW_RANK)["claimed"]["delta"] == pytest.approx(default_delta(8))
     assert entry(LOW_RANK)["proved"]["delta"] > 1 - np.exp(-0.5) - 1e-9  # not what is claimed
     assert entry(DP_MTRL)["proved"] is None
@@ -148,6 +158,49 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert {unit.replication for unit in again} == {2}  # more of the same adds to what is there
     runner.run(replace(study, effort=Effort(folds=4)), tmp_path, progress_bar=False)
     assert len(again) == 4 + 8  # other settings do not mix with it
+
+
+def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None: calls.append((unit, index)) or CHOICE)
+    measure = lambda study, unit, choice: calls.append((unit, "fit")) or {"error": 1.0}
+    monkeypatch.setitem(measures.MEASURES, "score", measure)
+    study = small("fig6", arms=(RIDGE, LOW_RANK, POSTERIOR), replications=3)
+    with ThreadPoolExecutor(3) as threads:
+        found = runner.run(study, tmp_path, workers=SimpleNamespace(count=3, submit=threads.submit), progress_bar=False)
+    assert (found["error"] == 1).all()
+    chosen = [unit for unit, index in calls if index is None]
+    assert sorted(chosen, key=repr) == sorted((u for u in study.units()[:3]), key=repr)
+    assert sorted((u for u, what in calls if what == "fit"), key=repr) == sorted(study.units(), key=repr)
+    for unit in chosen:
+        first = calls.index((unit, None))
+        assert all(first < at for at, (u, _) in enumerate(calls) if replace(u, replication=0) == unit and at != first)
+
+
+CHOICE = arms.Choice("an estimator", 0, 0.5, 4)
+
+
+def test_another_process_computes_the_same_and_ends_at_once(done, tmp_path):
+    ridge = small("fig6", arms=(RIDGE,))
+    with pytest.raises(KeyboardInterrupt), experiments.Workers(1) as workers:  # noqa: PT012
+        found = runner.run(ridge, tmp_path, workers=workers, progress_bar=False)
+        with xr.open_dataset(done[0] / "fig6.nc", engine="h5netcdf") as held:
+            assert_allclose(found["error"].sel(arm=RIDGE), held["error"].sel(arm=RIDGE), rtol=1e-12)
+        assert workers.submit(jnp.result_type, float).result() == np.float64
+        assert workers.submit(jax.local_device_count).result() == jax.local_device_count()
+        with pytest.raises(ValueError, match="num_tasks"):
+            runner.run(
+                replace(ridge, data=(Data("low rank", num_tasks=0),)), tmp_path, workers=workers, progress_bar=False
+            )
+        start = time.monotonic()
+        asleep = workers.submit(time.sleep, 600)
+        while not asleep.running():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    assert time.monotonic() - start < 60
+    assert not active_children()
+    with pytest.raises(ValueError, match="workers: expected a whole number >= 1"):
+        experiments.Workers(0)
 
 
 def test_replications_come_one_after_the_other():
@@ -246,7 +299,7 @@ def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
         assert f"{middle} ({low} to {high})" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
-    assert text.count("claimed delta at this eps") == text.count("proved delta at this eps") == 4
+    assert text.count("claimed delta at this eps") == text.count("proved delta at this eps") == 5
     assert f"{default_delta(8):.2g}, zero-out" in text
     picture = text.split("![")[1].split("](")[1].split(")")[0]
     assert (tmp_path / "docs" / picture).is_file()
@@ -275,7 +328,7 @@ def test_command_line(done, tmp_path, capsys):
     assert "NAME: expected one of fig2" in capsys.readouterr().err
     assert main(["reproduce", "page", "--out", str(tmp_path / "nowhere")]) == 2
     assert "no results of an experiment" in capsys.readouterr().err
-    options = ["--fast", "--replications", "2", "--out", str(tmp_path), "--quiet"]
+    options = ["--fast", "--replications", "2", "--workers", "1", "--out", str(tmp_path), "--quiet"]
     assert main(["reproduce", "fig2", *options]) == 0
     assert "holds: claim Fig 2" in capsys.readouterr().out
     assert json.loads((tmp_path / "fig2.json").read_text())["command"].endswith("fig2 --fast --replications 2")

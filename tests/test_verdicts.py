@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from mpmtl_prob.experiments import page
 from mpmtl_prob.experiments.contrasts import Difference, best_of, gap_share, loss
 from mpmtl_prob.experiments.settings import (
     DP_AGGR,
@@ -17,6 +18,7 @@ from mpmtl_prob.experiments.settings import (
     LASSO,
     LOW_RANK,
     POSTERIOR,
+    REPLACEMENT,
     RIDGE,
     STUDIES,
     TRACE,
@@ -219,5 +221,19 @@ def test_targets_are_met_from_the_right_side():
     assert found["share of the gap", 10.0] is True  # 1.03
     assert found["coverage of 90 % intervals", 1e-3] is False
     assert found["coverage of 90 % intervals", 1.0] is True
+    assert {t["replacement"] for t in targets(made)} == {None}
     school = results("fig9", errors, data="School 30 %", metric="nmse_within", epsilons=epsilons, spread=0.0)
     assert targets(school) == []  # a point predictor has no coverage, and no targets
+
+
+def test_replacement_stands_beside_the_target_at_the_same_eps_and_decides_nothing():
+    eps, nan = (0.1, 1.0, 10.0), np.nan
+    errors = {RIDGE: 0.9, TRACE: 0.7, POSTERIOR: [0.81, 0.76, 0.8], REPLACEMENT: [nan, 0.85, 0.75]}
+    school = results("fig9", errors, data="School 30 %", metric="nmse_within", epsilons=eps, spread=0.0)
+    school["coverage"] = xr.full_like(school["error"], 0.9)
+    found = {t["epsilon"]: t for t in targets(school) if t["what"] == "nMSE within"}
+    assert [(found[e]["met"], found[e]["replacement"]) for e in eps] == [(True, None), (True, 0.85), (False, 0.75)]
+    lines = page._targets([{"targets": list(found.values())}]).splitlines()
+    assert lines[0].startswith("2 of 3 are met.")
+    assert lines[-1] == "| School 30 % | nMSE within | 10 | <= 0.755 | 0.800 | **not met** | 0.750 |"
+    assert lines[-3].endswith("| met | - |")

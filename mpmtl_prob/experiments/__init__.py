@@ -11,12 +11,19 @@ from mpmtl_prob.experiments.runner import run, write_whole
 from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
 from mpmtl_prob.experiments.summary import summarise
 from mpmtl_prob.experiments.verdicts import Verdict, verdicts
+from mpmtl_prob.experiments.workers import Workers
 
-__all__ = ["STUDIES", "Data", "Effort", "Study", "Unit", "Verdict", "page", "reproduce", "run", "verdicts"]
+__all__ = ["STUDIES", "Data", "Effort", "Study", "Unit", "Verdict", "Workers", "page", "reproduce", "run", "verdicts"]
 
 
 def reproduce(
-    study: Study, out: Path, *, fast: bool = False, command: str = "", progress_bar: bool = True
+    study: Study,
+    out: Path,
+    *,
+    fast: bool = False,
+    command: str = "",
+    workers: Workers | None = None,
+    progress_bar: bool = True,
 ) -> dict[str, Any]:
     """Run a study, or what is missing of it, and write its data set, report and picture.
 
@@ -27,6 +34,7 @@ def reproduce(
         out: folder.
         fast: whether it is the version that takes minutes, :meth:`Study.fast`.
         command: what the user typed, for the report.
+        workers: that compute the units side by side; default this process.
         progress_bar: show one.
 
     Returns:
@@ -36,7 +44,7 @@ def reproduce(
         FileNotFoundError: a data set is not there; the message says where to put it.
     """
     out.mkdir(parents=True, exist_ok=True)
-    results = run(study, out / "units", progress_bar=progress_bar)
+    results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
     unfinished = out / f"{study.name}.nc.unfinished"
     results.to_netcdf(unfinished, engine="h5netcdf")

@@ -35,7 +35,7 @@ _STYLE = {
     DP_MTRL: ("#38a169", "-"),
     DP_AGGR: ("#9f7aea", "-"),
     POSTERIOR: ("#2b6cb0", "-"),
-    REPLACEMENT: ("#63b3ed", "-"),
+    REPLACEMENT: ("#2c5282", ""),
 }
 _LABELS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
@@ -123,6 +123,11 @@ def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float]) 
         ax.fill_between(span, low[0], high[0], color=color, alpha=0.08, lw=0)
         return
     x = [entry["epsilon"] for entry in entries]
+    if entries[0]["arm"] == REPLACEMENT:  # at few budgets, close to the posterior's own line: marks, and no line
+        ax.errorbar(
+            x, middle, high - middle, color=color, fmt="D", ms=4.5, mfc="white", lw=1, capsize=2, zorder=3, label=label
+        )
+        return
     ax.plot(x, middle, "o-", color=color, ms=3.5, label=label)
     ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -17,6 +18,7 @@ from tqdm.auto import tqdm
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import POSTERIOR, REPLACEMENT, WITHOUT_EPSILON, Study, Unit
+from mpmtl_prob.experiments.workers import Workers
 from mpmtl_prob.privacy.release import _library_version as library_version
 
 _FORMAT = 1  # of a unit's record: another number starts afresh
@@ -78,12 +80,13 @@ def settings_hash(study: Study) -> str:
     return digest({"version": library_version(), "format": _FORMAT, **asdict(study)})
 
 
-def run(study: Study, folder: Path, *, progress_bar: bool = True) -> xr.Dataset:
+def run(study: Study, folder: Path, *, workers: Workers | None = None, progress_bar: bool = True) -> xr.Dataset:
     """Compute what is missing of a study and return all of it.
 
     Args:
         study: which.
         folder: where finished units are kept; any number of studies share it.
+        workers: that compute the units, each one at a time; default this process.
         progress_bar: show one.
 
     Returns:
@@ -92,24 +95,79 @@ def run(study: Study, folder: Path, *, progress_bar: bool = True) -> xr.Dataset:
         reason is in the attribute ``missing``.
     """
     store, units = Store(folder, study), study.units()
-    with tqdm(units, desc=study.name, disable=not progress_bar) as bar:
-        for unit in bar:
-            if store.read(unit) is not None:
-                continue
-            bar.set_postfix_str(f"{unit.data.name}, {unit.arm}")
-            try:
-                record = MEASURES[study.measure](study, unit, _choice(store, unit))
-            except arms.Missing as reason:
-                record = {"missing": str(reason)}
-            store.write(unit, record)
+    missing = [unit for unit in units if not store.path(unit).is_file()]
+    with tqdm(total=len(units), initial=len(units) - len(missing), desc=study.name, disable=not progress_bar) as bar:
+        if workers is None:
+            _one_by_one(store, missing, bar)
+        else:
+            _side_by_side(store, missing, bar, workers)
     return assemble(study, {unit: store.read(unit) or {} for unit in units})
+
+
+def _one_by_one(store: Store, missing: Sequence[Unit], bar: Any) -> None:
+    for unit in missing:
+        bar.set_postfix_str(f"{unit.data.name}, {unit.arm}")
+        _compute(store, unit)
+        bar.update()
+
+
+class _Job(NamedTuple):
+    work: Callable[[Store, Unit], None]
+    unit: Unit
+
+
+def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Workers) -> None:
+    """In the order of the units, but first, and once, what several of them wait for: an arm's hyper-parameters."""
+    unchosen = {
+        first: None
+        for first in map(_first, missing)
+        if _is_tuned(store.study, first) and not store.path(first, "selection").is_file()
+    }
+    jobs = [_Job(_choose, first) for first in unchosen] + [_Job(_compute, unit) for unit in missing]
+    running: dict[Future[None], _Job] = {}
+    while jobs or running:
+        free = [job for job in jobs if job.work is _choose or _first(job.unit) not in unchosen]
+        for job in free[: workers.count - len(running)]:
+            jobs.remove(job)
+            running[workers.submit(job.work, store, job.unit)] = job
+            tuning = ", tuning" if job.work is _choose else ""
+            bar.set_postfix_str(f"{job.unit.data.name}, {job.unit.arm}{tuning}")
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            job = running.pop(future)
+            future.result()
+            if job.work is _choose:
+                del unchosen[job.unit]
+            else:
+                bar.update()
+
+
+def _compute(store: Store, unit: Unit) -> None:
+    """One unit, from rows to its file."""
+    try:
+        record = MEASURES[store.study.measure](store.study, unit, _choice(store, unit))
+    except arms.Missing as reason:
+        record = {"missing": str(reason)}
+    store.write(unit, record)
+
+
+def _choose(store: Store, unit: Unit) -> None:
+    _choice(store, unit)
+
+
+def _first(unit: Unit) -> Unit:
+    """On whose training rows the hyper-parameters are chosen."""
+    return replace(unit, replication=0)
+
+
+def _is_tuned(study: Study, unit: Unit) -> bool:
+    return study.measure in TUNED and unit.arm not in (POSTERIOR, REPLACEMENT)
 
 
 def _choice(store: Store, unit: Unit) -> arms.Choice | None:
     """The hyper-parameters of the unit's arm, chosen once and written down like a unit."""
-    if store.study.measure not in TUNED or unit.arm in (POSTERIOR, REPLACEMENT):
+    if not _is_tuned(store.study, unit):
         return None
-    first, effort = replace(unit, replication=0), store.study.effort
+    first, effort = _first(unit), store.study.effort
     found = store.read(first, "selection")
     if found is not None:
         return arms.choose(first, effort, found["index"])
@@ -144,7 +202,7 @@ def assemble(study: Study, records: Mapping[Unit, Mapping[str, Any]]) -> xr.Data
 
 
 def _coords(study: Study) -> dict[str, tuple[Any, ...]]:
-    epsilons = sorted({*study.epsilons, *study.posterior_epsilons})
+    epsilons = sorted({*study.epsilons, *study.posterior_epsilons, *study.replacement_epsilons})
     return {
         "data": tuple(data.name for data in study.data),
         "arm": study.arms,

@@ -131,7 +131,8 @@ class Study:
         tasks: numbers of tasks to train with; default all.
         scored: how many of the first tasks are scored; default all.
         exponents: how budgets grow over the rounds, Fig 4.
-        posterior_epsilons: budgets of the posterior alone, at which there are targets.
+        posterior_epsilons: budgets of the posterior, where they are others.
+        replacement_epsilons: budgets of the posterior under replacement adjacency.
         replications: of data, splits and noise.
         effort: of tuning and sampling.
     """
@@ -147,6 +148,7 @@ class Study:
     scored: int | None = None
     exponents: tuple[float, ...] = ()
     posterior_epsilons: tuple[float, ...] = ()
+    replacement_epsilons: tuple[float, ...] = ()
     replications: int = 20
     effort: Effort = field(default_factory=Effort)
 
@@ -166,7 +168,9 @@ class Study:
         """The budgets at which an arm runs: one None for those that no budget touches."""
         if arm in WITHOUT_EPSILON:
             return (None,)
-        return (*self.epsilons, *(self.posterior_epsilons if arm in (POSTERIOR, REPLACEMENT) else ()))
+        if arm == REPLACEMENT:
+            return self.replacement_epsilons
+        return (self.posterior_epsilons if arm == POSTERIOR else ()) or self.epsilons
 
     def fast(self) -> Study:
         """The same in minutes: fewer replications, folds, draws and, evenly for every method, fewer candidates."""
@@ -176,6 +180,7 @@ class Study:
 _SYNTHETIC = (Data("low rank"), Data("group sparse"))
 _REAL_ARMS = (RIDGE, LASSO, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, DP_MTRL, DP_AGGR, POSTERIOR)
 _PERCENTAGES = (0.3, 0.5, 0.7, 0.9)
+_BESIDE = (0.1, 1.0, 10.0)  # where replacement adjacency stands beside zero-out
 
 STUDIES = {
     study.name: study
@@ -224,8 +229,9 @@ STUDIES = {
             title="Privacy against accuracy, synthetic data",
             measure="score",
             data=_SYNTHETIC,
-            arms=(RIDGE, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, POSTERIOR),
-            posterior_epsilons=(0.3,),
+            arms=(RIDGE, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, POSTERIOR, REPLACEMENT),
+            posterior_epsilons=(*EPSILONS, 0.3),
+            replacement_epsilons=_BESIDE,
         ),
         Study(
             name="fig7",
@@ -251,8 +257,9 @@ STUDIES = {
             title="Privacy against accuracy, School",
             measure="score",
             data=(Data("School"),),
-            arms=_REAL_ARMS,
-            posterior_epsilons=(0.3,),
+            arms=(*_REAL_ARMS, REPLACEMENT),
+            posterior_epsilons=(*EPSILONS, 0.3),
+            replacement_epsilons=_BESIDE,
         ),
         Study(
             name="fig10",
@@ -274,24 +281,28 @@ STUDIES = {
 }
 
 _LITTLE = Effort(folds=3, stride=7, chains=2, draws=100)
+# one round takes the posterior seconds, several, beyond eps = 1, a minute: they are where there are targets
+_TARGETS = {"posterior_epsilons": (1e-3, 0.1, 0.3, 1.0, 10.0), "replacement_epsilons": (1.0,)}
 _FAST: dict[str, dict[str, Any]] = {
     "fig2": {"replications": 20},
     "fig3": {"replications": 5},
     "fig4": {"replications": 3, "exponents": (-1.0, 0.0, 0.2, 0.4, 1.0, 2.0)},
     "fig5": {"replications": 5},
-    "fig6": {"replications": 3},
+    "fig6": {"replications": 3} | _TARGETS,
     "fig7": {"replications": 3},
-    "fig8": {"replications": 4, "epsilons": (1.0, 10.0), "tasks": (20, 40, 80, 160)},
-    "fig9": {"replications": 3},
+    "fig8": {"replications": 4, "epsilons": (1.0, 10.0), "tasks": (20, 40, 80, 160), "posterior_epsilons": (1.0,)},
+    "fig9": {"replications": 3} | _TARGETS,
     "fig10": {  # logistic regression on 293 attributes: an arm takes minutes to tune, whatever its algorithm
         "replications": 2,
-        "epsilons": (1e-3, 1.0, 1e3),
-        "arms": (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
+        "epsilons": (1e-3, 1.0),
+        "posterior_epsilons": (1.0,),
+        "arms": (RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
         "effort": Effort(folds=2, stride=13, chains=2, draws=100),
     },
     "training": {
         "replications": 3,
         "epsilons": (1e-3, 1.0, 1e3),
+        "posterior_epsilons": (1.0,),
         "data": tuple(Data("School", fraction=share) for share in _PERCENTAGES),
     },
 }

@@ -79,44 +79,60 @@ def _bound(cell: xr.Dataset, kind: str, at: Mapping[str, Any]) -> dict[str, Any]
 
 
 def targets(results: xr.Dataset) -> list[dict[str, Any]]:
-    """The goals of the posterior, what was found, and whether they are met."""
+    """The goals of the posterior under zero-out adjacency, what was found, whether they are met; replacement beside it."""
     found: list[dict[str, Any]] = []
-    if results.attrs["study"] not in WITH_TARGETS:
+    if results.attrs["study"] not in WITH_TARGETS or "coverage" not in results or "tasks" in results.dims:
         return found
-
-    def goal(data: str, what: str, epsilon: float, number: float, wanted: str, met: bool) -> None:
-        found.append(
-            {"data": data, "what": what, "epsilon": epsilon, "goal": wanted, "found": number, "met": bool(met)}
-        )
-
     for data in map(str, results["data"].values):
-        if data not in ("School 30 %", "synthetic low rank") or "coverage" not in results:
-            continue
-        errors = loss(results, data).mean("replication")
-        if POSTERIOR not in errors["arm"] or "epsilon" not in errors.dims or "tasks" in errors.dims:
-            continue
-        ours = errors.sel(arm=POSTERIOR).dropna("epsilon")
-        here = [float(eps) for eps in ours["epsilon"].values]
-        if data == "School 30 %":
-            alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
-            if 1e-3 in here and alone:
-                best = float(errors.sel(arm=alone).min())
-                number = float(ours.sel(epsilon=1e-3))
-                goal(data, "nMSE within", 1e-3, number, f"<= {best:.3f}, best local arm", number <= best)
-            for eps in (eps for eps in SCHOOL_TARGETS if eps in here):
-                number, wanted = float(ours.sel(epsilon=eps)), SCHOOL_TARGETS[eps]
-                goal(data, "nMSE within", eps, number, f"<= {wanted:.3f}", number <= wanted)
-        else:
-            share = gap_share(results, data, POSTERIOR)
-            for eps in (eps for eps in SHARE_TARGETS if share is not None and eps in here):
-                number, wanted = float(share.sel(epsilon=eps)), SHARE_TARGETS[eps]  # type: ignore[union-attr]
-                goal(data, "share of the gap", eps, number, f">= {wanted:g}", number >= wanted)
-        covered = results["coverage"].sel(data=data, arm=POSTERIOR).mean("replication")
-        for eps in here:
-            number = float(covered.sel(epsilon=eps))
-            low, high = COVERAGE
-            goal(data, "coverage of 90 % intervals", eps, number, f"{low:g} to {high:g}", low <= number <= high)
+        ours, beside = (_reached(results, data, arm) for arm in (POSTERIOR, REPLACEMENT))
+        for what, epsilon, low, high, wanted in _goals(results, data):
+            number = ours.get((what, epsilon))
+            if number is not None:
+                found.append(
+                    {"data": data, "what": what, "epsilon": epsilon, "goal": wanted, "found": number}
+                    | {"met": low <= number <= high, "replacement": beside.get((what, epsilon))}
+                )
     return found
+
+
+_ERROR, _SHARE, _COVERED = "nMSE within", "share of the gap", "coverage of 90 % intervals"
+
+
+def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, float, str]]:
+    """What, at which eps, from where, to where, and that in words."""
+    if data == "School 30 %":
+        errors = loss(results, data).mean("replication")
+        alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
+        if alone:
+            best = float(errors.sel(arm=alone).min())
+            yield _ERROR, 1e-3, -np.inf, best, f"<= {best:.3f}, best local arm"
+        for epsilon, most in SCHOOL_TARGETS.items():
+            yield _ERROR, epsilon, -np.inf, most, f"<= {most:.3f}"
+    elif data == "synthetic low rank":
+        for epsilon, least in SHARE_TARGETS.items():
+            yield _SHARE, epsilon, least, np.inf, f">= {least:g}"
+    else:
+        return
+    low, high = COVERAGE
+    for epsilon in map(float, results["epsilon"].values):
+        yield _COVERED, epsilon, low, high, f"{low:g} to {high:g}"
+
+
+def _reached(results: xr.Dataset, data: str, arm: str) -> dict[tuple[str, float], float]:
+    """Means over replications of what has a goal, by name and eps."""
+    if arm not in results["arm"]:
+        return {}
+    by_name = {
+        _ERROR: loss(results, data).sel(arm=arm).mean("replication"),
+        _SHARE: gap_share(results, data, arm),
+        _COVERED: results["coverage"].sel(data=data, arm=arm).mean("replication"),
+    }
+    return {
+        (name, float(value["epsilon"])): float(value)
+        for name, values in by_name.items()
+        if values is not None
+        for value in values.dropna("epsilon")
+    }
 
 
 def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) -> dict[str, Any]:
