@@ -12,6 +12,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
+def shape(text):
+    """Words and layout of what is printed, whatever the numbers."""
+    return re.sub(r"[ -]+", " ", re.sub(r"-?\d[\d.]*", "#", text)).strip()
+
+
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
@@ -20,13 +25,18 @@ DOCS = ROOT / "docs"
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],
 )
-def test_every_example_of_the_page_runs(page, printed, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, printed, capsys):
+    text = (DOCS / page).read_text()
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)
     assert blocks
-    scope = {"__name__": "page"}
-    for block in blocks:
+    scope, everything = {"__name__": "page"}, ""
+    for block, shown in blocks:
         exec(compile(block, page, "exec"), scope)
-    assert printed in capsys.readouterr().out
+        found = capsys.readouterr().out
+        everything += found
+        assert not shown or shape(found) == shape(shown)
+    assert printed in everything
+    assert sum(bool(shown) for _, shown in blocks) == text.count("```text")
 
 
 def test_the_results_page_is_what_its_json_files_say():
