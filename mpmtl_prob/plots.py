@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.special import expit
 
+from mpmtl_prob._check import whole
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
 from mpmtl_prob.inference.subspace import random_angles
@@ -249,6 +251,40 @@ def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes 
         ax.plot(nominal, inside, "o-", ms=3, label=name)
     ax.set(xlabel="probability of the interval", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     ax.set_title("Are intervals as wide as they say?")
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def reliability(
+    predictions: Mapping[str, Prediction], test: TaskData, *, bins: int = 10, ax: Axes | None = None
+) -> Axes:
+    """Share of test targets that are 1, against the predicted probability of it; calibrated is the diagonal.
+
+    A point is a bin of test rows of all tasks: those with the most alike predictions, equally many in each bin.
+
+    Args:
+        predictions: of the rows of test, by name: a posterior's probabilities, or log odds x'w of the logistic loss.
+        test: the rows, with targets -1 and 1.
+        bins: how many, at least one.
+        ax: to draw on.
+
+    Raises:
+        ValueError: targets that are not -1 or 1, or less than one bin.
+    """
+    target = test.y[test.mask]
+    if not np.all(np.abs(target) == 1):
+        raise ValueError("test: expected targets -1 and 1 for predicted probabilities, got others")
+    whole("bins", bins)
+    ax = _axes(ax, figsize=(4.8, 4.4))
+    ax.plot([0, 1], [0, 1], ":", color=_GREY, lw=1.2, label="calibrated")
+    for name, prediction in predictions.items():
+        said = prediction.mean[test.mask]
+        said = said if prediction.quantity == "probability" else expit(said)
+        groups = np.array_split(np.argsort(said, kind="stable"), min(bins, len(said)))
+        x, share = np.array([(said[rows].mean(), np.mean(target[rows] == 1)) for rows in groups]).T
+        ax.plot(x, share, "o-", ms=4, label=name)
+    ax.set(xlabel="predicted probability of a 1", ylabel="share of test targets that are 1", xlim=(0, 1), ylim=(0, 1))
+    ax.set_title("Do probabilities mean what they say?")
     ax.legend(frameon=False, fontsize=8)
     return ax
 

@@ -57,6 +57,30 @@ def test_auc_is_the_average_of_scikit_learns_over_tasks_with_both_kinds_of_rows(
         auc(prediction, tasks)
 
 
+def test_the_reliability_picture_is_scikit_learns_for_probabilities_and_log_odds_alike():
+    pytest.importorskip("matplotlib").use("Agg")
+    from scipy.special import logit
+    from sklearn.calibration import calibration_curve
+
+    from mpmtl_prob import plots
+
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=(2, 60))
+    tasks = TaskData.from_lists(np.ones((2, 60, 1)), np.where(rng.uniform(size=p.shape) < p**2, 1.0, -1.0))
+    predictions = {
+        "probabilities": Prediction(p, tasks.mask, tasks.tasks, quantity="probability"),
+        "log odds": Prediction(logit(p), tasks.mask, tasks.tasks),
+    }
+    _, *lines = plots.reliability(predictions, tasks, bins=8).lines
+    share, said = calibration_curve(tasks.y.ravel(), p.ravel(), n_bins=8, strategy="quantile")
+    for line in lines:
+        assert_allclose(line.get_xydata(), np.stack([said, share], axis=1), rtol=1e-12)
+    with pytest.raises(ValueError, match="test: expected targets -1 and 1"):
+        plots.reliability(predictions, TaskData.from_lists(np.ones((2, 60, 1)), p))
+    with pytest.raises(ValueError, match="bins: expected a whole number >= 1, got 0"):
+        plots.reliability(predictions, tasks, bins=0)
+
+
 def test_scores_refuse_predictions_of_other_rows(two_tasks):
     other = Prediction(np.zeros((2, 2)), np.ones((2, 2), bool), ("a", "b"))
     with pytest.raises(ValueError, match="prediction and test"):

@@ -19,7 +19,7 @@ from mpmtl_prob.estimators import (
     RowProtection,
     TraceNorm,
 )
-from mpmtl_prob.evaluation import auc, cross_validate, grids, nmse
+from mpmtl_prob.evaluation import auc, cross_validate, grids, log_score, nmse
 from mpmtl_prob.evaluation.selection import NOT_CHARGED
 
 
@@ -98,16 +98,17 @@ def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charge
     assert list(selection.to_pandas().columns) == ["penalty", "nmse", "sd"]
 
 
-def test_binary_tasks_are_scored_by_auc_and_more_is_better():
+@pytest.mark.parametrize(("metric", "of_no_weights"), [(auc, 0.5), (log_score, -np.log(2))], ids=["auc", "log_score"])
+def test_binary_tasks_have_scores_of_which_more_is_better(metric, of_no_weights):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((6, 30, 4))
     y = np.where(X @ [1.0, -1.0, 0.0, 0.0] + 0.5 * rng.standard_normal((6, 30)) > 0, 1.0, -1.0)
     tasks = TaskData.from_lists(list(X), list(y))
     candidates = [RidgeLogistic(0.1), MultiTask(TraceNorm(), 1.0, Logistic()), MultiTask(TraceNorm(), 1e3, Logistic())]
-    selection = cross_validate(candidates, tasks, folds=3, metric="auc", progress_bar=False)
-    assert_allclose(selection.scores, one_at_a_time(candidates, tasks, auc), rtol=1e-5)
+    selection = cross_validate(candidates, tasks, folds=3, metric=metric.__name__, progress_bar=False)
+    assert_allclose(selection.scores, one_at_a_time(candidates, tasks, metric), rtol=1e-5)
     assert selection.best is candidates[selection.mean.argmax()]
-    assert selection.mean[2] == 0.5  # all weights zero
+    assert_allclose(selection.mean[2], of_no_weights, rtol=1e-12)
 
 
 def test_every_grid_is_as_long_as_the_others(tasks):
@@ -133,7 +134,9 @@ def test_the_largest_penalty_of_a_grid_is_the_least_that_leaves_nothing(tasks):
 
 
 def test_bad_arguments_are_named(tasks):
-    with pytest.raises(ValueError, match="metric: expected one of 'nmse', 'nmse_within', 'auc', got 'accuracy'"):
+    with pytest.raises(
+        ValueError, match="metric: expected one of 'nmse', 'nmse_within', 'auc', 'log_score', got 'accuracy'"
+    ):
         cross_validate([Ridge()], tasks, metric="accuracy")
     with pytest.raises(ValueError, match="penalty: expected a number >= 0 or 'evidence', got -1"):
         cross_validate([Ridge(-1.0)], tasks, progress_bar=False)

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
 from mpmtl_prob.estimators.plan import Plan
-from mpmtl_prob.evaluation.metrics import auc, nmse, nmse_within
+from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
 from mpmtl_prob.losses import Smooth
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
@@ -35,6 +35,7 @@ METRICS: dict[str, tuple[Callable[[Prediction, TaskData], float], bool]] = {
     "nmse": (nmse, False),
     "nmse_within": (nmse_within, False),
     "auc": (auc, True),
+    "log_score": (log_score, True),
 }
 
 NOT_CHARGED = "Hyper-parameters were chosen by cross-validation over all tasks' rows, which no budget was charged for."
@@ -122,7 +123,7 @@ def cross_validate[E: Estimator](
         tasks: the training rows.
         folds: how many, cut in every task separately, at most the rows of the smallest task; or the folds themselves,
             pairs of training and validation rows.
-        metric: "nmse", "nmse_within" or "auc".
+        metric: "nmse" or "nmse_within"; for labels -1 and 1 "auc", or "log_score" where probabilities matter.
         seed: of the folds, and of the candidates' noise: draws on a fold are common to all candidates.
         progress_bar: show one.
 
