@@ -180,7 +180,7 @@ class Study:
 _SYNTHETIC = (Data("low rank"), Data("group sparse"))
 _REAL_ARMS = (RIDGE, LASSO, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, DP_MTRL, DP_AGGR, POSTERIOR)
 _PERCENTAGES = (0.3, 0.5, 0.7, 0.9)
-_BESIDE = (0.1, 1.0, 10.0)  # where replacement adjacency stands beside zero-out
+_BESIDE = (0.1, 1.0)  # where replacement adjacency stands beside zero-out: one round, seconds
 
 STUDIES = {
     study.name: study
