@@ -72,7 +72,7 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
     if any(entry["proved"]["epsilon"] > entry["epsilon"] * (1 + 1e-9) for entry in entries):
         return " (eps claimed, proved only at a larger one)"
     deltas = sorted(entry["proved"]["delta"] for entry in entries)
-    spread = f"{deltas[0]:.2g}" if deltas[-1] - deltas[0] < 1e-9 else f"{deltas[0]:.2g} to {deltas[-1]:.2g}"
+    spread = " to ".join(dict.fromkeys(f"{delta:.2g}" for delta in (deltas[0], deltas[-1])))
     if all(entry["claimed"] is None or entry["proved"]["delta"] <= entry["claimed"]["delta"] for entry in entries):
         return f" (eps proved, delta = {spread})"
     return f" (eps claimed; true delta {spread})"
