@@ -29,16 +29,12 @@ from mpmtl_prob.inference.simulation import uniformity  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 
 FUNCTIONALS = ("trace", "second eigenvalue", "off-diagonal", "log phi")
-D, M, DF, SCALE, PHI = structures.D, structures.M, structures.DF, structures.SCALE, structures.PHI
+D, DF, SCALE, PHI = structures.D, structures.DF, structures.SCALE, structures.PHI
 
 
-def draw_full(rng: np.random.Generator) -> tuple[float, Any]:
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
-    omega = st.invwishart(model.prior_degrees_of_freedom(D), np.exp(log_phi) * np.eye(D)).rvs(random_state=rng)
-    return log_phi, st.wishart(M, omega).rvs(random_state=rng)
-
-
-STRUCTURES = {"full": (model.full, draw_full, structures.T_START, M)} | structures.CALIBRATED
+STRUCTURES = {
+    "full": (model.full, structures.draw_full, structures.T_START | {"z_kappa": 0.0}, structures.M)
+} | structures.CALIBRATED
 
 
 def ranks(name: str, replications: int, seed: int = 0) -> dict[str, NDArray[np.int64]]:

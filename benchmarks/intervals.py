@@ -67,7 +67,8 @@ def simulate(rng: np.random.Generator, count: int) -> Truth:
     """Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, sigma = 1."""
     while True:  # the model's factor for tr(A) = m, by rejection
         phi = np.exp(-np.log(D) + model.LOG_PHI_SD * rng.standard_normal())
-        omega = st.invwishart(model.prior_degrees_of_freedom(D), phi * np.eye(D)).rvs(random_state=rng)
+        kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal())
+        omega = st.invwishart(kappa, kappa * phi * np.eye(D)).rvs(random_state=rng)
         A = st.wishart(M, omega).rvs(random_state=rng)
         if np.log(rng.random()) < -0.5 * ((np.trace(A) / M - 1) / 0.1) ** 2:
             break

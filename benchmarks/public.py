@@ -38,14 +38,15 @@ CHAINS = 2
 
 
 def weights_latent(observed: model.Observed, sigma: Any, m: int) -> None:
-    """The model `full` with W latent, W = sqrt(phi) V, V of the matrix-t law that is left when Omega is integrated out."""
+    """The model `full` with W latent, W = sqrt(Phi) V, V of the matrix-t law that is left when Omega is integrated out."""
     d = len(sigma)
     z = numpyro.sample("z", dist.Normal(0.0, 1.0))
     log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + model.LOG_PHI_SD * z)
     V = numpyro.sample("V", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
-    S, kappa = V @ V.T, model.prior_degrees_of_freedom(d)
-    numpyro.factor("prior", -0.5 * (m + kappa) * model.log_det(jnp.linalg.cholesky(jnp.eye(d) + S)))
-    A = numpyro.deterministic("A", jnp.exp(log_phi) * S)
+    S, kappa = V @ V.T, model.degrees_of_freedom(d)
+    log_prior = -0.5 * (m + kappa) * model.log_det(jnp.linalg.cholesky(jnp.eye(d) + S))
+    numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
+    A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
     numpyro.factor("known_trace", -0.5 * ((jnp.trace(A) / observed.trace - 1) / observed.trace_sd) ** 2)
     numpyro.sample("sigma", ShiftedWishart(A, observed.df, observed.scale), obs=sigma)
 
@@ -120,7 +121,7 @@ def main() -> None:
         )
     }
     kernel = NUTS(partial(weights_latent, m=m), max_tree_depth=8)
-    start = {"z": 0.0, "V": small}
+    start = {"z": 0.0, "z_kappa": 0.0, "V": small}
     found["W latent"] = arm("W latent", kernel, (observed, published.sigma[0]), start, draws, draws, options.limit)
     speed = {name: each["ESS per CPU second"] for name, each in found.items()}
     ratios = {name: speed["library"] / each for name, each in speed.items() if name != "library"}

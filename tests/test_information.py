@@ -71,15 +71,11 @@ def test_a_release_that_says_nothing_leaves_the_prior(posteriors):
 def test_prior_draws_follow_the_prior(structure):
     omega = law.prior(structure, 3, 20_000, 1)
     correlation = omega[:, 0, 1] / np.sqrt(omega[:, 0, 0] * omega[:, 1, 1])
-    if (
-        structure == "full"
-    ):  # the correlations of an inverse Wishart with d + 2 degrees of freedom: p(r) ~ (1 - r^2)^{1/2}
-        assert st.kstest((correlation + 1) / 2, st.beta(1.5, 1.5).cdf).pvalue > 1e-3
-    elif structure == "group_sparse":  # log(omega_j - 1) / 2 is a half-Cauchy's logarithm
+    if structure == "group_sparse":  # log(omega_j - 1) / 2 is a half-Cauchy's logarithm
         assert st.kstest(np.sqrt(omega[:, 0, 0] - 1), st.halfcauchy.cdf).pvalue > 1e-3
         assert_array_equal(correlation, 0)
-    elif structure == "auto":  # given kappa, correlations have mean 0 and variance 1 / (kappa - d + 2)
-        kappa = 4 + np.exp(2.5 + 2 * np.random.default_rng(0).standard_normal(20_000))
+    elif structure in ("full", "auto"):  # given kappa, correlations have mean 0 and variance 1 / (kappa - d + 2)
+        kappa = 4 + np.exp(1 + 2 * np.random.default_rng(0).standard_normal(20_000))
         assert_allclose(np.mean(correlation**2), np.mean(1 / (kappa - 1)), rtol=0.06)
     else:  # a floor of 1 in every direction
         assert np.linalg.eigvalsh(omega)[:, 0].min() >= 1 - 1e-6
@@ -99,7 +95,7 @@ def test_the_second_draws_are_not_the_first(posteriors):
 
 def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
     found = posteriors[1.0].diagnose()
-    assert set(found.rhat) == {"log_phi", "the spectrum"}
+    assert set(found.rhat) == {"log_phi", "the spectrum", "kappa"}
     assert found.draws == 500
     assert "times as wide as they would be without noise" in str(found)
     tree = posteriors[1.0].to_arviz()
@@ -176,7 +172,8 @@ def test_releases_side_by_side(posteriors, data):
     assert_allclose([row["smallest_angle_low"], row["smallest_angle_high"]], [low, high])
     assert_allclose(row["width_to_noiseless"], posteriors[1.0].information.noise["the spectrum"])
     assert row["proved"] is posteriors[1.0].guarantee.proved
-    assert [r["largest_angle"] for r in table.rows] == sorted((r["largest_angle"] for r in table.rows), reverse=True)
+    angles = [r["largest_angle"] for r in table.rows[:-1]]  # from eps = 1 on the messages' own errors are what is left
+    assert angles == sorted(angles, reverse=True)
     words = table.in_words().splitlines()
     assert "the leading 2 directions not to be told from random ones" in words[0]
     assert "the leading 2 directions found" in words[-1]

@@ -31,26 +31,27 @@ def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian():
     parts = [model.observe(sigma, DF, SCALE, M, phi=PHI) for sigma in sigmas]
     observed = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
     observed = observed._replace(num_tasks=float(M), log_phi_mean=np.log(PHI))
-    lower, kappa = np.tril_indices(D), D + 2
+    lower = np.tril_indices(D)
 
     def sites(flat):
-        return {"z": flat[0], "log_diagonal": flat[1:5].reshape(2, D), "off_diagonal": flat[5:].reshape(2, 1)}
+        rest = {"log_diagonal": flat[2:6].reshape(2, D), "off_diagonal": flat[6:].reshape(2, 1)}
+        return {"z": flat[0], "z_kappa": flat[1], **rest}
 
     def physical(flat):
         _, trace = log_density(model.full, (observed,), {}, sites(flat))
-        return jnp.append(trace["log_phi"]["value"], trace["A"]["value"][:, *lower].ravel())
+        return jnp.concatenate([trace["log_phi"]["value"][None], flat[1:2], trace["A"]["value"][:, *lower].ravel()])
 
     difference = []
     for _ in range(5):
-        flat = jnp.asarray(0.7 * rng.standard_normal(7))
+        flat = jnp.asarray(0.7 * rng.standard_normal(8))
         value, trace = log_density(model.full, (observed,), {}, sites(flat))
         A, log_phi = np.asarray(trace["A"]["value"]), float(trace["log_phi"]["value"])
         # Omega integrated out, by Bayes' rule at any Omega
-        phi, omega = np.exp(log_phi) * np.eye(D), np.eye(D)
-        prior = st.invwishart(kappa, phi).logpdf(omega) - st.invwishart(kappa + 2 * M, phi + A.sum(axis=0)).logpdf(
-            omega
-        )
-        joint = prior + st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD)
+        kappa, omega = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * float(flat[1])), np.eye(D)
+        Phi = kappa * np.exp(log_phi) * np.eye(D)
+        joint = st.invwishart(kappa, Phi).logpdf(omega)
+        joint -= st.invwishart(kappa + 2 * M, Phi + A.sum(axis=0)).logpdf(omega)
+        joint += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(flat[1])
         for each, sigma in zip(A, sigmas, strict=True):
             joint += st.wishart(M, omega).logpdf(each) + st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - each)
         difference.append(float(value) - joint - np.linalg.slogdet(jax.jacobian(physical)(flat))[1])

@@ -17,56 +17,52 @@ D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
 
 
 def start(d=D):
-    return {"z": 0.0, "log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
+    return {"z": 0.0, "z_kappa": 0.0, "log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
+
+
+def prior_of_omega(log_phi, z_kappa):
+    """kappa and Phi, with E[Omega^{-1}] = I / phi."""
+    kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z_kappa)
+    return kappa, kappa * np.exp(log_phi) * np.eye(D)
 
 
 def simulate(rng):
-    """A release from the model itself: log phi, then Omega, W and E."""
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
-    omega = st.invwishart(D + 2, np.exp(log_phi) * np.eye(D)).rvs(random_state=rng)
+    """A release from the model itself: log phi and kappa, then Omega, W and E."""
+    log_phi, z_kappa = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal(), rng.standard_normal()
+    omega = st.invwishart(*prior_of_omega(log_phi, z_kappa)).rvs(random_state=rng)
     A = st.wishart(M, omega).rvs(random_state=rng)
     sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
-    return log_phi, A, sigma
+    return log_phi, z_kappa, A, sigma
 
 
-def log_joint(log_phi, A, sigma):
-    """log p(log phi) p(A | phi) p(Sigma | A) up to a constant, straight from the definitions."""
-    kappa, phi = D + 2, np.exp(log_phi)
-    log_det = lambda S: np.linalg.slogdet(S)[1]
-    matrix_f = (M - D - 1) / 2 * log_det(A) - (M + kappa) / 2 * log_det(phi * np.eye(D) + A) + kappa * D / 2 * log_phi
-    noise = st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
-    return st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + matrix_f + noise
+def log_joint(log_phi, z_kappa, A, sigma, rng):
+    """log p(log phi) p(kappa) p(A | phi, kappa) p(Sigma | A), with Omega integrated out by Bayes' rule at any Omega."""
+    kappa, Phi = prior_of_omega(log_phi, z_kappa)
+    omega = np.cov(rng.standard_normal((D, 20)))
+    prior = st.invwishart(kappa, Phi).logpdf(omega) - st.invwishart(kappa + M, Phi + A).logpdf(omega)
+    prior += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z_kappa)
+    return prior + st.wishart(M, omega).logpdf(A) + st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
 
 
 def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian():
     rng = np.random.default_rng(0)
-    _, _, sigma = simulate(rng)
+    *_, sigma = simulate(rng)
     observed = model.observe(sigma, DF, SCALE, M, phi=PHI)
     lower = np.tril_indices(D)
+    of = lambda flat: {"z": flat[0], "z_kappa": flat[1], "log_diagonal": flat[2 : 2 + D], "off_diagonal": flat[2 + D :]}
 
-    def to_a(flat):
-        sites = {"z": flat[0], "log_diagonal": flat[1 : 1 + D], "off_diagonal": flat[1 + D :]}
-        _, trace = log_density(model.full, (observed,), {}, sites)
-        return jnp.append(trace["log_phi"]["value"], trace["A"]["value"][lower])
+    def physical(flat):
+        _, trace = log_density(model.full, (observed,), {}, of(flat))
+        return jnp.concatenate([trace["log_phi"]["value"][None], flat[1:2], trace["A"]["value"][lower]])
 
     difference = []
     for _ in range(8):
-        flat = 0.7 * rng.standard_normal(1 + D * (D + 1) // 2)
-        sites = {"z": flat[0], "log_diagonal": flat[1 : 1 + D], "off_diagonal": flat[1 + D :]}
-        value, trace = log_density(model.full, (observed,), {}, sites)
-        jacobian = np.linalg.slogdet(jax.jacobian(to_a)(jnp.asarray(flat)))[1]
-        expected = log_joint(float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"]), sigma) + jacobian
-        difference.append(float(value) - expected)
+        flat = jnp.asarray(0.7 * rng.standard_normal(2 + D * (D + 1) // 2))
+        value, trace = log_density(model.full, (observed,), {}, of(flat))
+        jacobian = np.linalg.slogdet(jax.jacobian(physical)(flat))[1]
+        log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
+        difference.append(float(value) - log_joint(log_phi, float(flat[1]), A, sigma, rng) - jacobian)
     assert_allclose(difference, difference[0], atol=1e-8)
-
-
-def test_matrix_f_is_the_law_of_the_second_moment_with_omega_integrated_out():
-    # d = 1: A / phi * kappa / m ~ F(m, kappa)
-    x = np.linspace(0.1, 30, 7)
-    kappa = model.prior_degrees_of_freedom(1)
-    density = lambda a: (M - 2) / 2 * np.log(a) - (M + kappa) / 2 * np.log(PHI + a)
-    expected = st.f(M, kappa, scale=PHI * M / kappa).logpdf(x)
-    assert_allclose(np.diff(density(x)), np.diff(expected), rtol=1e-10)
 
 
 def ranks(sampled_model, replications, seed=0):
@@ -74,7 +70,7 @@ def ranks(sampled_model, replications, seed=0):
     rng = np.random.default_rng(seed)
     found = []
     for r in range(replications):
-        log_phi, A, sigma = simulate(rng)
+        log_phi, z_kappa, A, sigma = simulate(rng)
         draws, _ = run_nuts(
             sampled_model,
             model.observe(sigma, DF, SCALE, M, phi=PHI),
@@ -92,6 +88,7 @@ def ranks(sampled_model, replications, seed=0):
             (np.linalg.eigvalsh(B)[:, 0], np.linalg.eigvalsh(A)[0]),
             (B[:, 0, 1], A[0, 1]),
             (logs, log_phi),
+            (draws["kappa"][0, each - 1 :: each], prior_of_omega(log_phi, z_kappa)[0]),
         ]
         found.append([int(np.sum(values < truth)) for values, truth in functionals])
     return np.array(found)
@@ -103,7 +100,7 @@ def uniformity(column):
 
 def test_posterior_is_calibrated_on_data_from_the_model():
     found = ranks(model.full, 400)
-    for j, name in enumerate(("trace", "smallest eigenvalue", "off-diagonal", "log phi")):
+    for j, name in enumerate(("trace", "smallest eigenvalue", "off-diagonal", "log phi", "kappa")):
         assert uniformity(found[:, j]) > 1e-3, name
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = np.mean((found[:, j] >= 1) & (found[:, j] <= 18))
@@ -157,10 +154,10 @@ def test_tree_names_features_and_says_who_could_have_computed_it(release, poster
 
 
 def test_omega_is_drawn_from_its_conditional_law(posterior):
-    # E[Omega | A, phi] = (phi I + A) / (kappa + m - d - 1): the draws' mean agrees within Monte Carlo error
+    # E[Omega | A, phi, kappa] = (Phi + A) / (kappa + m - d - 1): the draws' mean agrees within Monte Carlo error
     tree = posterior.to_arviz()["posterior"].dataset
-    phi = np.exp(tree["log_phi"].values)[..., None, None]
-    conditional = (tree["A"].values + phi * np.eye(4)) / (4 + 2 + 40 - 4 - 1)
+    kappa, phi = tree["kappa"].values[..., None, None], np.exp(tree["log_phi"].values)[..., None, None]
+    conditional = (tree["A"].values + kappa * phi * np.eye(4)) / (kappa + 40 - 4 - 1)
     ratio = np.linalg.slogdet(tree["Omega"].values)[1] - np.linalg.slogdet(conditional)[1]
     difference = (tree["Omega"].values - conditional).reshape(400, 16)
     error = difference.std(0) / np.sqrt(400)

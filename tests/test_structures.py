@@ -55,16 +55,23 @@ def draw_group_sparse(rng):
     return log_phi, np.atleast_2d(st.wishart(M, omega).rvs(random_state=rng))
 
 
-def adaptive_scale(log_phi, log_lambda, z_kappa):
-    """kappa and Phi."""
-    beyond = np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z_kappa)
-    return D + 1 + beyond, beyond * group_sparse_omega(log_phi, log_lambda)
+def inverse_wishart(shape, z_kappa):
+    """kappa and Phi, with E[Omega^{-1}] = shape^{-1}."""
+    kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z_kappa)
+    return kappa, kappa * shape
 
 
 def draw_adaptive(rng):
     log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
-    kappa, Phi = adaptive_scale(log_phi, np.log(np.abs(rng.standard_cauchy(D))), rng.standard_normal())
-    omega = st.invwishart(kappa, Phi).rvs(random_state=rng)
+    log_lambda = np.log(np.abs(rng.standard_cauchy(D)))
+    shape = group_sparse_omega(log_phi, log_lambda)
+    omega = st.invwishart(*inverse_wishart(shape, rng.standard_normal())).rvs(random_state=rng)
+    return log_phi, st.wishart(M, omega).rvs(random_state=rng)
+
+
+def draw_full(rng):
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    omega = st.invwishart(*inverse_wishart(np.exp(log_phi) * np.eye(D), rng.standard_normal())).rvs(random_state=rng)
     return log_phi, st.wishart(M, omega).rvs(random_state=rng)
 
 
@@ -84,7 +91,7 @@ def draw_group_laplace(rng):
 
 def draw_matrix_t(rng):
     log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
-    omega = st.invwishart(D + 2, np.exp(log_phi) * np.eye(D)).rvs(random_state=rng)
+    omega = st.invwishart(*inverse_wishart(np.exp(log_phi) * np.eye(D), rng.standard_normal())).rvs(random_state=rng)
     W = np.linalg.cholesky(omega) @ rng.standard_normal((D, FEW))
     return log_phi, W @ W.T
 
@@ -98,13 +105,14 @@ def low_rank(observed):
 
 T_START = {"z": 0.0, "log_diagonal": np.zeros(D), "off_diagonal": np.zeros(D)}
 Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
-N_START = {"z": 0.0, "N": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
+ZK_START = Z_START | {"z_kappa": 0.0}
+N_START = {"z": 0.0, "z_kappa": 0.0, "N": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
 CALIBRATED = {
     "auto": (model.adaptive, draw_adaptive, T_START | {"z_kappa": 0.0, "log_lambda": np.zeros(D)}, M),
     "group_sparse": (model.group_sparse, draw_group_sparse, T_START | {"log_lambda": np.zeros(D)}, M),
     "low_rank": (low_rank, draw_low_rank, T_START | {"log_lambda": np.zeros(2), "G": np.eye(D)[:, :2]}, M),
     "paper_group_sparse": (latent_weights.latent_weights(FEW, "group_laplace"), draw_group_laplace, Z_START, FEW),
-    "fewer tasks than features": (latent_weights.latent_weights(FEW, "matrix_t"), draw_matrix_t, Z_START, FEW),
+    "fewer tasks than features": (latent_weights.latent_weights(FEW, "matrix_t"), draw_matrix_t, ZK_START, FEW),
 }
 
 
@@ -135,7 +143,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
         found = {k: np.asarray(v) for k, v in sites(flat).items()}
         if structure == "auto":  # Omega integrated out, by Bayes' rule at any Omega
-            kappa, Phi = adaptive_scale(log_phi, found["log_lambda"], found["z_kappa"])
+            kappa, Phi = inverse_wishart(group_sparse_omega(log_phi, found["log_lambda"]), found["z_kappa"])
             assert_allclose(np.diag(Phi), trace["prior_scale"]["value"])
             omega = np.cov(rng.standard_normal((D, 20)))
             prior = st.norm.logpdf(found["z_kappa"]) + st.invwishart(kappa, Phi).logpdf(omega)
@@ -172,17 +180,18 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
     L = observed.eigenvectors * np.sqrt(observed.eigenvalues)
     difference = []
     for _ in range(4):
-        z, Z = rng.standard_normal(), rng.standard_normal((D, 4))
-        value, trace = log_density(
-            latent_weights.latent_weights(4, prior), (observed,), {}, {"z": z, "Z": jnp.asarray(Z)}
-        )
+        z, z_kappa, Z = rng.standard_normal(), rng.standard_normal(), rng.standard_normal((D, 4))
+        sites = {"z": z, "Z": jnp.asarray(Z)} | ({"z_kappa": z_kappa} if prior == "matrix_t" else {})
+        value, trace = log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites)
         Y, jacobian, _ = latent_weights.contraction(latent_weights.unit(observed, 4) * Z)
         W, log_phi = L @ np.asarray(Y), np.log(PHI) + model.LOG_PHI_SD * z
         assert_allclose(trace["A"]["value"], W @ W.T)
         rate = np.sqrt(4 / np.exp(log_phi))
         if prior == "matrix_t":
-            kappa, phi = D + 2, np.exp(log_phi)
-            log_prior = kappa * D / 2 * log_phi - (4 + kappa) / 2 * np.linalg.slogdet(phi * np.eye(D) + W @ W.T)[1]
+            kappa, Phi = inverse_wishart(np.exp(log_phi) * np.eye(D), z_kappa)
+            omega = np.cov(rng.standard_normal((D, 20)))  # integrated out, by Bayes' rule at any Omega
+            log_prior = st.norm.logpdf(z_kappa) + st.multivariate_normal(cov=omega).logpdf(W.T).sum()
+            log_prior += st.invwishart(kappa, Phi).logpdf(omega) - st.invwishart(kappa + 4, Phi + W @ W.T).logpdf(omega)
         elif prior == "trace_norm":
             log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, "nuc")
         else:
@@ -231,8 +240,8 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     W /= np.linalg.norm(W, axis=0)
     sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
     observed = model.observe(sigma, 60.0, 0.5, FEW, phi=FEW / D**2, trace=float(FEW))
-    run = {"chains": 4, "warmup": 300, "draws": 2500, "seed": 0, "progress_bar": False}
-    usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=Z_START, **run)
+    run = {"chains": 4, "warmup": 300, "draws": 3000, "seed": 0, "progress_bar": False}
+    usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
     assert statistics["diverging"].sum() == 0
     functionals = lambda draws: {
@@ -245,8 +254,8 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     for name in ours:
         usual_draws, draws = theirs[name][:, ::10].ravel(), ours[name][:, ::10].ravel()
         assert st.ks_2samp(usual_draws, draws).pvalue > 1e-3, name
-        # what the test would say of a posterior a quarter of an sd off
-        assert st.ks_2samp(usual_draws, draws + 0.25 * draws.std()).pvalue < 1e-3
+        # what the test would say of a posterior three tenths of an sd off
+        assert st.ks_2samp(usual_draws, draws + 0.3 * draws.std()).pvalue < 1e-3
 
 
 def broken(observed):

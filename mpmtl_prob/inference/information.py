@@ -77,7 +77,7 @@ def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int
             within = np.mean((first - second) ** 2, axis=(0, 1)).sum() / 2
             total = (_variance(first) + _variance(second)) / 2
             noise[name] = float(np.sqrt(max(total / within, 1.0)))
-    if structure == "auto" and "kappa" not in posterior:
+    if structure == "auto" and "inclusion" not in posterior:
         structure = "full"  # with fewer tasks than features
     before = law.prior(structure, posterior.sizes["feature"], _PRIOR_DRAWS, seed)
     if before is None:

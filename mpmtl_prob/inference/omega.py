@@ -16,14 +16,11 @@ from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.tasks import FloatArray
 
 
-def given_second_moment(
-    posterior: Mapping[Any, ArrayLike], num_tasks: int
-) -> tuple[FloatArray, FloatArray | float] | None:
+def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> tuple[FloatArray, FloatArray] | None:
     """Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
 
     Args:
-        posterior: draws of A (chain, draw, [round,] d, d), of ``prior_scale``, the diagonal of Phi, and of kappa if it is
-            not known.
+        posterior: draws of A (chain, draw, [round,] d, d), of ``prior_scale``, the diagonal of Phi, and of kappa.
         num_tasks: m, of one round.
     """
     if "prior_scale" not in posterior:
@@ -32,9 +29,7 @@ def given_second_moment(
     rounds = 1
     if A.ndim == 5:
         rounds, A = A.shape[2], A.sum(axis=2)
-    d = A.shape[-1]
-    kappa = np.asarray(posterior["kappa"]) if "kappa" in posterior else model.prior_degrees_of_freedom(d)
-    return A + prior_scale[..., None] * np.eye(d), kappa + num_tasks * rounds
+    return A + prior_scale[..., None] * np.eye(A.shape[-1]), np.asarray(posterior["kappa"]) + num_tasks * rounds
 
 
 def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
@@ -54,20 +49,18 @@ def prior(structure: str, d: int, num_draws: int, seed: int) -> FloatArray | Non
     """
     rng = np.random.default_rng(seed)
     eye = np.broadcast_to(np.eye(d), (num_draws, d, d))
-    if structure == "full":
-        return inverse_wishart(rng, eye, model.prior_degrees_of_freedom(d))
     if structure == "low_rank":
         H = rng.standard_normal((num_draws, d, rank := min(model.MAX_RANK, d))) * _half_cauchy(
             rng, (num_draws, 1, rank)
         )
         return eye + H @ np.swapaxes(H, -1, -2) / d
-    if structure not in ("auto", "group_sparse"):
+    if structure not in ("full", "auto", "group_sparse"):
         return None
-    s = 1 + _half_cauchy(rng, (num_draws, d)) ** 2
+    s = np.ones((num_draws, d)) if structure == "full" else 1 + _half_cauchy(rng, (num_draws, d)) ** 2
     if structure == "group_sparse":
         return s[..., None] * eye
-    beyond = np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(num_draws))
-    return inverse_wishart(rng, (beyond[:, None] * s)[..., None] * eye, d + 1 + beyond)
+    kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(num_draws))
+    return inverse_wishart(rng, (kappa[:, None] * s)[..., None] * eye, kappa)
 
 
 def _half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:

@@ -17,7 +17,7 @@ from mpmtl_prob.inference.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.likelihoods import Posteriors, given
 from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
-from mpmtl_prob.inference.structures import observed
+from mpmtl_prob.inference.structures import observed, program
 from mpmtl_prob.models import task as model
 from mpmtl_prob.privacy.messages import unit_columns
 from mpmtl_prob.privacy.release import Release
@@ -151,9 +151,7 @@ def joint(
     """NUTS on an owner's model and the public one together, one owner at a time: exact, and slow."""
     d, public, gaussian = tasks.num_features, observed(release), likelihood == "gaussian"
     start = {
-        "z": 0.0,
-        "log_diagonal": np.zeros(d),
-        "off_diagonal": np.zeros(d * (d - 1) // 2),
+        **program("full", release).start,
         "log_snr": np.log((conjugate if gaussian else laplace).SNR_MEDIAN),
         "u": np.zeros(d),
     }

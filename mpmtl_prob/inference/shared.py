@@ -56,7 +56,7 @@ class SharedPosterior:
         ``posterior`` holds ``A``, the second moment behind the release (per round where there are several); ``Omega``, the
         covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
         as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
-        ``prior_scale`` (feature), the diagonal of Phi in Omega | A ~ InverseWishart(kappa + m, Phi + A).
+        ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
         return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
 
@@ -254,8 +254,6 @@ def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
 def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
     names = [str(feature) for feature in release.features]
     found = {k: v.astype(np.float64) for k, v in found.items()}
-    if not found.keys() & {"Omega", "omega", "prior_scale"}:
-        found["prior_scale"] = np.exp(found["log_phi"])[..., None] * np.ones(len(names))
     omega = _omega(release, found, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]

@@ -80,11 +80,11 @@ def program(structure: str, release: Release) -> Program:
         if rounds > 1:
             raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
         Z = np.random.default_rng(0).standard_normal((d, m))
+        scales: dict[str, Any] = {"z": 0.0, "z_kappa": 0.0} if structure == "full" else {"z": 0.0}
         if structure == "full" and m <= d and drowned(release):
-            half = 0.5 * np.log(m + 2.0 - np.arange(m))  # where a chi has its mode, nearly
-            begin: dict[str, Any] = {"z": 0.0, "N": Z, "log_diagonal": half, "off_diagonal": np.zeros(m * (m - 1) // 2)}
-            return Program(latent_weights.drowned_weights(m), begin)
-        return Program(latent_weights.latent_weights(m, _PAPER[structure]), {"z": 0.0, "Z": Z})
+            root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
+            return Program(latent_weights.drowned_weights(m), scales | root | {"N": Z})
+        return Program(latent_weights.latent_weights(m, _PAPER[structure]), scales | {"Z": Z})
     shape = () if rounds == 1 else (rounds,)
     start: dict[str, Any] = {
         "z": 0.0,
@@ -92,7 +92,7 @@ def program(structure: str, release: Release) -> Program:
         "off_diagonal": np.zeros((*shape, d * (d - 1) // 2)),
     }
     if structure == "full":
-        return Program(model.full, start)
+        return Program(model.full, start | {"z_kappa": 0.0})
     if structure == "auto":
         return Program(model.adaptive, start | {"z_kappa": 0.0, "log_lambda": np.zeros(d)})
     if structure == "group_sparse":
@@ -126,7 +126,7 @@ def describe(structure: str, posterior: xr.Dataset) -> str:
         return f"the papers' {'l2,1 norm' if structure.endswith('sparse') else 'trace norm'} as a prior, as asked for"
     if structure == "group_sparse":
         return f"diagonal, as asked for; {_features(posterior)}"
-    if structure == "full" or "kappa" not in posterior:
+    if "inclusion" not in posterior:  # "full", or "auto" with fewer tasks than features
         return "none assumed"
     low, kappa, high = np.quantile(posterior["kappa"].values, [0.05, 0.5, 0.95])
     correlation = 1 / np.sqrt(kappa - posterior.sizes["feature"] + 2)

@@ -14,9 +14,10 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jax.lax.linalg import triangular_solve
+from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.shared_covariance import LOG_PHI_SD, Observed, log_det, prior_degrees_of_freedom
+from mpmtl_prob.models.shared_covariance import LOG_PHI_SD, Observed, degrees_of_freedom, log_det, log_normaliser
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 
@@ -57,12 +58,13 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     """The model of :func:`latent_weights` with the matrix-t prior, in coordinates for a release that says little, m <= d.
 
     For A far smaller than Sigma: the boundary is where it is, and chains that run into it are stuck.
-    ``W = sqrt(phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett: integrating
+    ``W = sqrt(Phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett: integrating
     T out gives the matrix t. Of the size of W the trace may be public, and then it is known far better than phi: the
-    coordinate is ``tau = tr(W W')``, and ``log(phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``.
+    coordinate is ``tau = tr(W W')``, and ``log(Phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``. The diagonal of T is
+    in units of its typical size, so that kappa can move without it.
 
-    Sites: ``z``, ``N`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic ``log_phi`` and
-    ``A`` (d, d).
+    Sites: ``z``, ``z_kappa``, ``N`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic
+    ``log_phi``, ``kappa``, ``prior_scale`` (d,) and ``A`` (d, d).
 
     Source: Dawid (1981), Biometrika 68(1), section 6: the matrix t from both its sides.
     """
@@ -72,12 +74,16 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     def model(observed: Observed) -> None:
         eigenvalues, Q = jnp.asarray(observed.eigenvalues), jnp.asarray(observed.eigenvectors)
         d = eigenvalues.shape[0]
-        df = prior_degrees_of_freedom(d) + m - d - jnp.arange(m)  # of the squared diagonal
+        kappa = degrees_of_freedom(d)
+        df = kappa + m - d - jnp.arange(m)  # of the squared diagonal
         N = numpyro.sample("N", dist.Normal(0.0, 1.0).expand((d, m)).to_event(2))
         off = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
         log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))
-        numpyro.factor("diagonal", jnp.sum(df * log_diagonal - 0.5 * jnp.exp(2 * log_diagonal)))  # log of a chi
-        T = jnp.diag(jnp.exp(log_diagonal)).at[lower].set(off)
+        spread = jnp.sqrt(0.5 / df)
+        log_chi = 0.5 * jnp.log(df) + spread * log_diagonal
+        log_density = df * log_chi - 0.5 * jnp.exp(2 * log_chi) - 0.5 * df * jnp.log(2.0) - gammaln(0.5 * df)
+        numpyro.factor("diagonal", jnp.sum(log_density + jnp.log(spread)))
+        T = jnp.diag(jnp.exp(log_chi)).at[lower].set(off)
         V = triangular_solve(T, N, left_side=False, lower=True)
         size = jnp.sum(V**2)
 
@@ -85,7 +91,8 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         known = jnp.isfinite(observed.trace_sd)
         center = jnp.where(known, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
         log_tau = center + jnp.where(known, observed.trace_sd, LOG_PHI_SD) * z
-        log_phi = numpyro.deterministic("log_phi", log_tau - jnp.log(size))
+        log_phi = numpyro.deterministic("log_phi", log_tau - jnp.log(size) - jnp.log(kappa))
+        numpyro.deterministic("prior_scale", jnp.exp(log_tau) / size * jnp.ones(d))
         numpyro.factor("prior", dist.Normal(observed.log_phi_mean, LOG_PHI_SD).log_prob(log_phi))
         tau = jnp.exp(log_tau)
         scaled = jnp.sqrt(tau / size) * V  # W in Sigma's eigenbasis
@@ -103,13 +110,14 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
 def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     """The model of m = num_tasks latent weights under one of three priors, all of unknown scale.
 
-    - "matrix_t": ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, phi I)``, with Omega integrated out.
+    - "matrix_t": that of :func:`mpmtl_prob.models.shared_covariance.full`, with Omega integrated out:
+      ``p(W) ~ |Phi|^{kappa/2} |Phi + W W'|^{-(m+kappa)/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``.
     - "trace_norm": ``p(W) = C lambda^{dm} exp(-lambda ||W||_*)``, the papers' low-rank penalty as a prior.
     - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty.
 
-    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi``, ``A`` (d, d), and ``Omega`` (d, d) but for
-    "matrix_t": the covariance with which the prior is a Gaussian at W, ``(W W')^{1/2} / lambda`` and
-    ``diag(||w^j||) / lambda``.
+    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi`` and ``A`` (d, d). With "matrix_t" also
+    ``z_kappa``, and the deterministic ``kappa`` and ``prior_scale`` (d,); with the others ``Omega`` (d, d), the covariance
+    with which the prior is a Gaussian at W: ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
     """
 
     def model(observed: Observed) -> None:
@@ -127,10 +135,13 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         numpyro.factor("release", 0.5 * ((observed.df - d - 1) * log_det_rest + trace / observed.scale) + jacobian)
         numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
         if prior == "matrix_t":
-            kappa = prior_degrees_of_freedom(d)
-            root = jnp.linalg.cholesky(jnp.exp(log_phi) * jnp.eye(len(small)) + small)
-            log_det_omega = log_det(root) + (d - len(small)) * log_phi
-            numpyro.factor("prior", 0.5 * (kappa * d * log_phi - (m + kappa) * log_det_omega))
+            kappa = degrees_of_freedom(d)
+            Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
+            log_scale = jnp.log(Phi[0])
+            root = jnp.linalg.cholesky(Phi[0] * jnp.eye(len(small)) + small)
+            log_det_omega = log_det(root) + (d - len(small)) * log_scale
+            log_prior = 0.5 * (kappa * d * log_scale - (m + kappa) * log_det_omega)
+            numpyro.factor("prior", log_prior + log_normaliser(kappa, m, d))
             return
         # a weight of variance phi has lambda = sqrt(m / phi), for a row of the group Laplace; the trace norm alike
         log_lambda = 0.5 * (jnp.log(float(m)) - log_phi)

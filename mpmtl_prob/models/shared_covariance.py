@@ -29,8 +29,8 @@ from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0
-#: Prior of log(kappa - d - 1) in `adaptive`: from Omega of any shape to a diagonal one.
-LOG_KAPPA_MEAN = 2.5
+#: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
+LOG_KAPPA_MEAN = 1.0
 LOG_KAPPA_SD = 2.0
 #: Directions of `low_rank`: more than there is use for.
 MAX_RANK = 8
@@ -50,10 +50,8 @@ class Observed(NamedTuple):
     log_phi_mean: ArrayLike  #: prior mean of log(phi)
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
     trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
-    precision: ArrayLike  #: typical size of P (see `full`) in each direction, (d,)
-    noncentred: (
-        ArrayLike  #: share of log(phi) in that size, (d,): 1 where the noise drowns the signal, 0 where it shows
-    )
+    precision: ArrayLike  #: typical size of P in each direction, (d,)
+    hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
 
 
 def observe(
@@ -81,9 +79,10 @@ def observe(
     eigenvalues, eigenvectors = np.linalg.eigh(sigma)
     eigenvalues, eigenvectors = eigenvalues[::-1], eigenvectors[:, ::-1]
     fluctuation = scale * (2 * np.sqrt(df * d) + d)
-    signal = np.maximum(eigenvalues - df * scale, 0.0)
-    # a rough guess of A's eigenvalues: where the noise dominates, some fraction of what it could hide
-    guess = np.maximum(signal**2 / (signal + fluctuation), 0.1 * min(num_tasks * phi, fluctuation))
+    signal = np.clip(eigenvalues - df * scale, 0.0, trace)  # no direction has more than all of A
+    hidden = 1 / (1 + (signal / (2 * fluctuation)) ** 4)
+    # a rough guess of A's eigenvalues: where the noise hides them, what the prior says, or less if that would show
+    guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, fluctuation)
     guess = np.minimum(guess, 0.9 * eigenvalues)
     return Observed(
         eigenvalues=eigenvalues,
@@ -95,13 +94,57 @@ def observe(
         trace=1.0 if trace is None else trace,
         trace_sd=np.inf if trace is None else trace_sd,
         precision=1 / guess - 1 / eigenvalues,
-        noncentred=1 / (1 + (signal / fluctuation) ** 2),
+        hidden=hidden,
     )
 
 
-def prior_degrees_of_freedom(num_features: int) -> float:
-    """kappa = d + 2: the vaguest inverse-Wishart prior on Omega with a finite mean, E[Omega] = phi I."""
-    return num_features + 2.0
+def degrees_of_freedom(num_features: int) -> Array:
+    """kappa of the prior ``Omega ~ InverseWishart(kappa, kappa S)``, that is ``E[Omega^{-1}] = S^{-1}``, learnt.
+
+    One kappa would have to be right before anything is known: a small one holds that a few directions have most of the
+    variance, and a release that is nearly all noise always has some that look so.
+
+    Sites: ``z_kappa``, the deterministic ``kappa``.
+    """
+    z = numpyro.sample("z_kappa", dist.Normal(0.0, 1.0))
+    return numpyro.deterministic("kappa", num_features + 1 + jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * z))
+
+
+def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
+    """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
+    return multigammaln(0.5 * (num_tasks + kappa), num_features) - multigammaln(0.5 * kappa, num_features)
+
+
+class Triangular(NamedTuple):
+    """T in the coordinates of the sampler, with a leading axis for several rounds."""
+
+    T: Array  #: lower triangular, (d, d)
+    log_diagonal: Array  #: of T, (d,)
+    log_jacobian: Array  #: of T in the sites, summed over rounds
+
+
+def triangular(
+    observed: Observed, center: Array | float = 0.0, spread: Array | float = 1.0, unit: Array | float = 1.0
+) -> Triangular:
+    """T, with a flat density so far.
+
+    Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,).
+
+    Args:
+        observed: from :func:`observe`.
+        center: of the logarithms on the diagonal, (d,).
+        spread: their unit, (d,).
+        unit: of what is below the diagonal.
+    """
+    *rounds, d = jnp.shape(observed.eigenvalues)
+    free = d * (d - 1) // 2
+    z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
+    below = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
+    row, column = np.tril_indices(d, -1)
+    log_diagonal = center + spread * z
+    diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
+    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.size(below) * jnp.log(unit)
+    return Triangular(diagonal.at[..., row, column].set(unit * below), log_diagonal, log_jacobian)
 
 
 class SecondMoment(NamedTuple):
@@ -112,27 +155,21 @@ class SecondMoment(NamedTuple):
     log_det: Array  #: log|A|
 
 
-def second_moment(observed: Observed, root: Array, log_det_root: Array, spread: Array | float = 1.0) -> SecondMoment:
-    """Sample A; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
+def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_root: Array) -> SecondMoment:
+    """A in its coordinates; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
-    Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,) of T, the deterministic ``A`` (d, d).
+    Sites: the deterministic ``A`` (d, d).
 
     Args:
         observed: from :func:`observe`.
+        factor: T.
         root: R, in Sigma's eigenbasis, (d, d).
         log_det_root: log|det R|.
-        spread: the unit of the off-diagonal of T.
     """
     eigenvalues = jnp.asarray(observed.eigenvalues)
-    *rounds, d = eigenvalues.shape
-    free = d * (d - 1) // 2
-    log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
-    off_diagonal = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
-    row, column = np.tril_indices(d, -1)
+    d = eigenvalues.shape[-1]
     eye = jnp.eye(d, dtype=eigenvalues.dtype)
-    T = jnp.zeros((*rounds, d, d), eigenvalues.dtype).at[..., row, column].set(spread * off_diagonal)
-    T = T + eye * jnp.exp(log_diagonal)[..., None]
-    RT = root @ T
+    RT = root @ factor.T
     M = RT @ jnp.swapaxes(RT, -1, -2) + eye * (1 / eigenvalues)[..., None]  # A^{-1} = P + Sigma^{-1}
     C = jnp.linalg.cholesky(M)
     inverse = triangular_solve(C, jnp.broadcast_to(eye, C.shape), left_side=True, lower=True)
@@ -141,13 +178,12 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array, spread: 
     A = numpyro.deterministic("A", jnp.swapaxes(V, -1, -2) @ V)
 
     log_det_a = -log_det(C)
-    log_det_p = 2 * (log_det_root + jnp.sum(log_diagonal, axis=-1))
+    log_det_p = 2 * (log_det_root + jnp.sum(factor.log_diagonal, axis=-1))
     log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
-    # |dA| = |A|^{d+1} |dP|, |dP| = |R|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1, and T_jj = exp(log_diagonal_j)
-    jacobian = (d + 1) * (log_det_a + log_det_root) + jnp.sum((d - jnp.arange(d) + 1) * log_diagonal, axis=-1)
-    jacobian = jacobian + free * jnp.log(spread)
+    # |dA| = |A|^{d+1} |dP|, |dP| = |R|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1
+    jacobian = (d + 1) * (log_det_a + log_det_root) + jnp.sum((d - jnp.arange(d)) * factor.log_diagonal, axis=-1)
     likelihood = 0.5 * ((observed.df - d - 1) * log_det_noise + trace / observed.scale)
-    numpyro.factor("release", jnp.sum(likelihood + jacobian))
+    numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
     return SecondMoment(A, C, log_det_a)
 
@@ -155,36 +191,48 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array, spread: 
 def full(observed: Observed) -> Array:
     r"""Posterior of the second moment A given the release, when the weights' covariance has no structure.
 
-    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, phi I)``. W and Omega are integrated out, which leaves the
-    matrix-F law ``p(A) ~ |A|^{(m-d-1)/2} |phi I + A|^{-(m+kappa)/2} phi^{kappa d/2}``; afterwards ``Omega | A`` is
-    ``InverseWishart(kappa + m, phi I + A)``. With T rounds, A in the second factor is the sum of theirs, and m is T m.
+    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, Phi)``, ``Phi = kappa phi I``: kappa, learnt, says how far
+    Omega is from ``phi I``. W and Omega are integrated out, which leaves the matrix-F law
+    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``; afterwards
+    ``Omega | A`` is ``InverseWishart(kappa + m, Phi + A)``. With T rounds, A in the second factor is the sum of theirs, and
+    m is T m.
 
-    The scale R follows phi only in the directions where the noise hides the signal, which removes the funnel between phi
-    and A.
+    Where the noise hides A, and only there, the coordinates follow the prior, which would make a funnel of it: the scale R
+    follows phi; T follows Bartlett's law, by which T_jj^2 has kappa - j degrees of freedom and m tasks add their spread; and
+    phi follows from tr(A), if that is public.
 
-    Sites: ``z``, those of :func:`second_moment`, the deterministic ``log_phi``.
+    Sites: ``z``, ``z_kappa``, those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``, ``kappa``
+    and ``prior_scale`` (the diagonal of Phi, (d,)).
 
     Args:
         observed: from :func:`observe`; needs m >= d, so that A has a density.
 
     Returns:
-        phi I + A, the conditional mean of Omega up to a factor, (d, d).
+        Phi + A, the conditional mean of Omega up to a factor, (d, d).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
-    m, kappa = observed.num_tasks, prior_degrees_of_freedom(d)
-    log_phi = _log_phi(observed)
-    log_root = 0.5 * (jnp.log(observed.precision) - observed.noncentred * (log_phi - observed.log_phi_mean))
-    found = second_moment(observed, jnp.exp(log_root)[..., None] * jnp.eye(d), log_root.sum(-1))
-    eye = jnp.eye(d, dtype=found.A.dtype)
+    m, hidden, precision = observed.num_tasks, jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
+    kappa, j, eye = degrees_of_freedom(d), jnp.arange(d), jnp.eye(d, dtype=hidden.dtype)
+    center = hidden * 0.5 * jnp.log1p(-j / kappa)
+    spread = jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j))
+    factor = triangular(observed, center, spread, unit=jnp.sqrt(1 / m + 1 / kappa))
+    if rounds:  # so many only where little is hidden
+        log_phi = _log_phi(observed)
+    else:
+        T_inverse = triangular_solve(factor.T, eye, left_side=True, lower=True)
+        size = jnp.sum(T_inverse**2 / precision)  # tr(A) at the prior mean of log(phi), where all is hidden
+        log_phi = _log_phi_of_trace(observed, jnp.log(size), hidden[0])
+    Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
+    log_root = 0.5 * (jnp.log(precision) - hidden * (log_phi - observed.log_phi_mean))
+    found = second_moment(observed, factor, jnp.exp(log_root)[..., None] * eye, log_root.sum(-1))
+    total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
     if rounds:
-        log_det_omega = log_det(jnp.linalg.cholesky(jnp.exp(log_phi) * eye + found.A.sum(axis=0)))
-    else:  # |phi I + A| = |I + phi A^{-1}| |A|, which single precision survives
+        log_det_omega = log_det(jnp.linalg.cholesky(total))
+    else:  # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
         M = found.precision_root @ found.precision_root.T
-        log_det_omega = log_det(jnp.linalg.cholesky(eye + jnp.exp(log_phi) * M)) + found.log_det
-    tasks = m * (rounds[0] if rounds else 1)
-    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * d * log_phi
-    numpyro.factor("matrix_f_prior", 0.5 * prior)
-    return jnp.exp(log_phi) * eye + (found.A.sum(axis=0) if rounds else found.A)
+        log_det_omega = log_det(jnp.linalg.cholesky(eye + Phi[0] * M)) + found.log_det
+    _matrix_f(found, m, kappa, Phi, log_det_omega)
+    return total
 
 
 def group_sparse(observed: Observed) -> None:
@@ -193,8 +241,8 @@ def group_sparse(observed: Observed) -> None:
     psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
     ``lambda_j^2 / (1 + lambda_j^2)``, is uniform-like at both ends: it is the probability that the feature is included.
 
-    Sites: ``z``, ``log_lambda`` (d,), those of :func:`second_moment`; the deterministic ``log_phi`` (of psi), ``omega``
-    (d,) and ``inclusion`` (d,).
+    Sites: ``z``, ``log_lambda`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``
+    (of psi), ``omega`` (d,) and ``inclusion`` (d,).
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
@@ -206,7 +254,7 @@ def group_sparse(observed: Observed) -> None:
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     m = observed.num_tasks
     root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_omega + jnp.log(m)))
-    found = second_moment(observed, root, -0.5 * jnp.sum(log_omega + jnp.log(m)))
+    found = second_moment(observed, triangular(observed), root, -0.5 * jnp.sum(log_omega + jnp.log(m)))
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
     numpyro.factor("wishart_prior", _wishart(found, m, d, jnp.sum(log_omega), scaled))
 
@@ -214,32 +262,26 @@ def group_sparse(observed: Observed) -> None:
 def adaptive(observed: Observed) -> None:
     r"""Anything between no structure and group sparsity, as the release says.
 
-    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, (kappa - d - 1) diag(s))``, so that ``E[Omega] = diag(s)`` with
-    the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`. The degrees of freedom are learnt: as kappa grows, Omega
-    becomes diagonal, and with equal lambda_j and a small kappa the model is :func:`full`. Omega is integrated out:
-    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``.
+    That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`: as
+    kappa grows Omega becomes diag(s), and with equal lambda_j the model is :func:`full`.
 
-    Sites: ``z``, ``z_kappa``, ``log_lambda`` (d,), those of :func:`second_moment`; the deterministic ``log_phi`` (of psi),
-    ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
+    Sites: ``z``, ``z_kappa``, ``log_lambda`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic
+    ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
     m = observed.num_tasks
     log_psi = _log_phi(observed)
     log_lambda = _log_half_cauchy("log_lambda", d)
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
-    beyond = jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * numpyro.sample("z_kappa", dist.Normal(0.0, 1.0)))
-    kappa = numpyro.deterministic("kappa", d + 1 + beyond)
+    kappa = degrees_of_freedom(d)
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
-    Phi = numpyro.deterministic("prior_scale", beyond * jnp.exp(log_s))
-    log_root = 0.5 * (jnp.log(kappa / beyond) - log_s - jnp.log(m))
+    Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
+    log_root = -0.5 * (log_s + jnp.log(m))
     root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(log_root)
-    found = second_moment(observed, root, jnp.sum(log_root), spread=jnp.sqrt(1 / kappa + 1 / m))
-    total = found.A.sum(axis=0) if rounds else found.A
-    log_det_omega = log_det(jnp.linalg.cholesky(total + jnp.diag(Phi)))
-    tasks = m * (rounds[0] if rounds else 1)
-    normaliser = multigammaln(0.5 * (tasks + kappa), d) - multigammaln(0.5 * kappa, d)
-    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * jnp.sum(jnp.log(Phi))
-    numpyro.factor("matrix_f_prior", 0.5 * prior + normaliser)
+    factor = triangular(observed, unit=jnp.sqrt(1 / kappa + 1 / m))
+    found = second_moment(observed, factor, root, jnp.sum(log_root))
+    total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
+    _matrix_f(found, m, kappa, Phi, log_det(jnp.linalg.cholesky(total)))
 
 
 def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
@@ -248,8 +290,8 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
     ask for shrink to nothing.
 
-    Sites: ``z``, ``log_lambda`` (rank,), ``G`` (d, rank), those of :func:`second_moment`; the deterministic ``log_phi``
-    (of psi) and ``Omega`` (d, d).
+    Sites: ``z``, ``log_lambda`` (rank,), ``G`` (d, rank), those of :func:`triangular` and :func:`second_moment`; the
+    deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
 
     Args:
         observed: from :func:`observe`; needs m >= d.
@@ -267,7 +309,8 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     m, log_det_shape = observed.num_tasks, log_det(C)
     C_inverse = triangular_solve(C, eye, left_side=True, lower=True)
     root = jnp.swapaxes(C_inverse @ jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_psi + jnp.log(m)))
-    found = second_moment(observed, root, -0.5 * (log_det_shape + d * (log_psi + jnp.log(m))))
+    log_det_root = -0.5 * (log_det_shape + d * (log_psi + jnp.log(m)))
+    found = second_moment(observed, triangular(observed), root, log_det_root)
     scaled = jnp.sum((C_inverse @ found.A) * C_inverse, axis=(-2, -1)) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
     numpyro.factor("wishart_prior", _wishart(found, m, d, log_det_shape + d * log_psi, scaled))
 
@@ -282,11 +325,30 @@ def _log_phi(observed: Observed) -> Array:
     return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
 
 
+def _log_phi_of_trace(observed: Observed, log_size: Array, hidden: Array) -> Array:
+    """log(phi), the same prior, in coordinates in which tr(A) = size exp(log_phi - its prior mean) is known, if it is."""
+    known = jnp.isfinite(observed.trace_sd)
+    share = jnp.where(known, hidden, 0.0)
+    unit = jnp.where(known, observed.trace_sd, 1.0) ** share * LOG_PHI_SD ** (1 - share)
+    z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
+    shift = unit * z + share * (jnp.log(observed.trace) - log_size)
+    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2)
+    return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)
+
+
 def _log_half_cauchy(name: str, size: int) -> Array:
     """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x)."""
     x = numpyro.sample(name, dist.ImproperUniform(constraints.real_vector, (), (size,)))
     numpyro.factor(f"{name}_prior", -jnp.sum(jnp.logaddexp(x, -x)))
     return x
+
+
+def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, Phi: Array, log_det_omega: Array) -> None:
+    """The law of A with Omega integrated out, see `full`; log_det_omega is that of Phi + A, summed over rounds."""
+    d = len(Phi)
+    tasks = m * jnp.size(found.log_det)
+    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * jnp.sum(jnp.log(Phi))
+    numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, tasks, d))
 
 
 def _wishart(found: SecondMoment, m: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:

@@ -67,7 +67,7 @@ def bernoulli(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | N
 
 
 def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike) -> None:
-    """The owner's model and the public one at once: :func:`gaussian` with the shape ``phi I + A`` of
+    """The owner's model and the public one at once: :func:`gaussian` with the shape ``Phi + A`` of
     :func:`mpmtl_prob.models.shared_covariance.full`, its conditional mean given A, and the release as data too.
 
     Sites: those of ``full``, ``log_snr``, ``log_sigma``, ``u`` (d,) = v in units of its prior's root; the deterministic
