@@ -31,7 +31,7 @@ def posterior_draws(tasks: TaskData, seed: int = 0, likelihood: str | None = Non
     kind = chosen(likelihood, tasks)
 
     def respond(release: Release) -> FloatArray:
-        shared = shared_covariance(release, chains=2, warmup=200, draws=200, seed=seed, progress_bar=False)
+        shared = shared_covariance(release, chains=2, warmup=100, draws=100, seed=seed, progress_bar=False)
         pareto = release.scaling == "pareto"
         scale = conjugate.pareto_scale(tasks.gram) if pareto else np.ones((tasks.num_tasks, tasks.num_features))
         W: FloatArray = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind).draws[
