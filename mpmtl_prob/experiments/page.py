@@ -100,7 +100,7 @@ def brief(report: Report) -> str:
 
 
 _PRIORS = (
-    "Its priors on the signal-to-noise ratio and the sharpness are the library's; their constants were set once, by the test "
+    "Its priors on the signal-to-noise ratio, the sharpness and kappa are the library's; their constants were set by the test "
     "errors on School and the two synthetic sets."
 )
 
