@@ -99,7 +99,7 @@ def uniformity(column):
 
 
 def test_posterior_is_calibrated_on_data_from_the_model():
-    found = ranks(model.full, 400)
+    found = ranks(model.full, 300)
     for j, name in enumerate(("trace", "smallest eigenvalue", "off-diagonal", "log phi", "kappa")):
         assert uniformity(found[:, j]) > 1e-3, name
         # central 90 % intervals: ranks 1..18 of 0..19
