@@ -100,8 +100,8 @@ def brief(report: Report) -> str:
 
 
 _PRIORS = (
-    "Its priors on the signal-to-noise ratio, the sharpness and kappa are the library's; their constants were set by the test "
-    "errors on School and the two synthetic sets."
+    "Its priors on the signal-to-noise ratio, the sharpness and kappa are the library's; their constants were set by the "
+    "test errors on School and the two synthetic sets."
 )
 
 
