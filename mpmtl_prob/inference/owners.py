@@ -232,8 +232,13 @@ def task_posteriors(
     elif method == "mixture":
         found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
     elif method == "joint":
-        if shared.structure != "full" or shared.release.rounds > 1 or (sharpness or 1.0) != 1.0:
-            raise ValueError("method: 'joint' needs a posterior of structure 'full', of one round, and sharpness 1")
+        release = shared.release
+        singular = release.num_tasks < release.num_features
+        if shared.structure != "full" or release.rounds > 1 or singular or (sharpness or 1.0) != 1.0:
+            raise ValueError(
+                "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, "
+                "and sharpness 1"
+            )
         found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar, kind)
     else:
         found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
