@@ -35,19 +35,22 @@ def simulate(rng):
     return log_phi, z_kappa, A, sigma
 
 
-def log_joint(log_phi, z_kappa, A, sigma, rng):
+def log_joint(log_phi, z_kappa, A, sigma, rng, scale):
     """log p(log phi) p(kappa) p(A | phi, kappa) p(Sigma | A), with Omega integrated out by Bayes' rule at any Omega."""
     kappa, Phi = prior_of_omega(log_phi, z_kappa)
     omega = np.cov(rng.standard_normal((D, 20)))
     prior = st.invwishart(kappa, Phi).logpdf(omega) - st.invwishart(kappa + M, Phi + A).logpdf(omega)
     prior += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z_kappa)
-    return prior + st.wishart(M, omega).logpdf(A) + st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
+    return prior + st.wishart(M, omega).logpdf(A) + st.wishart(DF, scale * np.eye(D)).logpdf(sigma - A)
 
 
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian():
+@pytest.mark.parametrize("size", [None, 5.0])
+@pytest.mark.parametrize("loud", [1, 1000])  # noise that lets A show, and noise that hides it: the coordinates differ
+def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(size, loud):
     rng = np.random.default_rng(0)
     *_, sigma = simulate(rng)
-    observed = model.observe(sigma, DF, SCALE, M, phi=PHI)
+    sigma, scale = sigma + DF * SCALE * (loud - 1) * np.eye(D), SCALE * loud
+    observed = model.observe(sigma, DF, scale, M, phi=PHI, trace=size)
     lower = np.tril_indices(D)
     of = lambda flat: {"z": flat[0], "z_kappa": flat[1], "log_diagonal": flat[2 : 2 + D], "off_diagonal": flat[2 + D :]}
 
@@ -61,7 +64,10 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         value, trace = log_density(model.full, (observed,), {}, of(flat))
         jacobian = np.linalg.slogdet(jax.jacobian(physical)(flat))[1]
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
-        difference.append(float(value) - log_joint(log_phi, float(flat[1]), A, sigma, rng) - jacobian)
+        expected = log_joint(log_phi, float(flat[1]), A, sigma, rng, scale) + jacobian
+        if size is not None:
+            expected += st.norm.logpdf(np.trace(A) / size, 1, 0.1)
+        difference.append(float(value) - expected)
     assert_allclose(difference, difference[0], atol=1e-8)
 
 
