@@ -30,11 +30,12 @@ from tqdm import tqdm
 
 jax.config.update("jax_enable_x64", True)
 
-import many  # noqa: E402
 import record  # noqa: E402
+from numpyro.infer import NUTS  # noqa: E402
 
 from mpmtl_prob import TaskData, conjugate, release  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior, owner_methods, shared, structures  # noqa: E402
+from mpmtl_prob.inference.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import Wishart, calibrate, paper_wishart  # noqa: E402
 from mpmtl_prob.privacy.messages import unit_columns  # noqa: E402
@@ -45,6 +46,7 @@ D, M, ROWS, TEST_ROWS = 5, 50, 12, 4
 OWNERS = 25  # where they are not those who send messages
 DRAWS, WARMUP, PUBLIC_DRAWS = 399, 150, 150
 LEVELS = (0.5, 0.8, 0.95)
+KERNEL = NUTS(model.full, max_tree_depth=7)
 METHODS = {
     "model": ("exact", "plug_in"),
     "directions": ("plug_in",),
@@ -113,9 +115,9 @@ def covered(truth: FloatArray, draws: FloatArray) -> list[float]:
 
 def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     """Of every release, as `shared_covariance` makes it, but all at once."""
-    start = {"z": 0.0, "log_diagonal": np.zeros(D), "off_diagonal": np.zeros(D * (D - 1) // 2)}
+    start = structures.program("full", releases[0]).start
     observed = [structures.observed(public) for public in releases]
-    draws, diverging = many.chains(model.full, observed, start=start, warmup=WARMUP, draws=PUBLIC_DRAWS)
+    draws, diverging = chain_for_each(KERNEL, observed, start=start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
     for i, public in enumerate(releases):
         found = {k: v[i][None] for k, v in draws.items()}

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import conjugate, datasets
+from mpmtl_prob.privacy import paper_wishart
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +47,19 @@ def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmar
     signal = np.mean(np.einsum("tni,it->tn", truth.train.X, truth.W) ** 2, axis=1)
     c = signal / np.exp(conjugate.SNR_LOG_SD**2 / 2) / conjugate.SNR_MEDIAN  # mean 1
     assert abs(c.mean() - 1) < 4.5 * c.std() / np.sqrt(len(c))
+
+
+def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, monkeypatch):
+    intervals = benchmark("intervals")
+    monkeypatch.setattr(intervals, "WARMUP", 5)
+    monkeypatch.setattr(intervals, "PUBLIC_DRAWS", 5)
+    truths = [intervals.simulate(np.random.default_rng(seed), 3) for seed in range(2)]
+    law = paper_wishart(intervals.D, 3.0)
+    releases = [intervals.released("model", truth, law, 3.0, seed) for seed, truth in enumerate(truths)]
+    for release, posterior in zip(releases, intervals.posteriors(releases), strict=True):
+        A = posterior.to_arviz()["posterior/A"].values
+        assert A.shape[:2] == (1, 5)
+        assert (np.linalg.eigvalsh(release.sigma[0] - A) > 0).all()
 
 
 def test_a_penalty_of_a_tasks_own_does_not_look_at_other_tasks(benchmark):

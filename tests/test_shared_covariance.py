@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from numpy.testing import assert_allclose
+from numpyro.infer import NUTS
 from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.nuts import _program, run_nuts
+from mpmtl_prob.inference.nuts import _program
+from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 
 D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
@@ -72,44 +74,35 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
 
 
 def ranks(sampled_model, replications, seed=0):
-    """Rank of the truth among thinned posterior draws, for functionals that see scale, shape and prior."""
+    """Ranks of the truth among 19 posterior draws, 0..19, of functionals that see scale, shape and prior."""
     rng = np.random.default_rng(seed)
-    found = []
-    for r in range(replications):
+    truths, data = [], []
+    for _ in range(replications):
         log_phi, z_kappa, A, sigma = simulate(rng)
-        draws, _ = run_nuts(
-            sampled_model,
-            model.observe(sigma, DF, SCALE, M, phi=PHI),
-            start=start(),
-            chains=1,
-            warmup=200,
-            draws=190,
-            seed=r,
-            progress_bar=False,
-        )
-        each = 10  # keep 19 nearly independent draws: ranks 0..19
-        B, logs = draws["A"][0, each - 1 :: each], draws["log_phi"][0, each - 1 :: each]
-        functionals = [
-            (np.trace(B, axis1=1, axis2=2), np.trace(A)),
-            (np.linalg.eigvalsh(B)[:, 0], np.linalg.eigvalsh(A)[0]),
-            (B[:, 0, 1], A[0, 1]),
-            (logs, log_phi),
-            (draws["kappa"][0, each - 1 :: each], prior_of_omega(log_phi, z_kappa)[0]),
-        ]
-        found.append([int(np.sum(values < truth)) for values, truth in functionals])
-    return np.array(found)
+        kappa, _ = prior_of_omega(log_phi, z_kappa)
+        truths.append(functionals({"A": A[None], "log_phi": np.array([log_phi]), "kappa": np.array([kappa])}))
+        data.append(model.observe(sigma, DF, SCALE, M, phi=PHI))
+    kernel = NUTS(sampled_model, max_tree_depth=7)
+    found = functionals(chain_for_each(kernel, data, start=start(), warmup=200, draws=19, thin=10)[0])
+    return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 
 
-def uniformity(column):
-    return st.chisquare(np.bincount(column // 2, minlength=10)).pvalue
+def functionals(draws):
+    """By name, (...)."""
+    return {
+        "trace": np.trace(draws["A"], axis1=-2, axis2=-1),
+        "smallest eigenvalue": np.linalg.eigvalsh(draws["A"])[..., 0],
+        "off-diagonal": draws["A"][..., 0, 1],
+        "log phi": draws["log_phi"],
+        "kappa": draws["kappa"],
+    }
 
 
 def test_posterior_is_calibrated_on_data_from_the_model():
-    found = ranks(model.full, 300)
-    for j, name in enumerate(("trace", "smallest eigenvalue", "off-diagonal", "log phi", "kappa")):
-        assert uniformity(found[:, j]) > 1e-3, name
+    for name, found in ranks(model.full, 400).items():
+        assert uniformity(found) > 1e-3, name
         # central 90 % intervals: ranks 1..18 of 0..19
-        covered = np.mean((found[:, j] >= 1) & (found[:, j] <= 18))
+        covered = np.mean((found >= 1) & (found <= 18))
         assert abs(covered - 0.9) < 3.3 * np.sqrt(0.09 / len(found)), name
 
 
@@ -120,7 +113,7 @@ def broken(observed):
 
 def test_calibration_test_catches_a_sampler_of_the_wrong_posterior():
     found = ranks(broken, 120)
-    assert min(uniformity(found[:, j]) for j in range(4)) < 1e-6
+    assert min(uniformity(each) for each in found.values()) < 1e-6
 
 
 @pytest.fixture(scope="module")

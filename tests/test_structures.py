@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from numpy.testing import assert_allclose
+from numpyro.infer import NUTS
 from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 
@@ -200,38 +202,36 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
     assert_allclose(difference, difference[0], atol=1e-6)
 
 
-def ranks(function, draw, start, tasks, replications, seed=0):
-    """Rank of the truth among thinned posterior draws: trace, smallest eigenvalue, an off-diagonal entry, log phi."""
+def ranks(function, draw, start, tasks, replications, warmup=200, thin=10, seed=0):
+    """Ranks of the truth among 19 posterior draws, 0..19, by functional, (replications,)."""
     rng = np.random.default_rng(seed)
-    found = []
-    for r in range(replications):
+    truths, data = [], []
+    for _ in range(replications):
         log_phi, A = draw(rng)
         sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
-        observed = model.observe(sigma, DF, SCALE, tasks, phi=PHI)
-        draws, _ = run_nuts(
-            function, observed, start=start, chains=1, warmup=200, draws=190, seed=r, progress_bar=False
-        )
-        B, logs = draws["A"][0, 9::10], draws["log_phi"][0, 9::10]
-        functionals = [
-            (np.trace(B, axis1=1, axis2=2), np.trace(A)),
-            (np.linalg.eigvalsh(B)[:, 1], np.linalg.eigvalsh(A)[1]),
-            (B[:, 0, 1], A[0, 1]),
-            (logs, log_phi),
-        ]
-        found.append([int(np.sum(values < truth)) for values, truth in functionals])
-    return np.array(found)
+        truths.append(functionals(A[None], np.array([log_phi])))
+        data.append(model.observe(sigma, DF, SCALE, tasks, phi=PHI))
+    kernel = NUTS(function, max_tree_depth=7)
+    draws, _ = chain_for_each(kernel, data, start=start, warmup=warmup, draws=19, thin=thin)
+    found = functionals(draws["A"], draws["log_phi"])
+    return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 
 
-def uniformity(column):
-    return st.chisquare(np.bincount(column // 4, minlength=5)).pvalue
+def functionals(A, log_phi):
+    """By name, (...)."""
+    return {
+        "trace": np.trace(A, axis1=-2, axis2=-1),
+        "second eigenvalue": np.linalg.eigvalsh(A)[..., 1],
+        "off-diagonal": A[..., 0, 1],
+        "log phi": log_phi,
+    }
 
 
-# the others take minutes: benchmarks/calibration_shared.py runs all of them, with many more replications
+# benchmarks/calibration_shared.py runs all of them, with many more replications
 @pytest.mark.parametrize("structure", ["auto", "group_sparse", "fewer tasks than features"])
 def test_a_structure_is_calibrated_on_data_from_its_own_model(structure):
-    found = ranks(*CALIBRATED[structure], 60)
-    for j, name in enumerate(("trace", "second eigenvalue", "off-diagonal", "log phi")):
-        assert uniformity(found[:, j]) > 1e-4, (name, np.bincount(found[:, j], minlength=20))
+    for name, found in ranks(*CALIBRATED[structure], 100).items():
+        assert uniformity(found) > 1e-4, (name, np.bincount(found, minlength=20))
 
 
 def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
@@ -244,13 +244,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
     assert statistics["diverging"].sum() == 0
-    functionals = lambda draws: {
-        "log phi": draws["log_phi"],
-        "trace": np.trace(draws["A"], axis1=-2, axis2=-1),
-        "second eigenvalue": np.linalg.eigvalsh(draws["A"])[..., 1],
-        "off-diagonal": draws["A"][..., 0, 1],
-    }
-    theirs, ours = functionals(usual), functionals(found)
+    theirs, ours = (functionals(draws["A"], draws["log_phi"]) for draws in (usual, found))
     for name in ours:
         usual_draws, draws = theirs[name][:, ::5].ravel(), ours[name][:, ::5].ravel()
         assert st.ks_2samp(usual_draws, draws).pvalue > 1e-3, name
@@ -264,8 +258,8 @@ def broken(observed):
 
 
 def test_calibration_catches_a_wrong_structure():
-    found = ranks(broken, *CALIBRATED["group_sparse"][1:], 60)
-    assert min(uniformity(found[:, j]) for j in range(4)) < 1e-5
+    found = ranks(broken, *CALIBRATED["group_sparse"][1:], 100)
+    assert min(uniformity(each) for each in found.values()) < 1e-5
 
 
 @pytest.fixture(scope="module")

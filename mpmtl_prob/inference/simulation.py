@@ -5,8 +5,8 @@ Source: Talts et al. (2018), arXiv:1804.06788.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -42,6 +42,56 @@ class Setting(NamedTuple):
     noise: Wishart | None = None
 
 
+def chain_for_each(
+    kernel: MCMCKernel,
+    data: Sequence[Any],
+    *,
+    start: Mapping[str, Any] | None = None,
+    warmup: int,
+    draws: int,
+    thin: int = 1,
+    seed: int = 0,
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+    """One chain for each of many data sets of the same shape, all side by side in one program.
+
+    Args:
+        kernel: of a model of one pytree. Calls with the same one and the same shapes compile once.
+        data: a pytree for every chain.
+        start: unconstrained values of the model's sites, for all chains; default: where the kernel likes to start.
+        warmup: iterations of adaptation.
+        draws: kept.
+        thin: iterations per draw.
+        seed: of the chains.
+
+    Returns:
+        Draws by site and whether they ended in a divergence, (data set, draw, ...).
+    """
+    every = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
+    keys = jax.random.split(jax.random.key(seed), len(data))
+    begin = None if start is None else {site: np.asarray(value, dtype=float) for site, value in start.items()}
+    found: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] = jax.device_get(
+        _chains(keys, every, begin, kernel=kernel, warmup=warmup, draws=draws, thin=thin)
+    )
+    return found
+
+
+@partial(jax.jit, static_argnames=("kernel", "warmup", "draws", "thin"))
+def _chains(keys: Any, data: Any, start: Any, *, kernel: MCMCKernel, warmup: int, draws: int, thin: int) -> Any:
+    def chain(key: Any, one: Any) -> Any:
+        state = kernel.init(key, warmup, start, (one,), {})
+        step = lambda _, state: kernel.sample(state, (one,), {})
+        state = jax.lax.fori_loop(0, warmup, step, state)
+        constrain = kernel.postprocess_fn((one,), {})
+
+        def keep(state: Any, _: None) -> Any:
+            state = jax.lax.fori_loop(0, thin, step, state)
+            return state, (constrain(state.z), getattr(state, "diverging", False))
+
+        return jax.lax.scan(keep, state, length=draws)[1]
+
+    return jax.vmap(chain)(keys, data)
+
+
 def rank_statistics(
     model: Model,
     kernel: Callable[[Model], MCMCKernel],
@@ -72,23 +122,9 @@ def rank_statistics(
     setting = setting or Setting()
     rng = np.random.default_rng(seed)
     truths, data = zip(*(_simulate(model, setting, precondition, rng) for _ in range(replications)), strict=True)
-    args = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
     instance = kernel(model if sampled is None else sampled)
-
-    def posterior(key: Any, observed: Observed) -> Any:
-        state = instance.init(key, warmup, None, (observed,), {})
-        step = lambda _, s: instance.sample(s, (observed,), {})
-        state = jax.lax.fori_loop(0, warmup, step, state)
-        constrain = instance.postprocess_fn((observed,), {})
-
-        def keep(state: Any, _: None) -> tuple[Any, Any]:
-            state = jax.lax.fori_loop(0, thin, step, state)
-            return state, constrain(state.z)
-
-        return jax.lax.scan(keep, state, length=draws)[1]
-
-    found = jax.jit(jax.vmap(posterior))(jax.random.split(jax.random.key(seed), replications), args)
-    values = _functionals({k: np.asarray(v) for k, v in found.items()})
+    found, _ = chain_for_each(instance, data, warmup=warmup, draws=draws, thin=thin, seed=seed)
+    values = _functionals(found)
     truth = _functionals({k: np.stack([t[k] for t in truths])[:, None] for k in truths[0]})
     return {k: np.sum(values[k] < truth[k], axis=1) for k in truth}
 
