@@ -34,7 +34,7 @@ lint: $(READY) ## Formatting, lint and types
 	$(BIN)/mypy
 
 notebooks: $(READY) ## Run every notebook top to bottom with small settings, two at a time, leaving the committed outputs alone
-	MPMTL_FAST=1 $(BIN)/python -m pytest -n $(WORKERS) --nbmake --nbmake-timeout=600 notebooks
+	MPMTL_FAST=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout=600 notebooks
 
 docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
