@@ -80,9 +80,16 @@ def _peers(report: Report) -> Iterable[str]:
 def _samplers(report: Report) -> Iterable[str]:
     yield (
         f"The curator's low-rank posterior on School ({report['schools']} schools): smallest effective sample size a second "
-        "of the default (NUTS, proximal gradients, local coordinates) over that of another sampler."
+        "of the default (NUTS, proximal gradients, local coordinates) over that of another sampler. Where few of the "
+        "draws are effective, that number itself is rough, and the ratio says no more than its order."
     )
-    yield _table(("default over", "ratio"), ((name, _ratio(ratio)) for name, ratio in report["ratios"].items()))
+    yield _table(
+        ("sampler", "draws", "smallest ESS", "default over it"),
+        (
+            (name, f"{arm['draws']}", f"{arm['smallest ESS']:.3g}", _ratio(report["ratios"].get(name)))
+            for name, arm in report["arms"].items()
+        ),
+    )
     if not any("CUQIpy" in name for name in report["ratios"]):
         yield (
             "CUQIpy needs an environment of its own: `python benchmarks/samplers.py --cuqi PYTHON`, with the Python of one, "

@@ -41,7 +41,7 @@ def report(name, W, scales, seconds, steps=None):
         f"{ess[worst] / seconds:.3g} a second{extra}",
         flush=True,
     )
-    return ess[worst] / seconds
+    return {"draws": len(W), "smallest ESS": ess[worst], "seconds": seconds, "ESS a second": ess[worst] / seconds}
 
 
 def arm(name, kernel, observed, warmup, draws, thin=1):
@@ -151,11 +151,12 @@ def main():
         draws,
         thin=20,
     )
-    ratios = {
-        "NUTS, plain gradients, no preconditioning": default / plain,
-        "adjusted Langevin, local coordinates": default / langevin,
+    arms = {
+        "default": default,
+        "NUTS, plain gradients, no preconditioning": plain,
+        "adjusted Langevin, local coordinates": langevin,
     }
-    print(f"default over plain NUTS: {default / plain:.3g}; over adjusted Langevin: {default / langevin:.3g}")
+    beside = {name: "default" for name in arms if name != "default"}
     if options.cuqi:
         fixed = penalised.observe(low_rank, train, **scales)
         ours, _ = arm("default, fixed sigma and rate", NUTS(low_rank, max_tree_depth=8), fixed, draws, draws)
@@ -169,9 +170,13 @@ def main():
                 sys.exit(done.stderr[-2000:])
             found = np.load(file)
             theirs = report("CUQIpy's MYULA, thinned for the ESS", found["W"], {}, float(found["seconds"]))
-        ratios["CUQIpy's MYULA, sigma and rate fixed"] = ours / theirs
-        print(f"default over CUQIpy's MYULA, fixed sigma and rate: {ours / theirs:.3g}")
-    record.write(options.json, {"schools": train.num_tasks, "draws": draws, "ratios": ratios})
+        fixed_default, fixed_theirs = "default, sigma and rate fixed", "CUQIpy's MYULA, sigma and rate fixed"
+        arms |= {fixed_default: ours, fixed_theirs: theirs}
+        beside[fixed_theirs] = fixed_default
+    ratios = {name: arms[other]["ESS a second"] / arms[name]["ESS a second"] for name, other in beside.items()}
+    for name, ratio in ratios.items():
+        print(f"{beside[name]} over {name}: {ratio:.3g}")
+    record.write(options.json, {"schools": train.num_tasks, "draws": draws, "arms": arms, "ratios": ratios})
 
 
 if __name__ == "__main__":

@@ -325,7 +325,7 @@ def recovered(results: xr.Dataset) -> list[Verdict]:
     by_arm = {str(arm): float(contrast.sel(arm=arm)) for arm in contrast["arm"].values}
     if not np.all(np.isfinite([by_arm.get(LOW_RANK, np.nan), by_arm.get(DP_MTRL, np.nan)])):
         return [Verdict("Fig 3", statement, data, UNTESTED, {}, "needs both arms and several groups of tasks.")]
-    why = "mean cosine within groups minus across: " + ", ".join(f"{arm} {v:.2f}" for arm, v in by_arm.items()) + "."
+    why = "mean cosine within groups minus across: " + ", ".join(f"{arm} {v:z.2f}" for arm, v in by_arm.items()) + "."
     verdict = HOLDS if by_arm[LOW_RANK] > 0.5 and by_arm[DP_MTRL] < 0.1 else FAILS
     return [Verdict("Fig 3", statement, data, verdict, {"contrast": by_arm}, why)]
 
