@@ -101,7 +101,7 @@ def functionals(draws):
 
 
 def test_posterior_is_calibrated_on_data_from_the_model():
-    for name, found in ranks(400).items():
+    for name, found in ranks(200).items():
         assert uniformity(found) > 1e-3, name
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = np.mean((found >= 1) & (found <= 18))

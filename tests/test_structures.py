@@ -236,7 +236,7 @@ def functionals(A, log_phi):
 # benchmarks/calibration_shared.py runs all of them, with many more replications
 @pytest.mark.parametrize("structure", ["auto", "group_sparse", "fewer tasks than features"])
 def test_a_structure_is_calibrated_on_data_from_its_own_model(structure):
-    for name, found in ranks(*CALIBRATED[structure], 100).items():
+    for name, found in ranks(*CALIBRATED[structure], 80).items():
         assert uniformity(found) > 1e-4, (name, np.bincount(found, minlength=20))
 
 
