@@ -140,7 +140,7 @@ def test_resampling_turns_one_known_law_into_another():
 
 @pytest.fixture(scope="module")
 def drawn():
-    tasks, W, omega = simulate(m=1000, d=3, n=25, seed=1)
+    tasks, W, omega = simulate(m=1500, d=3, n=25, seed=1)
     return W, plug_in(tasks, omega[None], np.ones(1), None, 300, 0, "bernoulli")
 
 
