@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -189,7 +190,7 @@ def _distance(found: Report, levels: Sequence[float]) -> float:
 
 
 def _calibration(report: Report) -> Iterable[str]:
-    """Of both commands: p-values of uniform ranks."""
+    """Of both commands: p-values of uniform ranks, and, where it was kept, the coverage of central 90 % intervals."""
     cells = report["cells"]
     label = [k for k in cells[0] if k not in ("functional", "p", "coverage of 90 %")]
     p = sorted(cell["p"] for cell in cells)
@@ -200,8 +201,13 @@ def _calibration(report: Report) -> Iterable[str]:
     )
     groups: dict[tuple[str, ...], list[str]] = {}
     for cell in cells:
-        groups.setdefault(tuple(cell[k] for k in label), []).append(f"{cell['functional']} {cell['p']:.3f}")
-    yield _table((*label, "p-values"), ((*key, ", ".join(found)) for key, found in groups.items()))
+        covered = f" ({cell['coverage of 90 %']:.1%})" if "coverage of 90 %" in cell else ""
+        groups.setdefault(tuple(cell[k] for k in label), []).append(f"{cell['functional']} {cell['p']:.3f}{covered}")
+    head = "p-values" + (" (coverage of 90 % intervals)" if "coverage of 90 %" in cells[0] else "")
+    yield _table((*label, head), ((*key, ", ".join(found)) for key, found in groups.items()))
+    if "coverage of 90 %" in cells[0]:
+        error = math.sqrt(0.09 / report["replications"])
+        yield f"A coverage of 90 % has a standard error of {error:.1%} here. P-values see shapes, and little of both ends."
 
 
 def _alone(report: Report) -> Iterable[str]:
