@@ -22,11 +22,10 @@ import record  # noqa: E402
 import test_structures as structures  # noqa: E402
 
 from mpmtl_prob.inference.simulation import uniformity  # noqa: E402
+from mpmtl_prob.inference.structures import start_full  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 
-STRUCTURES = {
-    "full": (model.full, structures.draw_full, structures.T_START | {"z_kappa": 0.0}, structures.M)
-} | structures.CALIBRATED
+STRUCTURES = {"full": (model.full, structures.draw_full, start_full, structures.M)} | structures.CALIBRATED
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     """Of every release, as `shared_covariance` makes it, but all at once."""
     start = structures.program("full", releases[0]).start
     observed = [structures.observed(public) for public in releases]
-    draws, diverging = chain_for_each(KERNEL, observed, start=start, warmup=WARMUP, draws=PUBLIC_DRAWS)
+    draws, diverging = chain_for_each(KERNEL, observed, start=lambda _: start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
     for i, public in enumerate(releases):
         found = {k: v[i][None] for k, v in draws.items()}

@@ -85,7 +85,7 @@ def ranks(replications, believed=SCALE, seed=0):
         kappa, _ = prior_of_omega(log_phi, z_kappa)
         truths.append(functionals({"A": A[None], "log_phi": np.array([log_phi]), "kappa": np.array([kappa])}))
         data.append(model.observe(sigma, DF, believed, M, phi=PHI))
-    found = functionals(chain_for_each(KERNEL, data, start=start(), warmup=200, draws=19, thin=10)[0])
+    found = functionals(chain_for_each(KERNEL, data, start=lambda _: start(), warmup=200, draws=19, thin=10)[0])
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 
 

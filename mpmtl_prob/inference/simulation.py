@@ -46,7 +46,7 @@ def chain_for_each(
     kernel: MCMCKernel,
     data: Sequence[Any],
     *,
-    start: Mapping[str, Any] | None = None,
+    start: Callable[[Any], Mapping[str, Any]] | None = None,
     warmup: int,
     draws: int,
     thin: int = 1,
@@ -57,7 +57,7 @@ def chain_for_each(
     Args:
         kernel: of a model of one pytree. Calls with the same one and the same shapes compile once.
         data: a pytree for every chain.
-        start: unconstrained values of the model's sites, for all chains; default: where the kernel likes to start.
+        start: unconstrained values of the model's sites, by data set; default: where the kernel likes to start.
         warmup: iterations of adaptation.
         draws: kept.
         thin: iterations per draw.
@@ -66,9 +66,10 @@ def chain_for_each(
     Returns:
         Draws by site and whether they ended in a divergence, (data set, draw, ...).
     """
-    every = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *data)
+    stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+    every = jax.tree.map(stack, *data)
     keys = jax.random.split(jax.random.key(seed), len(data))
-    begin = None if start is None else {site: np.asarray(value, dtype=float) for site, value in start.items()}
+    begin = None if start is None else jax.tree.map(stack, *(dict(start(one)) for one in data))
     found: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] = jax.device_get(
         _chains(keys, every, begin, kernel=kernel, warmup=warmup, draws=draws, thin=thin)
     )
@@ -77,8 +78,8 @@ def chain_for_each(
 
 @partial(jax.jit, static_argnames=("kernel", "warmup", "draws", "thin"))
 def _chains(keys: Any, data: Any, start: Any, *, kernel: MCMCKernel, warmup: int, draws: int, thin: int) -> Any:
-    def chain(key: Any, one: Any) -> Any:
-        state = kernel.init(key, warmup, start, (one,), {})
+    def chain(key: Any, one: Any, begin: Any) -> Any:
+        state = kernel.init(key, warmup, begin, (one,), {})
         step = lambda _, state: kernel.sample(state, (one,), {})
         state = jax.lax.fori_loop(0, warmup, step, state)
         constrain = kernel.postprocess_fn((one,), {})
@@ -89,7 +90,7 @@ def _chains(keys: Any, data: Any, start: Any, *, kernel: MCMCKernel, warmup: int
 
         return jax.lax.scan(keep, state, length=draws)[1]
 
-    return jax.vmap(chain)(keys, data)
+    return jax.vmap(chain)(keys, data, start)
 
 
 def rank_statistics(

@@ -85,21 +85,72 @@ def program(structure: str, release: Release) -> Program:
             root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
             return Program(latent_weights.drowned_weights(m), scales | root | {"N": Z})
         return Program(latent_weights.latent_weights(m, _PAPER[structure]), scales | {"Z": Z})
-    shape = () if rounds == 1 else (rounds,)
-    start: dict[str, Any] = {
-        "z": 0.0,
-        "log_diagonal": np.zeros((*shape, d)),
-        "off_diagonal": np.zeros((*shape, d * (d - 1) // 2)),
-    }
+    public = observed(release)
     if structure == "full":
-        return Program(model.full, start | {"z_kappa": 0.0})
-    if structure == "auto":
-        return Program(model.adaptive, start | {"z_kappa": 0.0, "log_lambda": np.zeros(d)})
+        return Program(model.full, start_full(public))
+    if structure == "low_rank":
+        rank = min(model.MAX_RANK, d)
+        return Program(_low_rank(rank), start_low_rank(public, rank))
     if structure == "group_sparse":
-        return Program(model.group_sparse, start | {"log_lambda": np.zeros(d)})
-    rank = min(model.MAX_RANK, d)
-    leading = np.linalg.eigh(release.sigma.mean(axis=0))[1][:, ::-1][:, :rank]
-    return Program(_low_rank(rank), start | {"log_lambda": np.zeros(rank), "G": np.sqrt(d) * leading})
+        return Program(model.group_sparse, start_group_sparse(public))
+    return Program(model.adaptive, start_adaptive(public))
+
+
+def start_full(public: model.Observed) -> dict[str, Any]:
+    """Where the model's own coordinates put what the release suggests."""
+    *rounds, d = np.shape(public.eigenvalues)
+    scales = {"z": 0.0, "z_kappa": 0.0}
+    return scales | {"log_diagonal": np.zeros((*rounds, d)), "off_diagonal": np.zeros((*rounds, d * (d - 1) // 2))}
+
+
+def start_adaptive(public: model.Observed) -> dict[str, Any]:
+    """Where Omega may be anything round a small multiple of I: heavy tails reach what is larger."""
+    variances = _variances(public)
+    d = variances.shape[-1]
+    omega = np.full(d, variances.min())
+    factor = model.sites_of(public, variances, np.diag(omega), float(model.kappa_at(0.0, d)))
+    return _above_a_floor(public, omega) | {"z_kappa": 0.0} | factor
+
+
+def start_group_sparse(public: model.Observed) -> dict[str, Any]:
+    """Where Omega has the diagonal that the release suggests."""
+    omega = np.diagonal(_suggested(public))
+    return _above_a_floor(public, omega) | model.sites_of(public, _variances(public), np.diag(omega))
+
+
+def start_low_rank(public: model.Observed, rank: int) -> dict[str, Any]:
+    """Where Omega has the leading directions that the release suggests, above a floor."""
+    leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(_suggested(public)))
+    floor, d = 0.5 * leading.min(), len(directions)
+    omega = floor * np.eye(d) + (directions * (leading - floor)) @ directions.T
+    factor = model.sites_of(public, _variances(public), omega)
+    return _above_a_floor(public, leading) | {"G": np.sqrt(d) * directions} | factor
+
+
+def _variances(public: model.Observed) -> FloatArray:
+    """Of the weights along the release's eigenvectors, as it suggests: hidden ones share what a public trace leaves."""
+    hidden, m = np.asarray(public.hidden), np.asarray(public.num_tasks)
+    size = 1 / (np.asarray(public.precision) + 1 / np.asarray(public.eigenvalues))
+    left = (public.trace - np.sum((1 - hidden) * size, axis=-1)) / np.sum(hidden * size, axis=-1)
+    share = np.where(np.isfinite(public.trace_sd), np.clip(left, 0.02, 1.0), 1.0)
+    found: FloatArray = size * (1 - hidden * (1 - share[..., None])) / m
+    return found
+
+
+def _suggested(public: model.Observed) -> FloatArray:
+    """Omega as the release suggests, the mean over rounds, (d, d)."""
+    V, variances = np.asarray(public.eigenvectors), _variances(public)
+    omega: FloatArray = (V * variances[..., None, :]) @ np.swapaxes(V, -1, -2)
+    return omega.reshape(-1, *omega.shape[-2:]).mean(axis=0)
+
+
+def _above_a_floor(public: model.Observed, variances: FloatArray) -> dict[str, Any]:
+    """Where psi is half the smallest of these variances, and lambda explains the rest of each."""
+    psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
+    return {
+        "z": (np.log(psi) - log_phi_mean) / model.LOG_PHI_SD,
+        "log_size": 0.5 * (np.log(variances - psi) - log_phi_mean),
+    }
 
 
 @lru_cache

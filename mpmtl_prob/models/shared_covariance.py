@@ -21,7 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jax.lax.linalg import triangular_solve
-from jax.scipy.special import multigammaln
+from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
@@ -32,6 +32,8 @@ LOG_PHI_SD = 2.0
 #: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
 LOG_KAPPA_MEAN = 1.0
 LOG_KAPPA_SD = 2.0
+#: From here on Stirling's series, to its second term, is right to 1e-7.
+_STIRLING = 30.0
 #: Directions of `low_rank`: more than there is use for.
 MAX_RANK = 8
 
@@ -107,12 +109,21 @@ def degrees_of_freedom(num_features: int) -> Array:
     Sites: ``z_kappa``, the deterministic ``kappa``.
     """
     z = numpyro.sample("z_kappa", dist.Normal(0.0, 1.0))
-    return numpyro.deterministic("kappa", num_features + 1 + jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * z))
+    return numpyro.deterministic("kappa", kappa_at(z, num_features))
+
+
+def kappa_at(z: ArrayLike, num_features: int) -> Array:
+    """kappa where ``z_kappa`` is z."""
+    return num_features + 1 + jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * z)
 
 
 def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
     """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
-    return multigammaln(0.5 * (num_tasks + kappa), num_features) - multigammaln(0.5 * kappa, num_features)
+    a, h = 0.5 * (kappa - jnp.arange(num_features)), 0.5 * num_tasks
+    small = jnp.minimum(a, _STIRLING)
+    large = jnp.maximum(a, _STIRLING)  # there single precision would not survive the difference
+    series = (large - 0.5) * jnp.log1p(h / large) + h * (jnp.log(large + h) - 1) + (1 / (large + h) - 1 / large) / 12
+    return jnp.sum(jnp.where(a < _STIRLING, gammaln(small + h) - gammaln(small), series))
 
 
 class Triangular(NamedTuple):
@@ -123,23 +134,21 @@ class Triangular(NamedTuple):
     log_jacobian: Array  #: of T in the sites, summed over rounds
 
 
-def triangular(
-    observed: Observed, center: Array | float = 0.0, spread: Array | float = 1.0, unit: Array | float = 1.0
-) -> Triangular:
-    """T, with a flat density so far.
+def triangular(observed: Observed, kappa: Array | float = jnp.inf, hidden: ArrayLike = 1.0) -> Triangular:
+    """T, with a flat density so far, in units of the spread that Bartlett's law gives it.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,).
 
     Args:
         observed: from :func:`observe`.
-        center: of the logarithms on the diagonal, (d,).
-        spread: their unit, (d,).
-        unit: of what is below the diagonal.
+        kappa: of Omega; infinite where Omega is known.
+        hidden: 0 where the release shows A, and the law says nothing of it, (d,).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
     free = d * (d - 1) // 2
     z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
     below = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
+    center, spread, unit = _bartlett(observed, kappa, hidden)
     row, column = np.tril_indices(d, -1)
     log_diagonal = center + spread * z
     diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
@@ -147,45 +156,73 @@ def triangular(
     return Triangular(diagonal.at[..., row, column].set(unit * below), log_diagonal, log_jacobian)
 
 
+def _bartlett(observed: Observed, kappa: Array | float, hidden: ArrayLike) -> tuple[Array, Array, Array]:
+    """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
+    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.eigenvalues)[-1])
+    center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
+    return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
+
+
+def sites_of(
+    observed: Observed, variances: FloatArray, omega: FloatArray, kappa: float = np.inf
+) -> dict[str, FloatArray]:
+    """The sites of :func:`triangular` at which A / m has these eigenvalues, along those of Sigma.
+
+    Args:
+        observed: from :func:`observe`.
+        variances: of the weights along the eigenvectors of Sigma, (d,).
+        omega: (d, d).
+        kappa: of Omega; infinite where Omega is known.
+    """
+    SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
+    precision = 1 / variances - np.asarray(observed.num_tasks) / np.asarray(observed.eigenvalues)
+    T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
+    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, kappa, 1.0))
+    row, column = np.tril_indices(len(omega), -1)
+    log_diagonal = np.log(np.diagonal(T, axis1=-2, axis2=-1))
+    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / unit}
+
+
 class SecondMoment(NamedTuple):
     """A in the coordinates P, with a leading axis for several rounds."""
 
     A: Array  #: in the features' basis, (d, d)
-    precision_root: Array  #: lower triangular root of A^{-1} in Sigma's eigenbasis, (d, d)
+    core: Array  #: B = T T' + S Sigma^{-1} S', (d, d)
     log_det: Array  #: log|A|
 
 
 def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_root: Array) -> SecondMoment:
     """A in its coordinates; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
+    With ``P = S^{-1} T T' S'^{-1}``, ``A = S' B^{-1} S`` of a B that is never far from I: single precision survives
+    directions of very different size.
+
     Sites: the deterministic ``A`` (d, d).
 
     Args:
         observed: from :func:`observe`.
         factor: T.
-        root: R, in Sigma's eigenbasis, (d, d).
-        log_det_root: log|det R|.
+        root: S, columns in the features' basis, (d, d): ``S' S`` is a guess of ``P^{-1}``.
+        log_det_root: log|det S|.
     """
     eigenvalues = jnp.asarray(observed.eigenvalues)
     d = eigenvalues.shape[-1]
-    eye = jnp.eye(d, dtype=eigenvalues.dtype)
-    RT = root @ factor.T
-    M = RT @ jnp.swapaxes(RT, -1, -2) + eye * (1 / eigenvalues)[..., None]  # A^{-1} = P + Sigma^{-1}
-    C = jnp.linalg.cholesky(M)
-    inverse = triangular_solve(C, jnp.broadcast_to(eye, C.shape), left_side=True, lower=True)
-    trace = jnp.sum(inverse**2, axis=(-2, -1))  # tr A
-    V = inverse @ jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2)
-    A = numpyro.deterministic("A", jnp.swapaxes(V, -1, -2) @ V)
+    SV = root @ jnp.asarray(observed.eigenvectors)
+    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV / eigenvalues[..., None, :]) @ jnp.swapaxes(SV, -1, -2)
+    K = jnp.linalg.cholesky(B)
+    half = triangular_solve(K, jnp.broadcast_to(root, K.shape), left_side=True, lower=True)  # A = half' half
+    trace = jnp.sum(half**2, axis=(-2, -1))
+    A = numpyro.deterministic("A", jnp.swapaxes(half, -1, -2) @ half)
 
-    log_det_a = -log_det(C)
-    log_det_p = 2 * (log_det_root + jnp.sum(factor.log_diagonal, axis=-1))
+    log_det_a = 2 * log_det_root - log_det(K)
+    log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
     log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
-    # |dA| = |A|^{d+1} |dP|, |dP| = |R|^{d+1} prod_j T_jj^{d-j} |dT|, j = 0..d-1
-    jacobian = (d + 1) * (log_det_a + log_det_root) + jnp.sum((d - jnp.arange(d)) * factor.log_diagonal, axis=-1)
+    # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|, j = 0..d-1
+    jacobian = (d + 1) * (log_det_a - log_det_root) + jnp.sum((d - jnp.arange(d)) * factor.log_diagonal, axis=-1)
     likelihood = 0.5 * ((observed.df - d - 1) * log_det_noise + trace / observed.scale)
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
-    return SecondMoment(A, C, log_det_a)
+    return SecondMoment(A, B, log_det_a)
 
 
 def full(observed: Observed) -> Array:
@@ -198,8 +235,7 @@ def full(observed: Observed) -> Array:
     m is T m.
 
     Where the noise hides A, and only there, the coordinates follow the prior, which would make a funnel of it: the scale R
-    follows phi; T follows Bartlett's law, by which T_jj^2 has kappa - j degrees of freedom and m tasks add their spread; and
-    phi follows from tr(A), if that is public.
+    follows phi, T follows Bartlett's law, and phi follows from tr(A), if that is public.
 
     Sites: ``z``, ``z_kappa``, those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``, ``kappa``
     and ``prior_scale`` (the diagonal of Phi, (d,)).
@@ -212,10 +248,8 @@ def full(observed: Observed) -> Array:
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
     m, hidden, precision = observed.num_tasks, jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
-    kappa, j, eye = degrees_of_freedom(d), jnp.arange(d), jnp.eye(d, dtype=hidden.dtype)
-    center = hidden * 0.5 * jnp.log1p(-j / kappa)
-    spread = jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j))
-    factor = triangular(observed, center, spread, unit=jnp.sqrt(1 / m + 1 / kappa))
+    kappa, eye = degrees_of_freedom(d), jnp.eye(d, dtype=hidden.dtype)
+    factor = triangular(observed, kappa, hidden)
     if rounds:  # so many only where little is hidden
         log_phi = _log_phi(observed)
     else:
@@ -223,15 +257,16 @@ def full(observed: Observed) -> Array:
         size = jnp.sum(T_inverse**2 / precision)  # tr(A) at the prior mean of log(phi), where all is hidden
         log_phi = _log_phi_of_trace(observed, jnp.log(size), hidden[0])
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
-    log_root = 0.5 * (jnp.log(precision) - hidden * (log_phi - observed.log_phi_mean))
-    found = second_moment(observed, factor, jnp.exp(log_root)[..., None] * eye, log_root.sum(-1))
+    log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
+    root = jnp.exp(log_size)[..., None] * jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2)
+    found = second_moment(observed, factor, root, log_size.sum(-1))
     total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
     if rounds:
         log_det_omega = log_det(jnp.linalg.cholesky(total))
     else:  # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-        M = found.precision_root @ found.precision_root.T
+        M = found.core * jnp.exp(-log_size[:, None] - log_size)  # A^{-1} in Sigma's eigenbasis
         log_det_omega = log_det(jnp.linalg.cholesky(eye + Phi[0] * M)) + found.log_det
-    _matrix_f(found, m, kappa, Phi, log_det_omega)
+    _matrix_f(found, m, kappa, Phi, log_det_omega - jnp.sum(jnp.log(Phi)))
     return total
 
 
@@ -241,22 +276,21 @@ def group_sparse(observed: Observed) -> None:
     psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
     ``lambda_j^2 / (1 + lambda_j^2)``, is uniform-like at both ends: it is the probability that the feature is included.
 
-    Sites: ``z``, ``log_lambda`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``
+    Sites: ``z``, ``log_size`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``
     (of psi), ``omega`` (d,) and ``inclusion`` (d,).
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
     *_, d = jnp.shape(observed.eigenvalues)
     log_psi = _log_phi(observed)
-    log_lambda = _log_half_cauchy("log_lambda", d)
+    log_lambda = _log_lambda(observed, log_psi, d)
     log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
-    m = observed.num_tasks
-    root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_omega + jnp.log(m)))
-    found = second_moment(observed, triangular(observed), root, -0.5 * jnp.sum(log_omega + jnp.log(m)))
+    log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
+    found = second_moment(observed, triangular(observed), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
-    numpyro.factor("wishart_prior", _wishart(found, m, d, jnp.sum(log_omega), scaled))
+    numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
 
 def adaptive(observed: Observed) -> None:
@@ -265,23 +299,21 @@ def adaptive(observed: Observed) -> None:
     That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`: as
     kappa grows Omega becomes diag(s), and with equal lambda_j the model is :func:`full`.
 
-    Sites: ``z``, ``z_kappa``, ``log_lambda`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic
+    Sites: ``z``, ``z_kappa``, ``log_size`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic
     ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
-    m = observed.num_tasks
     log_psi = _log_phi(observed)
-    log_lambda = _log_half_cauchy("log_lambda", d)
+    log_lambda = _log_lambda(observed, log_psi, d)
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     kappa = degrees_of_freedom(d)
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
-    log_root = -0.5 * (log_s + jnp.log(m))
-    root = jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(log_root)
-    factor = triangular(observed, unit=jnp.sqrt(1 / kappa + 1 / m))
-    found = second_moment(observed, factor, root, jnp.sum(log_root))
-    total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
-    _matrix_f(found, m, kappa, Phi, log_det(jnp.linalg.cholesky(total)))
+    log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
+    found = second_moment(observed, triangular(observed, kappa), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
+    total = found.A.sum(axis=0) if rounds else found.A
+    ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
+    _matrix_f(found, observed.num_tasks, kappa, Phi, log_det(jnp.linalg.cholesky(ratio)))
 
 
 def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
@@ -290,7 +322,7 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
     ask for shrink to nothing.
 
-    Sites: ``z``, ``log_lambda`` (rank,), ``G`` (d, rank), those of :func:`triangular` and :func:`second_moment`; the
+    Sites: ``z``, ``log_size`` (rank,), ``G`` (d, rank), those of :func:`triangular` and :func:`second_moment`; the
     deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
 
     Args:
@@ -299,20 +331,19 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     """
     *_, d = jnp.shape(observed.eigenvalues)
     log_psi = _log_phi(observed)
-    log_lambda = _log_half_cauchy("log_lambda", rank)
+    log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
     eye = jnp.eye(d, dtype=H.dtype)
     shape = eye + H @ H.T
     C = jnp.linalg.cholesky(shape)
     numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
-    m, log_det_shape = observed.num_tasks, log_det(C)
     C_inverse = triangular_solve(C, eye, left_side=True, lower=True)
-    root = jnp.swapaxes(C_inverse @ jnp.asarray(observed.eigenvectors), -1, -2) * jnp.exp(-0.5 * (log_psi + jnp.log(m)))
-    log_det_root = -0.5 * (log_det_shape + d * (log_psi + jnp.log(m)))
+    log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
+    root, log_det_root = C.T * jnp.exp(log_scale), 0.5 * log_det(C) + d * log_scale
     found = second_moment(observed, triangular(observed), root, log_det_root)
     scaled = jnp.sum((C_inverse @ found.A) * C_inverse, axis=(-2, -1)) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
-    numpyro.factor("wishart_prior", _wishart(found, m, d, log_det_shape + d * log_psi, scaled))
+    numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, log_det(C) + d * log_psi, scaled))
 
 
 def log_det(cholesky: Array) -> Array:
@@ -336,18 +367,22 @@ def _log_phi_of_trace(observed: Observed, log_size: Array, hidden: Array) -> Arr
     return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)
 
 
-def _log_half_cauchy(name: str, size: int) -> Array:
-    """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x)."""
-    x = numpyro.sample(name, dist.ImproperUniform(constraints.real_vector, (), (size,)))
-    numpyro.factor(f"{name}_prior", -jnp.sum(jnp.logaddexp(x, -x)))
+def _log_lambda(observed: Observed, log_psi: Array, size: int) -> Array:
+    """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x).
+
+    The site is that of sqrt(psi) lambda, which a release shows where it shows anything: of psi alone it may know little.
+    """
+    site = numpyro.sample("log_size", dist.ImproperUniform(constraints.real_vector, (), (size,)))
+    x = site - 0.5 * (log_psi - observed.log_phi_mean)
+    numpyro.factor("log_lambda_prior", -jnp.sum(jnp.logaddexp(x, -x)))
     return x
 
 
-def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, Phi: Array, log_det_omega: Array) -> None:
-    """The law of A with Omega integrated out, see `full`; log_det_omega is that of Phi + A, summed over rounds."""
+def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, Phi: Array, log_det_ratio: Array) -> None:
+    """The law of A with Omega integrated out, see `full`; log_det_ratio is log|I + Phi^{-1} A|, A summed over rounds."""
     d = len(Phi)
     tasks = m * jnp.size(found.log_det)
-    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_omega + kappa * jnp.sum(jnp.log(Phi))
+    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_ratio - tasks * jnp.sum(jnp.log(Phi))
     numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, tasks, d))
 
 
