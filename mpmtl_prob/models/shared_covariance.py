@@ -134,39 +134,48 @@ class Triangular(NamedTuple):
     log_jacobian: Array  #: of T in the sites, summed over rounds
 
 
-def triangular(observed: Observed, kappa: Array | float = jnp.inf, hidden: ArrayLike = 1.0) -> Triangular:
-    """T, with a flat density so far, in units of the spread that Bartlett's law gives it.
+def triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp.inf) -> Triangular:
+    """T, with a flat density so far, in units of the spread that Bartlett's law gives it where A is hidden.
+
+    Where the release shows A the law says nothing of T, and a row of it is in units of its own diagonal.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,).
 
     Args:
         observed: from :func:`observe`.
+        hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
         kappa: of Omega; infinite where Omega is known.
-        hidden: 0 where the release shows A, and the law says nothing of it, (d,).
     """
     *rounds, d = jnp.shape(observed.eigenvalues)
     free = d * (d - 1) // 2
     z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
     below = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
-    center, spread, unit = _bartlett(observed, kappa, hidden)
-    row, column = np.tril_indices(d, -1)
+    center, spread, unit = _bartlett(observed, hidden, kappa)
+    shown, (row, column) = 1 - jnp.asarray(hidden), np.tril_indices(d, -1)
     log_diagonal = center + spread * z
     diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
-    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.size(below) * jnp.log(unit)
-    return Triangular(diagonal.at[..., row, column].set(unit * below), log_diagonal, log_jacobian)
+    scale = unit * jnp.exp(shown * log_diagonal)[..., row]
+    each = (1 + jnp.arange(d) * shown) * log_diagonal + jnp.log(spread)
+    log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
+    return Triangular(diagonal.at[..., row, column].set(scale * below), log_diagonal, log_jacobian)
 
 
-def _bartlett(observed: Observed, kappa: Array | float, hidden: ArrayLike) -> tuple[Array, Array, Array]:
+def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
     """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
     m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.eigenvalues)[-1])
     center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
     return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
 
 
+def by_feature(observed: Observed) -> Array:
+    """How hidden each feature is, (d,)."""
+    return jnp.sum(jnp.square(observed.eigenvectors) * jnp.asarray(observed.hidden)[..., None, :], axis=-1)
+
+
 def sites_of(
     observed: Observed, variances: FloatArray, omega: FloatArray, kappa: float = np.inf
 ) -> dict[str, FloatArray]:
-    """The sites of :func:`triangular` at which A / m has these eigenvalues, along those of Sigma.
+    """The sites of :func:`triangular` :func:`by_feature` at which A / m has these eigenvalues, along those of Sigma.
 
     Args:
         observed: from :func:`observe`.
@@ -177,10 +186,12 @@ def sites_of(
     SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
     precision = 1 / variances - np.asarray(observed.num_tasks) / np.asarray(observed.eigenvalues)
     T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
-    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, kappa, 1.0))
+    hidden = np.asarray(by_feature(observed))
+    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
     row, column = np.tril_indices(len(omega), -1)
     log_diagonal = np.log(np.diagonal(T, axis1=-2, axis2=-1))
-    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / unit}
+    scale = unit * np.exp((1 - hidden) * log_diagonal)[..., row]
+    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / scale}
 
 
 class SecondMoment(NamedTuple):
@@ -249,7 +260,7 @@ def full(observed: Observed) -> Array:
     *rounds, d = jnp.shape(observed.eigenvalues)
     m, hidden, precision = observed.num_tasks, jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
     kappa, eye = degrees_of_freedom(d), jnp.eye(d, dtype=hidden.dtype)
-    factor = triangular(observed, kappa, hidden)
+    factor = triangular(observed, hidden, kappa)
     if rounds:  # so many only where little is hidden
         log_phi = _log_phi(observed)
     else:
@@ -288,7 +299,9 @@ def group_sparse(observed: Observed) -> None:
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
-    found = second_moment(observed, triangular(observed), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
+    found = second_moment(
+        observed, triangular(observed, by_feature(observed)), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root)
+    )
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
@@ -310,7 +323,9 @@ def adaptive(observed: Observed) -> None:
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
-    found = second_moment(observed, triangular(observed, kappa), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
+    found = second_moment(
+        observed, triangular(observed, by_feature(observed), kappa), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root)
+    )
     total = found.A.sum(axis=0) if rounds else found.A
     ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
     _matrix_f(found, observed.num_tasks, kappa, Phi, log_det(jnp.linalg.cholesky(ratio)))
@@ -341,7 +356,7 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
     C_inverse = triangular_solve(C, eye, left_side=True, lower=True)
     log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
     root, log_det_root = C.T * jnp.exp(log_scale), 0.5 * log_det(C) + d * log_scale
-    found = second_moment(observed, triangular(observed), root, log_det_root)
+    found = second_moment(observed, triangular(observed, by_feature(observed)), root, log_det_root)
     scaled = jnp.sum((C_inverse @ found.A) * C_inverse, axis=(-2, -1)) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, log_det(C) + d * log_psi, scaled))
 
