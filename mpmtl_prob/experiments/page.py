@@ -101,8 +101,7 @@ def brief(report: Report) -> str:
 
 _PRIORS = (
     "Its priors on the signal-to-noise ratio, the sharpness and kappa are the library's; their constants were set by the "
-    "test errors on School and the two synthetic sets. In fig6, from eps = 10 on, the posterior is still of a fixed "
-    "kappa = d + 2."
+    "test errors on School and the two synthetic sets."
 )
 
 

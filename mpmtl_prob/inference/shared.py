@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import arviz as az
+import jax
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
@@ -21,7 +22,7 @@ from mpmtl_prob.inference import omega as law
 from mpmtl_prob.inference.diagnostics import SHARED, Diagnosis, diagnose
 from mpmtl_prob.inference.information import Information, information
 from mpmtl_prob.inference.nuts import Draws, run_nuts
-from mpmtl_prob.inference.structures import ROTATION_INVARIANT, STRUCTURES, describe, observed, program
+from mpmtl_prob.inference.structures import DOUBLE, ROTATION_INVARIANT, STRUCTURES, describe, observed, program
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.release import Release
@@ -210,6 +211,8 @@ def shared_covariance(
         seed: of the sampler. The result is a function of the release and the seed.
         progress_bar: show one.
 
+    "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
+
     Raises:
         ValueError: a structure that needs more tasks than the release has, or one round; noise that is not Wishart; or an
             argument outside its range.
@@ -221,16 +224,18 @@ def shared_covariance(
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin = time.perf_counter()
     public, chosen = observed(release), program(structure, release)
-    found, statistics = run_nuts(
-        chosen.model,
-        public,
-        start=chosen.start,
-        chains=chains,
-        warmup=warmup,
-        draws=draws,
-        seed=seed,
-        progress_bar=progress_bar,
-    )
+    double = structure in DOUBLE or bool(jax.config.jax_enable_x64)
+    with jax.enable_x64(double):
+        found, statistics = run_nuts(
+            chosen.model,
+            public,
+            start=chosen.start,
+            chains=chains,
+            warmup=warmup,
+            draws=draws,
+            seed=seed,
+            progress_bar=progress_bar,
+        )
     return SharedPosterior(
         release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed)
     )

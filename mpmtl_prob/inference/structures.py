@@ -19,6 +19,8 @@ from mpmtl_prob.tasks import FloatArray
 STRUCTURES = ("auto", "full", "low_rank", "group_sparse", "paper", "paper_group_sparse")
 #: Those whose prior favours no direction.
 ROTATION_INVARIANT = ("full", "low_rank", "paper")
+#: Those always sampled in double precision: beside a large direction single precision loses the floor.
+DOUBLE = ("auto", "low_rank", "group_sparse")
 _PAPER = {"full": "matrix_t", "paper": "trace_norm", "paper_group_sparse": "group_laplace"}
 
 
