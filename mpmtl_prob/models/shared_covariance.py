@@ -6,8 +6,8 @@ law of E is public, so Sigma is data with a likelihood: ``Sigma - A ~ Wishart(df
 Several rounds are several such Sigma, each with its own A, of one Omega: ``w_i^(t) ~ N(0, Omega)`` in every round t.
 
 Coordinates. ``0 < A < Sigma`` holds exactly when ``A^{-1} = Sigma^{-1} + P`` with P positive definite, so P has no boundary
-to run into. ``P = R T T' R'``, T lower triangular and near I: Bartlett's coordinates of a precision, in which both a
-Wishart prior and a Wishart likelihood are nearly normal. R is a model's own guess of the root of P.
+to run into. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near I: Bartlett's coordinates of a precision, in which both
+a Wishart prior and a Wishart likelihood are nearly normal. S is a model's own guess of a root, ``S' S``, of ``P^{-1}``.
 """
 
 from __future__ import annotations
@@ -205,15 +205,14 @@ class SecondMoment(NamedTuple):
 def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_root: Array) -> SecondMoment:
     """A in its coordinates; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
-    With ``P = S^{-1} T T' S'^{-1}``, ``A = S' B^{-1} S`` of a B that is never far from I: single precision survives
-    directions of very different size.
+    ``A = S' B^{-1} S``, ``B = T T' + S Sigma^{-1} S'``: directions of very different size, which S knows, do not meet in B.
 
     Sites: the deterministic ``A`` (d, d).
 
     Args:
         observed: from :func:`observe`.
         factor: T.
-        root: S, columns in the features' basis, (d, d): ``S' S`` is a guess of ``P^{-1}``.
+        root: S, its columns in the features' basis, (d, d).
         log_det_root: log|det S|.
     """
     eigenvalues = jnp.asarray(observed.eigenvalues)
@@ -245,7 +244,7 @@ def full(observed: Observed) -> Array:
     ``Omega | A`` is ``InverseWishart(kappa + m, Phi + A)``. With T rounds, A in the second factor is the sum of theirs, and
     m is T m.
 
-    Where the noise hides A, and only there, the coordinates follow the prior, which would make a funnel of it: the scale R
+    Where the noise hides A, and only there, the coordinates follow the prior, which would make a funnel of it: the scale S
     follows phi, T follows Bartlett's law, and phi follows from tr(A), if that is public.
 
     Sites: ``z``, ``z_kappa``, those of :func:`triangular` and :func:`second_moment`; the deterministic ``log_phi``, ``kappa``
