@@ -199,7 +199,7 @@ def shared_covariance(
             - "full": none. The default, and the only one that treats all directions alike and fast.
             - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
             - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
-              learnt from the release with the rest, so the posterior averages over structures; it takes three times as long.
+              learnt from the release with the rest, so the posterior averages over structures; it takes longer.
             - "low_rank": a few directions above a floor.
             - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
               unknown scale; m d latent numbers, for small problems.
