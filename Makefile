@@ -10,6 +10,11 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12; do \
 
 # Matrices here are small (d x d): a second BLAS thread never helps, and on a busy machine it waits, up to 50 times longer.
 export OPENBLAS_NUM_THREADS ?= 1
+# Compiled samplers are kept: the next process finds them, and the next run.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.venv/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+# Python writes the bytecode of what is imported; pip would compile all that there is, which takes a minute.
+export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -19,7 +24,7 @@ READY := .venv/.ready
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 demo: $(READY) ## Fit every arm on embedded data (or DATA=school), print one table, write figures to OUT

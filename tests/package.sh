@@ -24,7 +24,7 @@ PY
 done
 
 "$python" -m venv "$work/empty"
-"$work/empty/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$work"/dist/*.whl
+"$work/empty/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$work"/dist/*.whl
 cd "$work"
 "$work/empty/bin/python" -W error::SyntaxWarning - <<'PY'
 import mpmtl_prob as mp

@@ -11,7 +11,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, conjugate
 from mpmtl_prob.inference import owner_methods, shared_covariance, subspace, task_posteriors
 
-FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 300, "draws": 200, "progress_bar": False}
 
 
 def simulate(m, d, n, seed):
@@ -153,7 +153,7 @@ def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling
 
 
 def test_where_the_release_says_nothing_owners_lose_nothing():
-    train, test, _, _ = simulate(m=100, d=6, n=18, seed=2)
+    train, test, _, _ = simulate(m=100, d=5, n=18, seed=2)
     shared = shared_covariance(mp.release(train, epsilon=1e-3, unsafe_seed=3), **FAST)
     alone = mp.evaluation.nmse(mp.estimators.Ridge().fit(train).predict(test), test)
     assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone

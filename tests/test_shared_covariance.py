@@ -16,6 +16,7 @@ from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 
 D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
+FAST = {"chains": 2, "warmup": 300, "draws": 200, "progress_bar": False}
 
 
 def start(d=D):
@@ -121,7 +122,7 @@ def release():
 
 @pytest.fixture(scope="module")
 def posterior(release):
-    return shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    return shared_covariance(release, **FAST)
 
 
 def test_posterior_respects_the_release(release, posterior):
@@ -163,24 +164,23 @@ def test_omega_is_drawn_from_its_conditional_law(posterior):
 
 def test_a_second_release_does_not_compile_again(release, monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 1)  # the vectorised program, whose cache can be counted
-    run = {"chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}
-    shared_covariance(release, **run)
-    program = _program(model.full, 30, False)
+    shared_covariance(release, **FAST)
+    program = _program(model.full, FAST["warmup"], False)
     compiled = (program.init._cache_size(), program.advance._cache_size())
     other = mp.release(np.random.default_rng(9).standard_normal((4, 55)), epsilon=0.5, unsafe_seed=1)
-    shared_covariance(other, **run)
+    shared_covariance(other, **FAST)
     assert (program.init._cache_size(), program.advance._cache_size()) == compiled
 
 
 def test_single_precision_gives_the_same_posterior(release, posterior):
     with jax.enable_x64(False):
-        single = shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+        single = shared_covariance(release, **FAST)
     one, other = (p.to_arviz()["posterior/spectrum"].values for p in (posterior, single))
     assert_allclose(one.mean((0, 1)), other.mean((0, 1)), atol=5 * one.std((0, 1)).max() / np.sqrt(60))
 
 
 def test_the_same_seed_gives_the_same_posterior(release, posterior):
-    again = shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    again = shared_covariance(release, **FAST)
     assert_allclose(again.omega, posterior.omega, rtol=1e-10)
 
 
