@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.special import expit, gammaln
 
 from mpmtl_prob._chunks import in_chunks
@@ -117,15 +116,14 @@ class TaskPosteriors:
             gammaln(0.5 * (df + k)) - gammaln(0.5 * df) - 0.5 * k * np.log(0.5 * df)
         )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
-        t, log_ratio = np.empty_like(z), np.empty(num_samples)
-        for g in map(int, np.unique(index)):
-            own = index == g
-            C = np.linalg.cholesky(_precision(rows, self.curvature[i, None, g], unit[g])[0])
-            t[own] = self.centre[i, g] + solve_triangular(C, z[own].T, lower=True, trans="T").T
-            log_t = (
-                log_norm + np.log(np.diagonal(C)).sum() - 0.5 * (df + k) * np.log1p(np.sum(z[own] ** 2, axis=1) / df)
-            )
-            log_ratio[own] = _log_joint(rows, t[own], unit[g]) - self.log_laplace[i, g] - log_t
+        used, which = np.unique(index, return_inverse=True)
+        C = np.linalg.cholesky(_precision(rows, self.curvature[i, used], unit[used]))
+        inverse, log_det = np.linalg.inv(C), np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
+        t = self.centre[i, index]
+        for j in range(len(used)):
+            t[which == j] += z[which == j] @ inverse[j]
+        log_t = log_norm + log_det[which] - 0.5 * (df + k) * np.log1p(np.sum(z**2, axis=1) / df)
+        log_ratio = _log_joint(rows, t, unit[index, None]) - self.log_laplace[i, index] - log_t
         u = t
         if rows.Q is not None:  # beyond the span of the rows the prior stays as it is
             u = rng.standard_normal((num_samples, d))

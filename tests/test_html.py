@@ -49,7 +49,7 @@ def test_names_are_escaped(tasks):
 
 def test_posteriors_say_whose_they_are(tasks):
     shared = mp.inference.shared_covariance(
-        mp.release(tasks, epsilon=1.0), chains=2, warmup=300, draws=20, progress_bar=False
+        mp.release(tasks, epsilon=1.0), chains=2, warmup=200, draws=20, progress_bar=False
     )
     own = mp.inference.task_posteriors(tasks, shared, chains=1, draws=10)
     assert "public" in shared._repr_html_()

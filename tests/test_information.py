@@ -15,7 +15,7 @@ from mpmtl_prob.inference.diagnostics import khat_advice
 from mpmtl_prob.inference.information import functionals, information
 from mpmtl_prob.inference.subspace import random_angles
 
-FAST = {"chains": 2, "warmup": 300, "draws": 250, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 250, "draws": 250, "progress_bar": False}
 D, M = 6, 120
 NOISELESS = 1e6
 

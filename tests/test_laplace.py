@@ -17,7 +17,7 @@ from mpmtl_prob.inference.nuts import run_nuts
 from mpmtl_prob.inference.owner_methods import excluding, plug_in
 from mpmtl_prob.models import task
 
-FAST = {"chains": 2, "warmup": 300, "draws": 150, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 200, "draws": 150, "progress_bar": False}
 
 
 def labels(rng, log_odds):

@@ -8,7 +8,7 @@ import mpmtl_prob as mp
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 from mpmtl_prob.scikit import MultiTaskRegressor
 
-SHORT = {"chains": 2, "warmup": 300, "draws": 60}
+SHORT = {"chains": 2, "warmup": 200, "draws": 60}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, conjugate
 from mpmtl_prob.inference import owner_methods, shared_covariance, subspace, task_posteriors
 
-FAST = {"chains": 2, "warmup": 300, "draws": 200, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def simulate(m, d, n, seed):

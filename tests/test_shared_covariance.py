@@ -16,7 +16,7 @@ from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 
 D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
-FAST = {"chains": 2, "warmup": 300, "draws": 200, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def start(d=D):

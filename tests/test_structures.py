@@ -21,7 +21,7 @@ from mpmtl_prob.models import shared_covariance as model
 
 D, M, DF, SCALE, PHI = 3, 12, 14.0, 0.5, 0.8
 LOWER = np.tril_indices(D)
-FAST = {"chains": 2, "warmup": 300, "draws": 200, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def log_scale(log_phi):

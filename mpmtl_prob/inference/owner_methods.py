@@ -123,9 +123,7 @@ def _blend(posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int,
         draw, task = np.nonzero(pick == s)
         if len(draw) == 0:
             continue
-        order = np.zeros_like(draw)  # the how-manieth draw of its task from this Omega
-        for t in np.unique(task):
-            order[task == t] = np.arange(np.sum(task == t))
+        order = np.cumsum(pick == s, axis=0)[draw, task] - 1  # the how-manieth draw of its task from this Omega
         for b in range(int(order.max()) // block + 1):  # each from its own stream: how many others take does not matter
             now = order // block == b
             found = posterior.sample(np.random.default_rng((seed, s, b)), block)
