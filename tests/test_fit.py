@@ -42,6 +42,12 @@ def test_chains_agree_and_the_diagnosis_says_so(posterior):
     assert diagnosis.divergences == 0
 
 
+def test_a_chain_that_could_only_stay_where_it_starts_is_an_error(data):
+    release = mp.release(data.W, epsilon=1e6, adjacency="zero_out", unsafe_seed=0)  # says nearly what W W' is
+    with pytest.raises(ValueError, match="model: found no start of positive density for 2 of 2 chains"):
+        fit(low_rank, data.train, with_release=release, precondition=False, **QUICK)
+
+
 def test_diagnosis_turns_trouble_into_advice(posterior):
     stuck = {k: np.array(v) for k, v in posterior.draws.items()}
     stuck["W"][0] += 3.0  # one chain elsewhere

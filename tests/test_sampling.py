@@ -10,9 +10,10 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats as st
 from numpyro.infer import NUTS
+from numpyro.infer.util import log_density
 from scipy.integrate import quad
 
-from mpmtl_prob.inference import ProximalLangevin, chains
+from mpmtl_prob.inference import ProximalLangevin, chains, simulation
 from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity
 from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
 from mpmtl_prob.privacy import Wishart
@@ -163,6 +164,17 @@ def test_low_rank_posterior_with_a_release_is_calibrated():
     setting = Setting(noise=Wishart(2, 6.0, 0.1, 1.5))
     found = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
     assert min(uniformity(ranks) for ranks in found.values()) > 1e-3
+
+
+def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
+    setting, rng = Setting(noise=Wishart(2, 6.0, 0.1, 1.5)), np.random.default_rng(0)
+    for _ in range(10):
+        _, data = simulation._simulate(low_rank, setting, False, rng)
+        start = simulation._near_zero(data)
+        there = log_density(low_rank, (data,), {}, start | {"sigma": 1.0, "rate": 1.0})[0]
+        far = log_density(low_rank, (data,), {}, {"W": 5 + start["W"], "sigma": 1.0, "rate": 1.0})[0]
+        assert np.isfinite(there)
+        assert far == -np.inf
 
 
 def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import numpy as np
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
@@ -70,7 +71,7 @@ def fit(
             ``smoothing``, ``precondition``, ``with_release``.
 
     Raises:
-        ValueError: an argument outside its range, or a checkpoint of another run.
+        ValueError: an argument outside its range, a checkpoint of another run, or no start of positive density for a chain.
         KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
     """
     warmup = draws if warmup is None else warmup
@@ -116,6 +117,12 @@ class _Run:
     def start(self, draws: int, progress_bar: bool) -> Posterior:
         begin = time.perf_counter()
         reached = loop.begin(self._compiled, self.args, chains=self.chains, seed=self.seed)
+        lost = int(np.sum(~np.isfinite(getattr(reached.state, "potential_energy", 0.0))))
+        if lost:  # they would stay where they are
+            raise ValueError(
+                f"model: found no start of positive density for {lost} of {self.chains} chains; beside a release only "
+                "weights that could be behind it have any, and local coordinates (precondition=True) begin near them"
+            )
         found: tuple[Draws, Draws] = ({}, {})
         if self.checkpoint is not None and os.path.exists(self.checkpoint):
             reached, *kept = read(self.checkpoint, self._mark, reached)

@@ -124,7 +124,8 @@ def rank_statistics(
     rng = np.random.default_rng(seed)
     truths, data = zip(*(_simulate(model, setting, precondition, rng) for _ in range(replications)), strict=True)
     instance = kernel(model if sampled is None else sampled)
-    found, _ = chain_for_each(instance, data, warmup=warmup, draws=draws, thin=thin, seed=seed)
+    start = _near_zero if setting.noise is not None and not precondition else None
+    found, _ = chain_for_each(instance, data, start=start, warmup=warmup, draws=draws, thin=thin, seed=seed)
     values = _functionals(found)
     truth = _functionals({k: np.stack([t[k] for t in truths])[:, None] for k in truths[0]})
     return {k: np.sum(values[k] < truth[k], axis=1) for k in truth}
@@ -169,6 +170,13 @@ def _simulate(
         )
     truth = {"W": W, "sigma": np.asarray(sigma), "rate": np.asarray(rates[0])}
     return truth | ({"rate_own": np.asarray(rates[1])} if len(rates) == 2 else {}), data
+
+
+def _near_zero(data: Observed) -> dict[str, Any]:
+    """Where a release always allows W to be; far from 0 a chain may start where the density is 0, and stays there."""
+    matrices, rates = (("W",), ("rate",)) if len(data.parts) == 1 else (("P", "Q"), ("rate", "rate_own"))
+    small = 0.02 * np.random.default_rng(0).standard_normal(np.shape(data.centre)[::-1])
+    return dict.fromkeys(matrices, small) | dict.fromkeys(("sigma", *rates), 0.0)
 
 
 def _draw(prior: type[PenaltyPrior], rate: float, shape: tuple[int, int], key: Any) -> FloatArray:
