@@ -205,6 +205,8 @@ def _calibration(report: Report) -> Iterable[str]:
         groups.setdefault(tuple(cell[k] for k in label), []).append(f"{cell['functional']} {cell['p']:.3f}{covered}")
     head = "p-values" + (" (coverage of 90 % intervals)" if "coverage of 90 %" in cells[0] else "")
     yield _table((*label, head), ((*key, ", ".join(found)) for key, found in groups.items()))
+    if "kernel" in cells[0]:
+        yield "The arms of one model and setting share their data sets: what chance made of those, all of them show."
     if "coverage of 90 %" in cells[0]:
         error = math.sqrt(0.09 / report["replications"])
         yield f"A coverage of 90 % has a standard error of {error:.1%} here. P-values see shapes, and little of both ends."
