@@ -61,7 +61,7 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
 )
 def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
     found = audit.likelihood_ratio(law, audit.own_claim(law), progress=False)
-    curve = profile((law,))
+    curve = profile((law,), "zero_out")
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
         assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
@@ -76,7 +76,7 @@ def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
 def test_rounds_together_touch_the_composed_curve():
     rounds = (repaired(3, 0.5), Wishart(3, 12.0, 1.5), Gaussian(3, 2.5))
     found = audit.likelihood_ratio(rounds, Bound(3.0, 0.05, "zero_out"), progress=False)
-    curve = profile(rounds)
+    curve = profile(rounds, "zero_out")
     for epsilon in (0.0, 0.3, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
         assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")

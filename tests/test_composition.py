@@ -35,7 +35,10 @@ def test_composed_deltas_reproduce_the_reference_figures_within_its_grid():
         pytest.skip("the reference figures are not beside this checkout")
     for row in json.loads(REFERENCE.read_text())["composed"]:
         rounds = (gamma_law(row["k"], row["theta"]),) * row["rounds"]
-        lower, upper = profile(rounds, pessimistic=False, cells=800).add, profile(rounds).add
+        lower, upper = (
+            profile(rounds, "zero_out", pessimistic=False, cells=800).add,
+            profile(rounds, "zero_out").add,
+        )
         for key, expected in row["delta_at_eps"].items():
             # the reference rounds every loss up by at most 1e-4
             at, shift = float(key), 1e-4 * row["rounds"]
@@ -47,7 +50,7 @@ def test_composed_deltas_reproduce_the_reference_figures_within_its_grid():
 
 def test_one_round_on_the_grid_brackets_the_closed_form():
     for law in (gamma_law(1.5, 3.0), gamma_law(3.0, 5.0), gamma_law(24.0, 1.0), gamma_law(96.0, 0.2)):
-        closed = profile((law,))
+        closed = profile((law,), "zero_out")
         for at in (0.0, 0.3, 1.0, 3.0):
             for direction in ("add", "remove"):
                 exact = getattr(closed, direction)(at)
@@ -63,7 +66,7 @@ def test_one_round_on_the_grid_brackets_the_closed_form():
 def test_composition_agrees_with_monte_carlo(shape, theta, T):
     rng, n, at = np.random.default_rng(1), 100_000, 0.5
     rounds = (gamma_law(shape, theta),) * T
-    bounds = profile(rounds)
+    bounds = profile(rounds, "zero_out")
 
     def loss(x):  # of "add", summed over rounds
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,7 +94,7 @@ def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
 def test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny(mu):
     rounds = tuple(Gaussian(2, (1 + 1e-6 * t) / np.sqrt(2) / mu) for t in range(30))
     together = np.sqrt(sum(law.mu("zero_out") ** 2 for law in rounds))
-    through_the_grid = profile((*rounds, gamma_law(96.0, 1e6))).add
+    through_the_grid = profile((*rounds, gamma_law(96.0, 1e6)), "zero_out").add
     for at in np.linspace(0, 10 * together, 12):
         exact = delta_gaussian(at, together)
         assert exact <= through_the_grid(at) <= exact * 1.01 + 1e-11
@@ -150,6 +153,25 @@ def test_a_bought_quantile_costs_what_pure_privacy_costs():
     assert upper - lower < 0.01 * exact
 
 
+def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
+    law = Quantile(0.4)
+    assert delta(0.2, law, "replace") == pytest.approx(delta(0.2, law, "zero_out"), rel=1e-12)
+    # at worst it says which of two data sets it is with odds e^{0.4}: a mixture of the release's own curve, moved
+    release, right = gamma_law(96.0, 0.5), 1 / (1 + np.exp(-0.4))
+    exact = right * delta(0.6, release) + (1 - right) * delta(1.4, release)
+    assert exact * (1 - 1e-9) <= delta(1.0, (release, law)) <= exact * 1.01
+
+
+def test_the_papers_rounds_under_replacement_have_one_delta_at_every_eps():
+    budgets = [0.1, 0.2, 0.05]
+    rounds = tuple(PaperWishart(4, budget) for budget in budgets)
+    for at in (0.0, 0.5, 3.0):
+        assert delta(at, rounds, "replace") == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-12)
+    mixed = delta_bracket(2.0, (*rounds, gamma_law(96.0, 1e4)), "replace")
+    assert mixed.lower == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-3)
+    assert mixed.upper == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-3)
+
+
 def test_the_order_of_rounds_does_not_matter():
     rounds = (gamma_law(2.0, 5.0), gamma_law(30.0, 3.0), Gaussian(2, 3.0))
     assert delta(1.0, rounds) == pytest.approx(delta(1.0, rounds[::-1]), rel=1e-6)
@@ -177,5 +199,3 @@ def test_what_is_not_proved_is_not_accounted_for():
         delta(1.0, PaperTaskWishart(5, 1.0))
     with pytest.raises(ValueError, match="mechanisms: expected at least one round"):
         delta(1.0, ())
-    with pytest.raises(ValueError, match=r"adjacency: expected 'zero_out'; a replacement is two hops"):
-        gamma_law(3.0, 1.0).loss_distribution("replace")

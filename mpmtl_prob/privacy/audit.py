@@ -165,7 +165,7 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
 
 def proved_power(mechanisms: Sequence[Noise], false_alarms: FloatArray) -> FloatArray:
     """The largest probability of recognising an absent task at the given false-alarm rates, from all (eps, delta) at once."""
-    profile = composition.profile(composition.as_rounds(mechanisms))
+    profile = composition.profile(composition.as_rounds(mechanisms), "zero_out")
     a, power = np.asarray(false_alarms, dtype=np.float64), np.ones(np.shape(false_alarms))
     for epsilon in np.concatenate([np.linspace(0, 3, 121), np.linspace(3, 20, 69)[1:]]):
         power = np.minimum(power, np.exp(epsilon) * a + profile.add(epsilon))

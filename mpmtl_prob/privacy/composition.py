@@ -1,8 +1,8 @@
 """What several releases give away together: privacy-loss distributions, composed with dp-accounting.
 
 The composition is pessimistic: its delta is never too small. :func:`delta_bracket` puts the optimistic bound beside it,
-so that the gap is visible. Both directions of zero-out adjacency are composed on their own; a replacement is two hops
-through the zeroed task, on the composed mechanism, unless the loss of replacing is known by itself in every round.
+so that the gap is visible. Every law has a dominating pair under either adjacency, and the pairs of all rounds multiply:
+privacy losses add up, in each direction on its own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range, one_of
 from mpmtl_prob.privacy.accounting import ADJACENCIES, delta_add, delta_gaussian, delta_pure, delta_remove
+from mpmtl_prob.privacy.losses import dense, directions
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.vectors import VectorLaplace
 
-#: Cells on the width of the widest round's loss. Eight times as many change nothing in the third digit of delta.
-CELLS = 400
+#: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
+CELLS = 1000
 #: Cells for the optimistic side, whose error is of first order in the grid.
 FINE_CELLS = 4000
 #: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
@@ -38,50 +39,40 @@ class Bracket(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """delta as a function of eps for zero-out adjacency, in the two directions."""
+    """delta as a function of eps, in the two directions of an adjacency; of a replacement they are the same."""
 
     add: Callable[[float], float]
     remove: Callable[[float], float]
 
-    def zero_out(self, epsilon: float) -> float:
+    def delta(self, epsilon: float) -> float:
         """The worse direction."""
         return max(self.add(epsilon), self.remove(epsilon))
 
-    def replace(self, epsilon: float) -> float:
-        """Two hops through the zeroed task: delta(eps) <= min_a delta_remove(a) + e^a delta_add(eps - a), a in [0, eps]."""
-
-        def two_hops(a: float) -> float:
-            return self.remove(a) + np.exp(min(a, 700.0)) * self.add(epsilon - a)
-
-        # any a gives a valid bound; where `remove` vanishes is often the best
-        grid = np.sort(np.append(np.linspace(0, epsilon, 33), _first_zero(self.remove, epsilon)))
-        values = [two_hops(a) for a in grid]
-        best = int(np.argmin(values))
-        around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-        refined = minimize_scalar(two_hops, bounds=around, method="bounded", options={"xatol": 1e-6 * epsilon}).fun
-        return float(min(1.0, *values, refined))
-
 
 @lru_cache(maxsize=32)
-def profile(mechanisms: tuple[Mechanism, ...], pessimistic: bool = True, cells: int = CELLS) -> Profile:
-    """delta(eps) of the mechanisms composed, one per round, in the two directions of zero-out adjacency.
+def profile(
+    mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True, cells: int | None = None
+) -> Profile:
+    """delta(eps) of the mechanisms composed, one per round, in the two directions.
 
-    Exact for one round, for any number of rounds of the papers' noise (k = 1), whose loss takes one finite value so that
-    the composition is that of one round with 1/theta = sum 1/theta_t, and for Gaussian noise; a bound otherwise.
+    Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
+    is zeroed; a bound otherwise.
     """
-    if (mu := _gaussian_mu(mechanisms, "zero_out")) is not None:
+    if (mu := _gaussian_mu(mechanisms, adjacency)) is not None:
         return Profile(*2 * (lambda epsilon: delta_gaussian(epsilon, mu),))
-    if (gamma := _one_gamma(mechanisms)) is not None:
-        return Profile(lambda epsilon: delta_add(epsilon, *gamma), lambda epsilon: delta_remove(epsilon, *gamma))
-    if (vectors := _vector_curve(mechanisms, "zero_out", pessimistic, cells)) is not None:
+    if (gamma := _closed_form(mechanisms, adjacency)) is not None:
+        return gamma
+    cells = cells or (CELLS if pessimistic else FINE_CELLS)
+    if (vectors := _vector_curve(mechanisms, adjacency, pessimistic, cells)) is not None:
         return Profile(vectors, vectors)
-    composed = _compose(mechanisms, "zero_out", pessimistic, cells)
+    composed = _compose(mechanisms, adjacency, pessimistic, cells)
     allowance = ROUND_OFF if pessimistic else -ROUND_OFF
 
     def read(pmf: Any) -> Callable[[float], float]:
         return lambda epsilon: float(np.clip(pmf.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
 
-    return Profile(read(composed._pmf_add), read(composed._pmf_remove))
+    remove, add = directions(composed)
+    return Profile(read(add), read(remove))
 
 
 def delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
@@ -90,8 +81,7 @@ def delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency
     Args:
         epsilon: >= 0.
         mechanisms: one, or one per round, in any mixture.
-        adjacency: "zero_out" (the task's vector against zero) or "replace" (against any other vector): two hops through
-            the zeroed task, on the composed mechanism.
+        adjacency: "zero_out" (the task's vector against zero) or "replace" (against any other vector).
 
     Raises:
         ValueError: an argument outside its range, or a mechanism of which nothing is proved.
@@ -146,12 +136,7 @@ def as_rounds(mechanisms: Mechanism | Sequence[Mechanism]) -> tuple[Mechanism, .
 def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True) -> float:
     one_of("adjacency", adjacency, ADJACENCIES)
     in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
-    if adjacency == "replace" and (mu := _gaussian_mu(rounds, "replace")) is not None:
-        return delta_gaussian(epsilon, mu)
-    cells = CELLS if pessimistic else FINE_CELLS
-    if adjacency == "replace" and (direct := _vector_curve(rounds, "replace", pessimistic, cells)) is not None:
-        return direct(epsilon)
-    return float(getattr(profile(rounds, pessimistic, cells), adjacency)(epsilon))
+    return float(profile(rounds, adjacency, pessimistic).delta(epsilon))
 
 
 def _gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | None:
@@ -160,15 +145,25 @@ def _gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | N
     return float(np.sqrt(sum(squares))) if len(squares) == len(mechanisms) else None
 
 
-def _one_gamma(mechanisms: tuple[Mechanism, ...]) -> tuple[float, float] | None:
-    """(k, theta) of the one round that all are together, None if there is none."""
+def _closed_form(mechanisms: tuple[Mechanism, ...], adjacency: str) -> Profile | None:
+    """One Wishart round when a task is zeroed, or any number of the papers' rounds; None for others.
+
+    The loss of the papers' noise (k = 1) takes one finite value, so that rounds are together one with
+    1/theta = sum 1/theta_t; of a replacement that value is 0, and delta is the same at every eps.
+    """
     laws = [mechanism for mechanism in mechanisms if isinstance(mechanism, Wishart)]
-    if len(laws) < len(mechanisms) or (len(laws) > 1 and any(law.shape != 1 for law in laws)):
+    papers = all(law.shape == 1 for law in laws)
+    if len(laws) < len(mechanisms) or not (papers or (len(laws) == 1 and adjacency == "zero_out")):
         return None
-    return laws[0].shape, 1 / sum(1 / law.theta for law in laws)
+    shape, theta = laws[0].shape, 1 / sum(1 / law.theta for law in laws)
+    if adjacency == "replace":
+        certain = float(-np.expm1(-1 / theta))
+        return Profile(*2 * (lambda epsilon: certain if epsilon >= 0 else float(1 - np.exp(epsilon) * (1 - certain)),))
+    return Profile(
+        lambda epsilon: delta_add(epsilon, shape, theta), lambda epsilon: delta_remove(epsilon, shape, theta)
+    )
 
 
-@lru_cache(maxsize=32)
 def _vector_curve(
     mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, cells: int
 ) -> Callable[[float], float] | None:
@@ -194,20 +189,9 @@ def _compose(mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: boo
     tail = 1e-14 if pessimistic else 0.0  # what dp-accounting may move to infinity at every step
 
     def one(mechanism: Mechanism, times: int) -> Any:
-        distribution = mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic)
+        distribution = dense(mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic))
         return distribution if times == 1 else distribution.self_compose(times, tail)
 
     with np.errstate(over="ignore"):  # in the Chernoff bounds that dp-accounting tries and then discards
         parts = [one(mechanism, times) for mechanism, times in Counter(mechanisms).items()]
         return reduce(lambda left, right: left.compose(right, tail), parts)
-
-
-def _first_zero(falling: Callable[[float], float], end: float) -> float:
-    """Where a falling function reaches zero in [0, end], from the right; ``end`` if it does not."""
-    low, high = 0.0, end
-    if falling(high) > 0:
-        return end
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return high

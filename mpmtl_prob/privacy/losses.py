@@ -49,6 +49,34 @@ def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = 
     return _distribution(index, Q, P, certain, interval, False)
 
 
+def replaced(zeroed: Any) -> Any:
+    """The privacy-loss distribution of a replacement: the loss of a removal and that of an addition, with their own noises.
+
+    The pair (K^2 + G, G') against (G, K^2 + G') dominates a replacement of a column of W under Wishart noise (proof in
+    docs/privacy.md). Its two directions are the same.
+
+    Args:
+        zeroed: the distribution when a task is zeroed, in both directions.
+    """
+    from dp_accounting.pld import privacy_loss_distribution
+
+    remove, add = directions(zeroed)
+    return privacy_loss_distribution.PrivacyLossDistribution(remove.compose(add))
+
+
+def directions(distribution: Any) -> tuple[Any, Any]:
+    """What dp-accounting keeps to itself: the distributions of "remove" and of "add", dense, as they compose fastest."""
+    return distribution._pmf_remove.to_dense_pmf(), distribution._pmf_add.to_dense_pmf()
+
+
+def dense(distribution: Any) -> Any:
+    """The same distribution, in the form that composes by Fourier transforms whatever its size."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    both = directions(distribution)
+    return privacy_loss_distribution.PrivacyLossDistribution(*both[: 1 if distribution._symmetric else 2])
+
+
 def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> Any:
     """The privacy-loss distribution of the papers' noise: "add" is infinite or -loss, "remove" always loss."""
     rounded = np.ceil if pessimistic else np.floor

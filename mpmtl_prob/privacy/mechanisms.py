@@ -16,14 +16,9 @@ from scipy.special import multigammaln
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, two_point_loss
+from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, replaced, two_point_loss
 from mpmtl_prob.privacy.vectors import VECTOR_LAWS, VectorLaplace
 from mpmtl_prob.tasks import FloatArray
-
-_THROUGH_ZERO = (
-    "adjacency: expected 'zero_out'; a replacement is two hops through the zeroed task, on the composed mechanism: "
-    "see mpmtl_prob.privacy.delta"
-)
 
 
 @dataclass(frozen=True)
@@ -114,19 +109,17 @@ class Wishart:
         """The privacy loss of one release as a dp-accounting ``PrivacyLossDistribution``, "add" and "remove".
 
         Args:
-            adjacency: "zero_out"; a replacement cannot be composed round by round and is refused.
+            adjacency: "zero_out", or "replace", whose loss is the sum of an independent removal's and addition's.
             interval: grid spacing; default a thousandth of the width of the loss.
             pessimistic: rounded so that delta(eps) is never too small, else so that it is never too large.
-
-        Raises:
-            ValueError: adjacency "replace".
         """
-        if one_of("adjacency", adjacency, ADJACENCIES) == "replace":
-            raise ValueError(_THROUGH_ZERO)
+        one_of("adjacency", adjacency, ADJACENCIES)
         step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
         if self.shape == 1:  # infinite with probability 1 - e^{-1/theta}, else -1/theta
-            return two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
-        return gamma_loss(self.shape, self.theta, step, pessimistic)
+            zeroed = two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
+        else:
+            zeroed = gamma_loss(self.shape, self.theta, step, pessimistic)
+        return zeroed if adjacency == "zero_out" else replaced(zeroed)
 
 
 @dataclass(frozen=True, init=False)

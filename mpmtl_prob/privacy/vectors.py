@@ -73,7 +73,7 @@ class VectorLaplace:
     def pure(self, adjacency: str) -> float:
         """The largest privacy loss: eps when the vector is replaced, half of it when it is zeroed.
 
-        Zero is the centre of the ball; and a replacement in two hops may go through the middle of the two vectors.
+        Zero is the centre of the ball that the vectors lie in.
         """
         return self.epsilon * (1.0 if one_of("adjacency", adjacency, ADJACENCIES) == "replace" else 0.5)
 
