@@ -48,7 +48,7 @@ def weights_latent(observed: model.Observed, sigma: Any, m: int) -> None:
     numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
     A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
     numpyro.factor("known_trace", -0.5 * ((jnp.trace(A) / observed.trace - 1) / observed.trace_sd) ** 2)
-    numpyro.sample("sigma", ShiftedWishart(A, observed.df, observed.scale), obs=sigma)
+    numpyro.sample("sigma", ShiftedWishart(A, observed.noise.df, observed.noise.scale), obs=sigma)
 
 
 def functionals(draws: chains.Draws) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, conjugate
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
 from mpmtl_prob.models import shared_covariance as model
-from mpmtl_prob.privacy import Ledger, delta
+from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, delta
 from mpmtl_prob.privacy.release import default_delta
 
-D, M, DF, SCALE, PHI = 2, 9, 11.0, 0.5, 0.8
+D, M, PHI = 2, 9, 0.8
+LAWS = {"wishart": Wishart(D, 11.0, 0.5), "gaussian": Gaussian(D, 1.5)}
 
 
 def tasks_of(m=40, d=3, n=8, seed=0):
@@ -25,10 +26,11 @@ def tasks_of(m=40, d=3, n=8, seed=0):
     return TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((m, n))))
 
 
-def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian():
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian(law):
     rng = np.random.default_rng(0)
-    sigmas = [st.wishart(M, np.eye(D)).rvs(random_state=rng) + DF * SCALE * np.eye(D) for _ in range(2)]
-    parts = [model.observe(sigma, DF, SCALE, M, phi=PHI) for sigma in sigmas]
+    sigmas = [st.wishart(M, np.eye(D)).rvs(random_state=rng) + law.mean for _ in range(2)]
+    parts = [model.observe(sigma, law, M, phi=PHI) for sigma in sigmas]
     observed = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
     observed = observed._replace(num_tasks=float(M), log_phi_mean=np.log(PHI))
     lower = np.tril_indices(D)
@@ -53,7 +55,7 @@ def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian():
         joint -= st.invwishart(kappa + 2 * M, Phi + A.sum(axis=0)).logpdf(omega)
         joint += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(flat[1])
         for each, sigma in zip(A, sigmas, strict=True):
-            joint += st.wishart(M, omega).logpdf(each) + st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - each)
+            joint += st.wishart(M, omega).logpdf(each) + law.log_prob(sigma, each)
         difference.append(float(value) - joint - np.linalg.slogdet(jax.jacobian(physical)(flat))[1])
     assert_allclose(difference, difference[0], atol=1e-8)
 

@@ -14,8 +14,10 @@ from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.nuts import _program
 from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.privacy import Gaussian, Wishart
 
-D, M, DF, SCALE, PHI = 3, 20, 12.0, 0.5, 0.8
+D, M, PHI = 3, 20, 0.8
+LAWS = {"wishart": Wishart(D, 12.0, 0.5), "gaussian": Gaussian(D, 2.0)}
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
@@ -29,31 +31,32 @@ def prior_of_omega(log_phi, z_kappa):
     return kappa, kappa * np.exp(log_phi) * np.eye(D)
 
 
-def simulate(rng):
+def simulate(rng, law):
     """A release from the model itself: log phi and kappa, then Omega, W and E."""
     log_phi, z_kappa = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal(), rng.standard_normal()
     omega = st.invwishart(*prior_of_omega(log_phi, z_kappa)).rvs(random_state=rng)
     A = st.wishart(M, omega).rvs(random_state=rng)
-    sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
-    return log_phi, z_kappa, A, sigma
+    return log_phi, z_kappa, A, law.sample(rng, A)
 
 
-def log_joint(log_phi, z_kappa, A, sigma, rng, scale):
+def log_joint(log_phi, z_kappa, A, sigma, rng, law):
     """log p(log phi) p(kappa) p(A | phi, kappa) p(Sigma | A), with Omega integrated out by Bayes' rule at any Omega."""
     kappa, Phi = prior_of_omega(log_phi, z_kappa)
     omega = np.cov(rng.standard_normal((D, 20)))
     prior = st.invwishart(kappa, Phi).logpdf(omega) - st.invwishart(kappa + M, Phi + A).logpdf(omega)
     prior += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z_kappa)
-    return prior + st.wishart(M, omega).logpdf(A) + st.wishart(DF, scale * np.eye(D)).logpdf(sigma - A)
+    return prior + st.wishart(M, omega).logpdf(A) + law.log_prob(sigma, A)
 
 
 @pytest.mark.parametrize("size", [None, 5.0])
 @pytest.mark.parametrize("loud", [1, 1000])  # noise that lets A show, and noise that hides it: the coordinates differ
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(size, loud):
+@pytest.mark.parametrize("name", LAWS)
+def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(size, loud, name):
     rng = np.random.default_rng(0)
-    *_, sigma = simulate(rng)
-    sigma, scale = sigma + DF * SCALE * (loud - 1) * np.eye(D), SCALE * loud
-    observed = model.observe(sigma, DF, scale, M, phi=PHI, trace=size)
+    *_, sigma = simulate(rng, LAWS[name])
+    law = {"wishart": Wishart(D, 12.0, 0.5 * loud), "gaussian": Gaussian(D, 2.0 * loud)}[name]
+    sigma = sigma + law.mean - LAWS[name].mean
+    observed = model.observe(sigma, law, M, phi=PHI, trace=size)
     lower = np.tril_indices(D)
     of = lambda flat: {"z": flat[0], "z_kappa": flat[1], "log_diagonal": flat[2 : 2 + D], "off_diagonal": flat[2 + D :]}
 
@@ -67,7 +70,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         value, trace = log_density(model.full, (observed,), {}, of(flat))
         jacobian = np.linalg.slogdet(jax.jacobian(physical)(flat))[1]
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
-        expected = log_joint(log_phi, float(flat[1]), A, sigma, rng, scale) + jacobian
+        expected = log_joint(log_phi, float(flat[1]), A, sigma, rng, law) + jacobian
         if size is not None:
             expected += st.norm.logpdf(np.trace(A) / size, 1, 0.1)
         difference.append(float(value) - expected)
@@ -77,15 +80,15 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
 KERNEL = NUTS(model.full, max_tree_depth=7)
 
 
-def ranks(replications, believed=SCALE, seed=0):
+def ranks(replications, law=LAWS["wishart"], believed=None, seed=0):
     """Ranks of the truth among 19 posterior draws, 0..19, of functionals that see scale, shape and prior."""
     rng = np.random.default_rng(seed)
     truths, data = [], []
     for _ in range(replications):
-        log_phi, z_kappa, A, sigma = simulate(rng)
+        log_phi, z_kappa, A, sigma = simulate(rng, law)
         kappa, _ = prior_of_omega(log_phi, z_kappa)
         truths.append(functionals({"A": A[None], "log_phi": np.array([log_phi]), "kappa": np.array([kappa])}))
-        data.append(model.observe(sigma, DF, believed, M, phi=PHI))
+        data.append(model.observe(sigma, believed or law, M, phi=PHI))
     found = functionals(chain_for_each(KERNEL, data, start=lambda _: start(), warmup=200, draws=19, thin=10)[0])
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 
@@ -110,7 +113,7 @@ def test_posterior_is_calibrated_on_data_from_the_model():
 
 
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
-    found = ranks(200, believed=0.8 * SCALE)  # of the same shape: one program for both
+    found = ranks(200, believed=Wishart(D, 12.0, 0.4))  # of the same shape: one program for both
     assert min(uniformity(each) for each in found.values()) < 1e-6
 
 

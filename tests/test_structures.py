@@ -18,8 +18,11 @@ from mpmtl_prob.inference.simulation import chain_for_each, uniformity
 from mpmtl_prob.inference.structures import start_adaptive, start_group_sparse, start_low_rank
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.models.noise import contraction
+from mpmtl_prob.privacy import Gaussian, Wishart
 
-D, M, DF, SCALE, PHI = 3, 12, 14.0, 0.5, 0.8
+D, M, PHI = 3, 12, 0.8
+LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}
 LOWER = np.tril_indices(D)
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
@@ -31,10 +34,6 @@ def log_scale(log_phi):
 def secant(log_lambda):
     """log density of the logarithm of a half-Cauchy."""
     return np.sum(st.halfcauchy.logpdf(np.exp(log_lambda)) + log_lambda)
-
-
-def noise(sigma, A):
-    return st.wishart(DF, SCALE * np.eye(D)).logpdf(sigma - A)
 
 
 def group_sparse_omega(log_phi, log_lambda):
@@ -130,13 +129,14 @@ CALIBRATED = {
 }
 
 
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize("structure", ["group_sparse", "low_rank", "auto"])
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure):
+def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure, law):
     rng = np.random.default_rng(1)
     function, draw, start, _ = CALIBRATED[structure]
     _, A = draw(rng)
-    sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
-    observed = model.observe(sigma, DF, SCALE, M, phi=PHI)
+    sigma = law.sample(rng, A)
+    observed = model.observe(sigma, law, M, phi=PHI)
     shapes = {name: np.shape(value) for name, value in start(observed).items()}
     sizes = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
 
@@ -169,7 +169,9 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         else:
             omega, prior = low_rank_omega(log_phi, log_lambda, found["G"]), st.norm.logpdf(found["G"]).sum()
             assert_allclose(omega, trace["Omega"]["value"])
-        joint = log_scale(log_phi) + secant(log_lambda) + prior + st.wishart(M, omega).logpdf(A) + noise(sigma, A)
+        joint = (
+            log_scale(log_phi) + secant(log_lambda) + prior + st.wishart(M, omega).logpdf(A) + law.log_prob(sigma, A)
+        )
         difference.append(float(value) - joint - np.linalg.slogdet(jax.jacobian(physical)(flat))[1])
     assert_allclose(difference, difference[0], atol=1e-7)
 
@@ -177,27 +179,31 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
 @pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), (2, 2), (3, 5)])
 def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
     Z = np.random.default_rng(0).standard_normal((rows, columns))
-    Y, log_jacobian, log_det = latent_weights.contraction(jnp.asarray(Z))
-    flat = lambda z: latent_weights.contraction(z.reshape(rows, columns))[0].ravel()
+    Y, log_jacobian, log_det = contraction(jnp.asarray(Z))
+    flat = lambda z: contraction(z.reshape(rows, columns))[0].ravel()
     assert_allclose(log_jacobian, np.linalg.slogdet(jax.jacobian(flat)(Z.ravel()))[1])
     assert_allclose(log_det, np.linalg.slogdet(np.eye(rows) - Y @ Y.T)[1])
     assert np.linalg.eigvalsh(np.eye(rows) - Y @ Y.T).min() > 0
 
 
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize("prior", latent_weights.PRIORS)
-def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior):
+def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior, law):
     rng = np.random.default_rng(2)
     W = rng.standard_normal((D, 4))
-    sigma = W @ W.T + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
-    observed = model.observe(sigma, DF, SCALE, 4, phi=PHI)
-    L = observed.eigenvectors * np.sqrt(observed.eigenvalues)
+    sigma = law.sample(rng, W @ W.T)
+    observed = model.observe(sigma, law, 4, phi=PHI)
+    Q, eigenvalues = observed.eigenvectors, np.linalg.eigvalsh(sigma)[::-1, None]
     difference = []
     for _ in range(4):
         z, z_kappa, Z = rng.standard_normal(), rng.standard_normal(), rng.standard_normal((D, 4))
         sites = {"z": z, "Z": jnp.asarray(Z)} | ({"z_kappa": z_kappa} if prior == "matrix_t" else {})
         value, trace = log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites)
-        Y, jacobian, _ = latent_weights.contraction(latent_weights.unit(observed, 4) * Z)
-        W, log_phi = L @ np.asarray(Y), np.log(PHI) + model.LOG_PHI_SD * z
+        scaled, jacobian = latent_weights.unit(observed, 4) * Z, 0.0
+        if isinstance(law, Wishart):  # keeps below Sigma
+            Y, jacobian, _ = contraction(scaled / np.sqrt(eigenvalues))
+            scaled = np.sqrt(eigenvalues) * Y
+        W, log_phi = Q @ np.asarray(scaled), np.log(PHI) + model.LOG_PHI_SD * z
         assert_allclose(trace["A"]["value"], W @ W.T)
         rate = np.sqrt(4 / np.exp(log_phi))
         if prior == "matrix_t":
@@ -209,7 +215,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
             log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, "nuc")
         else:
             log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, axis=1).sum()
-        difference.append(float(value) - st.norm.logpdf(z) - log_prior - noise(sigma, W @ W.T) - float(jacobian))
+        difference.append(float(value) - st.norm.logpdf(z) - log_prior - law.log_prob(sigma, W @ W.T) - float(jacobian))
     assert_allclose(difference, difference[0], atol=1e-6)
 
 
@@ -218,15 +224,15 @@ def nuts(function):
     return NUTS(function, max_tree_depth=7)
 
 
-def ranks(function, draw, start, tasks, replications, warmup=200, thin=10, seed=0, believed=SCALE):
+def ranks(function, draw, start, tasks, replications, warmup=200, thin=10, seed=0, law=LAWS["wishart"], believed=None):
     """Ranks of the truth among 19 posterior draws, 0..19, by functional, (replications,)."""
     rng = np.random.default_rng(seed)
     truths, data = [], []
     for _ in range(replications):
         log_phi, A = draw(rng)
-        sigma = A + st.wishart(DF, SCALE * np.eye(D)).rvs(random_state=rng)
+        sigma = law.sample(rng, A)
         truths.append(functionals(A[None], np.array([log_phi])))
-        data.append(model.observe(sigma, DF, believed, tasks, phi=PHI))
+        data.append(model.observe(sigma, believed or law, tasks, phi=PHI))
     draws, _ = chain_for_each(nuts(function), data, start=start, warmup=warmup, draws=19, thin=thin)
     found = functionals(draws["A"], draws["log_phi"])
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
@@ -257,7 +263,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     W = rng.standard_normal((D, FEW))
     W /= np.linalg.norm(W, axis=0)
     sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
-    observed = model.observe(sigma, 60.0, 0.5, FEW, phi=FEW / D**2, trace=float(FEW))
+    observed = model.observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
     run = {"chains": 4, "warmup": 300, "draws": 2000, "seed": 0, "progress_bar": False}
     usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
@@ -271,7 +277,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
 
 
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
-    found = ranks(*CALIBRATED["group_sparse"], 100, believed=0.7 * SCALE)
+    found = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
     assert min(uniformity(each) for each in found.values()) < 1e-5
 
 

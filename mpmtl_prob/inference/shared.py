@@ -193,7 +193,7 @@ def shared_covariance(
     """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
-        release: with Wishart noise.
+        release: with Wishart or Gaussian noise.
         structure: of Omega:
 
             - "full": none. The default, and the only one that treats all directions alike and fast.
@@ -214,7 +214,8 @@ def shared_covariance(
     "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
 
     Raises:
-        ValueError: a structure that needs more tasks than the release has, or one round; noise that is not Wishart; or an
+        ValueError: a structure that needs more tasks than the release has, or one round; noise of another kind than
+            Wishart or Gaussian, or of several; or an
             argument outside its range.
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.

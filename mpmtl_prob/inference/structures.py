@@ -12,7 +12,6 @@ import xarray as xr
 
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
-from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray
 
@@ -32,16 +31,13 @@ class Program(NamedTuple):
 
 
 def observed(release: Release) -> model.Observed:
-    """The release as the models read it. Raises ValueError for noise without a known density."""
+    """The release as the models read it. Raises ValueError for noise without a known density, or of several kinds."""
     rounds = []
     for sigma, law in zip(release.sigma, release.mechanisms, strict=True):
-        if not isinstance(law, Wishart):
-            raise ValueError(f"release: expected Wishart noise, whose density the model knows, got {law.kind}")
         rounds.append(
             model.observe(
                 sigma,
-                law.df,
-                law.scale,
+                law,
                 release.num_tasks,
                 phi=law.clip**2 / release.num_features,
                 trace=float(release.num_tasks) if release.message == "direction" else None,
@@ -49,6 +45,9 @@ def observed(release: Release) -> model.Observed:
         )
     if len(rounds) == 1:
         return rounds[0]
+    if len({type(each.noise) for each in rounds}) > 1:
+        kinds = sorted({law.kind for law in release.mechanisms})
+        raise ValueError(f"release: expected noise of one kind in all rounds, got {' and '.join(kinds)}")
     every: model.Observed = jax.tree.map(lambda *leaves: np.stack(leaves), *rounds)
     return every._replace(num_tasks=rounds[0].num_tasks, log_phi_mean=rounds[0].log_phi_mean)
 
@@ -61,8 +60,7 @@ def drowned(release: Release) -> bool:
     if release.message != "direction":
         return False
     law = release.mechanisms[0]
-    assert isinstance(law, Wishart)
-    return law.fluctuation > release.num_tasks * law.clip**2 / release.num_features
+    return bool(law.fluctuation > release.num_tasks * law.clip**2 / release.num_features)
 
 
 def program(structure: str, release: Release) -> Program:
@@ -100,7 +98,7 @@ def program(structure: str, release: Release) -> Program:
 
 def start_full(public: model.Observed) -> dict[str, Any]:
     """Where the model's own coordinates put what the release suggests."""
-    *rounds, d = np.shape(public.eigenvalues)
+    *rounds, d = np.shape(public.precision)
     scales = {"z": 0.0, "z_kappa": 0.0}
     return scales | {"log_diagonal": np.zeros((*rounds, d)), "off_diagonal": np.zeros((*rounds, d * (d - 1) // 2))}
 
@@ -132,7 +130,7 @@ def start_low_rank(public: model.Observed, rank: int) -> dict[str, Any]:
 def _variances(public: model.Observed) -> FloatArray:
     """Of the weights along the release's eigenvectors, as it suggests: hidden ones share what a public trace leaves."""
     hidden, m = np.asarray(public.hidden), np.asarray(public.num_tasks)
-    size = 1 / (np.asarray(public.precision) + 1 / np.asarray(public.eigenvalues))
+    size = 1 / (np.asarray(public.precision) + np.asarray(public.noise.floor))
     left = (public.trace - np.sum((1 - hidden) * size, axis=-1)) / np.sum(hidden * size, axis=-1)
     share = np.where(np.isfinite(public.trace_sd), np.clip(left, 0.02, 1.0), 1.0)
     found: FloatArray = size * (1 - hidden * (1 - share[..., None])) / m

@@ -17,40 +17,24 @@ from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.shared_covariance import LOG_PHI_SD, Observed, degrees_of_freedom, log_det, log_normaliser
+from mpmtl_prob.models.shared_covariance import (
+    LOG_PHI_SD,
+    Observed,
+    degrees_of_freedom,
+    known_trace,
+    log_det,
+    log_normaliser,
+)
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 
 
-def contraction(Z: Array) -> tuple[Array, Array, Array]:
-    """Any Z (d, m) to a Y (d, m) with ``Y Y' < I``, one to one: Y, ``log|dY/dZ|`` and ``log|I - Y Y'|``.
-
-    ``Y = Z C'^{-1}`` with ``C C' = I + Z'Z``, of the smaller of the two sizes (else the same of Z').
-
-    ``dZ ~ |Z'Z|^{(d-m-1)/2} d(Z'Z)`` beside a rotation that Z and Y share; ``Y'Y = I - (C'C)^{-1}``, and the Jacobians of
-    ``C C'`` and ``C'C`` in C are ``2^m prod_j C_jj^{m-j+1}`` and ``2^m prod_j C_jj^j``, j = 1..m.
-
-    Source of the last: Muirhead (1982), Aspects of Multivariate Statistical Theory, theorems 2.1.9 and 2.1.14.
-    """
-    d, m = Z.shape
-    if d < m:
-        Y, jacobian, log_det_rest = contraction(Z.T)
-        return Y.T, jacobian, log_det_rest
-    C = jnp.linalg.cholesky(jnp.eye(m, dtype=Z.dtype) + Z.T @ Z)
-    Y = triangular_solve(C, Z, left_side=False, lower=True, transpose_a=True)
-    log_diagonal = jnp.log(jnp.diagonal(C))
-    log_det_rest = -2 * jnp.sum(log_diagonal)  # |I - Y Y'| = 1 / |I + Z'Z|
-    jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * jnp.arange(m) + 1 - m) * log_diagonal)
-    return Y, jacobian, log_det_rest
-
-
 def unit(observed: Observed, num_tasks: int) -> Array:
-    """A typical size of each row of Z, (d, 1): with it every coordinate of the sampler, log(phi) too, is of order one."""
-    eigenvalues = jnp.asarray(observed.eigenvalues)
-    guess = 1 / (jnp.asarray(observed.precision) + 1 / eigenvalues)  # of A's eigenvalues
+    """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in its units coordinates are of order one, log(phi) too."""
+    guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.floor))  # of A's eigenvalues
     known = jnp.isfinite(observed.trace_sd)
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
-    return jnp.sqrt(guess / (num_tasks * eigenvalues))[:, None]
+    return jnp.sqrt(guess / num_tasks)[:, None]
 
 
 @lru_cache
@@ -72,8 +56,8 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     lower = jnp.tril_indices(m, -1)
 
     def model(observed: Observed) -> None:
-        eigenvalues, Q = jnp.asarray(observed.eigenvalues), jnp.asarray(observed.eigenvectors)
-        d = eigenvalues.shape[0]
+        Q = jnp.asarray(observed.eigenvectors)
+        d = len(Q)
         kappa = degrees_of_freedom(d)
         df = kappa + m - d - jnp.arange(m)  # of the squared diagonal
         N = numpyro.sample("N", dist.Normal(0.0, 1.0).expand((d, m)).to_event(2))
@@ -97,11 +81,10 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         tau = jnp.exp(log_tau)
         scaled = jnp.sqrt(tau / size) * V  # W in Sigma's eigenbasis
         W = Q @ scaled
-        numpyro.deterministic("A", W @ W.T)
-        # |Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|; no number outside the support, where NUTS turns round
-        rest = jnp.linalg.cholesky(jnp.eye(m) - (scaled / eigenvalues[:, None]).T @ scaled)
-        numpyro.factor("release", 0.5 * ((observed.df - d - 1) * log_det(rest) + tau / observed.scale))
-        numpyro.factor("known_trace", -0.5 * ((tau / observed.trace - 1) / observed.trace_sd) ** 2)
+        A = numpyro.deterministic("A", W @ W.T)
+        # no number outside the support, where NUTS turns round
+        numpyro.factor("release", observed.noise.log_density(A, observed.noise.log_det_rest(scaled)))
+        known_trace(observed, tau)
 
     return model
 
@@ -121,19 +104,18 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     """
 
     def model(observed: Observed) -> None:
-        eigenvalues, Q = jnp.asarray(observed.eigenvalues), jnp.asarray(observed.eigenvectors)
-        d, m = eigenvalues.shape[0], num_tasks
+        Q = jnp.asarray(observed.eigenvectors)
+        d, m = len(Q), num_tasks
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
         log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
         Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
-        Y, jacobian, log_det_rest = contraction(unit(observed, m) * Z)
-        scaled = jnp.sqrt(eigenvalues)[:, None] * Y  # W in Sigma's eigenbasis
+        scaled, log_jacobian, log_det_rest = observed.noise.weights(unit(observed, m) * Z)  # W in Sigma's eigenbasis
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
         trace = jnp.sum(scaled**2)
         small = scaled @ scaled.T if d <= m else scaled.T @ scaled  # the eigenvalues of A that are not zero
-        numpyro.factor("release", 0.5 * ((observed.df - d - 1) * log_det_rest + trace / observed.scale) + jacobian)
-        numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
+        numpyro.factor("release", observed.noise.log_density(A, log_det_rest) + log_jacobian)
+        known_trace(observed, trace)
         if prior == "matrix_t":
             kappa = degrees_of_freedom(d)
             Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))

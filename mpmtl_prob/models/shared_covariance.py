@@ -1,13 +1,14 @@
 """The public seat: a prior on the tasks' second moment and the law of the noise that hides it.
 
-A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, the m bounded task vectors) and ``E ~ Wishart(df, scale I)``. The
-law of E is public, so Sigma is data with a likelihood: ``Sigma - A ~ Wishart(df, scale I)`` on ``0 < A < Sigma``.
+A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, the m bounded task vectors) and noise E whose law is public, so
+Sigma is data with a likelihood: :mod:`mpmtl_prob.models.noise`, Wishart or Gaussian.
 
 Several rounds are several such Sigma, each with its own A, of one Omega: ``w_i^(t) ~ N(0, Omega)`` in every round t.
 
-Coordinates. ``0 < A < Sigma`` holds exactly when ``A^{-1} = Sigma^{-1} + P`` with P positive definite, so P has no boundary
-to run into. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near I: Bartlett's coordinates of a precision, in which both
-a Wishart prior and a Wishart likelihood are nearly normal. S is a model's own guess of a root, ``S' S``, of ``P^{-1}``.
+Coordinates. Of Wishart noise ``0 < A < Sigma``, which holds exactly when ``A^{-1} = F + P`` with ``F = Sigma^{-1}`` and P
+positive definite, so P has no boundary to run into; of Gaussian noise F is 0. ``P = S^{-1} T T' S'^{-1}``, T lower triangular
+and near I: Bartlett's coordinates of a precision, in which both a Wishart prior and either likelihood are nearly normal. S
+is a model's own guess of a root, ``S' S``, of ``P^{-1}``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
+from mpmtl_prob.models.noise import Noise, of_release
+from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
@@ -44,10 +47,8 @@ class Observed(NamedTuple):
     Of several rounds every field has a leading axis (T,), but for ``num_tasks`` and ``log_phi_mean``.
     """
 
-    eigenvalues: ArrayLike  #: of Sigma, descending, (d,)
-    eigenvectors: ArrayLike  #: columns, (d, d)
-    df: ArrayLike  #: degrees of freedom of the noise
-    scale: ArrayLike  #: s, its scale matrix is s I
+    eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
+    noise: Noise  #: the release and the law of its noise
     num_tasks: ArrayLike  #: m
     log_phi_mean: ArrayLike  #: prior mean of log(phi)
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
@@ -58,8 +59,7 @@ class Observed(NamedTuple):
 
 def observe(
     sigma: FloatArray,
-    df: float,
-    scale: float,
+    law: mechanisms.Noise,
     num_tasks: int,
     *,
     phi: float,
@@ -69,33 +69,32 @@ def observe(
     """Prepare a release for the models.
 
     Args:
-        sigma: the release, (d, d), positive definite.
-        df: degrees of freedom of the noise, at least d + 1.
-        scale: s of the noise.
+        sigma: the release, (d, d).
+        law: of its noise.
         num_tasks: m.
         phi: prior median of the variance of one weight.
         trace: tr(A), if public.
         trace_sd: relative sd with which tr(A) is taken to be known.
+
+    Raises:
+        ValueError: noise without a known density.
     """
-    d = len(sigma)
     eigenvalues, eigenvectors = np.linalg.eigh(sigma)
     eigenvalues, eigenvectors = eigenvalues[::-1], eigenvectors[:, ::-1]
-    fluctuation = scale * (2 * np.sqrt(df * d) + d)
-    signal = np.clip(eigenvalues - df * scale, 0.0, trace)  # no direction has more than all of A
-    hidden = 1 / (1 + (signal / (2 * fluctuation)) ** 4)
+    noise = of_release(sigma, eigenvalues, law)
+    signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
+    hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
     # a rough guess of A's eigenvalues: where the noise hides them, what the prior says, or less if that would show
-    guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, fluctuation)
-    guess = np.minimum(guess, 0.9 * eigenvalues)
+    guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
+    inverse = np.maximum(1 / guess, noise.floor / 0.9)
     return Observed(
-        eigenvalues=eigenvalues,
         eigenvectors=eigenvectors,
-        df=df,
-        scale=scale,
+        noise=noise,
         num_tasks=float(num_tasks),
         log_phi_mean=np.log(phi),
         trace=1.0 if trace is None else trace,
         trace_sd=np.inf if trace is None else trace_sd,
-        precision=1 / guess - 1 / eigenvalues,
+        precision=inverse - noise.floor,
         hidden=hidden,
     )
 
@@ -146,7 +145,7 @@ def triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp
         hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
         kappa: of Omega; infinite where Omega is known.
     """
-    *rounds, d = jnp.shape(observed.eigenvalues)
+    *rounds, d = jnp.shape(observed.precision)
     free = d * (d - 1) // 2
     z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
     below = numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, free)))
@@ -162,7 +161,7 @@ def triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp
 
 def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
     """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
-    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.eigenvalues)[-1])
+    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.precision)[-1])
     center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
     return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
 
@@ -184,7 +183,7 @@ def sites_of(
         kappa: of Omega; infinite where Omega is known.
     """
     SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
-    precision = 1 / variances - np.asarray(observed.num_tasks) / np.asarray(observed.eigenvalues)
+    precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
     T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
     hidden = np.asarray(by_feature(observed))
     center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
@@ -198,14 +197,14 @@ class SecondMoment(NamedTuple):
     """A in the coordinates P, with a leading axis for several rounds."""
 
     A: Array  #: in the features' basis, (d, d)
-    core: Array  #: B = T T' + S Sigma^{-1} S', (d, d)
+    root: Array  #: K, lower triangular, K K' = S A^{-1} S', (d, d)
     log_det: Array  #: log|A|
 
 
 def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_root: Array) -> SecondMoment:
     """A in its coordinates; the density so far is that of the noise, p(Sigma | A), against Lebesgue measure in A.
 
-    ``A = S' B^{-1} S``, ``B = T T' + S Sigma^{-1} S'``: directions of very different size, which S knows, do not meet in B.
+    ``A = S' B^{-1} S``, ``B = T T' + S F S' = K K'``: directions of very different size, which S knows, do not meet in B.
 
     Sites: the deterministic ``A`` (d, d).
 
@@ -215,24 +214,25 @@ def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_r
         root: S, its columns in the features' basis, (d, d).
         log_det_root: log|det S|.
     """
-    eigenvalues = jnp.asarray(observed.eigenvalues)
-    d = eigenvalues.shape[-1]
-    SV = root @ jnp.asarray(observed.eigenvectors)
-    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV / eigenvalues[..., None, :]) @ jnp.swapaxes(SV, -1, -2)
-    K = jnp.linalg.cholesky(B)
+    d = root.shape[-1]
+    K = observed.noise.root(factor.T, root @ jnp.asarray(observed.eigenvectors))
     half = triangular_solve(K, jnp.broadcast_to(root, K.shape), left_side=True, lower=True)  # A = half' half
-    trace = jnp.sum(half**2, axis=(-2, -1))
     A = numpyro.deterministic("A", jnp.swapaxes(half, -1, -2) @ half)
 
     log_det_a = 2 * log_det_root - log_det(K)
     log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
-    log_det_noise = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
+    log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P| where F = Sigma^{-1}
     # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|, j = 0..d-1
     jacobian = (d + 1) * (log_det_a - log_det_root) + jnp.sum((d - jnp.arange(d)) * factor.log_diagonal, axis=-1)
-    likelihood = 0.5 * ((observed.df - d - 1) * log_det_noise + trace / observed.scale)
+    likelihood = observed.noise.log_density(A, log_det_rest)
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
+    known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
+    return SecondMoment(A, K, log_det_a)
+
+
+def known_trace(observed: Observed, trace: Array) -> None:
+    """What is public of tr(A) beside the release."""
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
-    return SecondMoment(A, B, log_det_a)
 
 
 def full(observed: Observed) -> Array:
@@ -256,7 +256,7 @@ def full(observed: Observed) -> Array:
     Returns:
         Phi + A, the conditional mean of Omega up to a factor, (d, d).
     """
-    *rounds, d = jnp.shape(observed.eigenvalues)
+    *rounds, d = jnp.shape(observed.precision)
     m, hidden, precision = observed.num_tasks, jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
     kappa, eye = degrees_of_freedom(d), jnp.eye(d, dtype=hidden.dtype)
     factor = triangular(observed, hidden, kappa)
@@ -274,8 +274,8 @@ def full(observed: Observed) -> Array:
     if rounds:
         log_det_omega = log_det(jnp.linalg.cholesky(total))
     else:  # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-        M = found.core * jnp.exp(-log_size[:, None] - log_size)  # A^{-1} in Sigma's eigenbasis
-        log_det_omega = log_det(jnp.linalg.cholesky(eye + Phi[0] * M)) + found.log_det
+        half = jnp.exp(-log_size)[:, None] * found.root  # of A^{-1} in Sigma's eigenbasis
+        log_det_omega = log_det(jnp.linalg.cholesky(eye + Phi[0] * half @ half.T)) + found.log_det
     _matrix_f(found, m, kappa, Phi, log_det_omega - jnp.sum(jnp.log(Phi)))
     return total
 
@@ -291,7 +291,7 @@ def group_sparse(observed: Observed) -> None:
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
-    *_, d = jnp.shape(observed.eigenvalues)
+    *_, d = jnp.shape(observed.precision)
     log_psi = _log_phi(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
@@ -314,7 +314,7 @@ def adaptive(observed: Observed) -> None:
     Sites: ``z``, ``z_kappa``, ``log_size`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic
     ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
     """
-    *rounds, d = jnp.shape(observed.eigenvalues)
+    *rounds, d = jnp.shape(observed.precision)
     log_psi = _log_phi(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
@@ -343,7 +343,7 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
         observed: from :func:`observe`; needs m >= d.
         rank: the largest number of directions.
     """
-    *_, d = jnp.shape(observed.eigenvalues)
+    *_, d = jnp.shape(observed.precision)
     log_psi = _log_phi(observed)
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))

@@ -1,0 +1,150 @@
+"""The noise of a release as the public seat reads it: a likelihood of A, and coordinates in which A may be anything.
+
+``Sigma = A + E``. Of Wishart noise ``Sigma - A`` is positive definite, so that Sigma bounds A from above; Gaussian noise
+leaves A any positive definite matrix, and Sigma itself may be indefinite. All that a model has to know of the law of E is
+here: models that ask for it in these words run on either, and each is compiled for one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.lax.linalg import triangular_solve
+from jax.typing import ArrayLike
+
+from mpmtl_prob.privacy import mechanisms
+from mpmtl_prob.tasks import FloatArray
+
+
+class Noise(Protocol):
+    """A release and the law of its noise, with a leading axis for several rounds. Its leaves are traced arrays."""
+
+    @property
+    def floor(self) -> ArrayLike:
+        """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma, (d,)."""
+
+    def root(self, T: Array, SV: Array) -> Array:
+        """K, lower triangular: ``K K' = T T' + SV diag(floor) SV'``, (d, d)."""
+
+    def weights(self, Z: Array) -> tuple[Array, Array | float, Array | float]:
+        """Any Z (d, m) to a W in the eigenbasis of Sigma whose ``W W'`` the noise allows, one to one.
+
+        Returns:
+            W, ``log|dW/dZ|`` up to a constant, and :meth:`log_det_rest` of W.
+        """
+
+    def log_det_rest(self, W: Array) -> Array | float:
+        """``log|Sigma - W W'| - log|Sigma|`` of W in the eigenbasis of Sigma; no number where the noise allows no such W."""
+
+    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+        """log p(Sigma | A) up to a constant, by round.
+
+        Args:
+            A: in the features' basis, (d, d).
+            log_det_rest: ``log|Sigma - A|`` up to a constant, which only a law with a boundary there reads.
+        """
+
+
+class WishartNoise(NamedTuple):
+    """``Sigma - A ~ Wishart(df, scale I)``, on ``0 < A < Sigma``."""
+
+    eigenvalues: ArrayLike  #: of Sigma, descending, (d,)
+    df: ArrayLike  #: degrees of freedom, at least d + 1
+    scale: ArrayLike  #: s
+
+    @property
+    def floor(self) -> ArrayLike:
+        """``A < Sigma`` is ``A^{-1} > Sigma^{-1}``."""
+        return 1 / self.eigenvalues
+
+    def root(self, T: Array, SV: Array) -> Array:
+        """By Cholesky."""
+        return jnp.linalg.cholesky(T @ _t(T) + (SV * jnp.asarray(self.floor)[..., None, :]) @ _t(SV))
+
+    def weights(self, Z: Array) -> tuple[Array, Array, Array]:
+        """By :func:`contraction`."""
+        size = jnp.sqrt(jnp.asarray(self.eigenvalues))[:, None]
+        Y, log_jacobian, log_det_rest = contraction(Z / size)
+        return size * Y, log_jacobian, log_det_rest
+
+    def log_det_rest(self, W: Array) -> Array:
+        """``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
+        inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W / jnp.asarray(self.eigenvalues)[:, None]).T @ W
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(inner))))
+
+    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+        """That of ``E = Sigma - A``, by round."""
+        d = A.shape[-1]
+        trace = jnp.trace(A, axis1=-2, axis2=-1)
+        return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace / self.scale)
+
+
+class GaussianNoise(NamedTuple):
+    """``Sigma - A`` symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it, on ``A > 0``."""
+
+    sigma: ArrayLike  #: Sigma, (d, d)
+    sd: ArrayLike  #: sigma of the noise
+
+    @property
+    def floor(self) -> ArrayLike:
+        """Nothing bounds A from above."""
+        return np.zeros(np.shape(self.sigma)[:-1])
+
+    def root(self, T: Array, SV: Array) -> Array:
+        """T itself."""
+        return T
+
+    def weights(self, Z: Array) -> tuple[Array, float, float]:
+        """Z itself."""
+        return Z, 0.0, 0.0
+
+    def log_det_rest(self, W: Array) -> float:
+        """There is no boundary."""
+        return 0.0
+
+    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+        """Over the d (d + 1) / 2 free entries, by round: the squares of all d^2 count those off the diagonal twice."""
+        squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A), axis=(-2, -1))
+        return -squares / (4 * jnp.square(jnp.asarray(self.sd)))
+
+
+def of_release(sigma: FloatArray, eigenvalues: FloatArray, law: mechanisms.Noise) -> WishartNoise | GaussianNoise:
+    """A release Sigma (d, d), its eigenvalues (d,) descending, and the law of its noise, as models read them.
+
+    Raises:
+        ValueError: noise without a known density.
+    """
+    if isinstance(law, mechanisms.Wishart):
+        return WishartNoise(eigenvalues, law.df, law.scale)
+    if isinstance(law, mechanisms.Gaussian):
+        return GaussianNoise(sigma, law.sd)
+    raise ValueError(f"release: expected Wishart or Gaussian noise, whose density the model knows, got {law.kind}")
+
+
+def contraction(Z: Array) -> tuple[Array, Array, Array]:
+    """Any Z (d, m) to a Y (d, m) with ``Y Y' < I``, one to one: Y, ``log|dY/dZ|`` and ``log|I - Y Y'|``.
+
+    ``Y = Z C'^{-1}`` with ``C C' = I + Z'Z``, of the smaller of the two sizes (else the same of Z').
+
+    ``dZ ~ |Z'Z|^{(d-m-1)/2} d(Z'Z)`` beside a rotation that Z and Y share; ``Y'Y = I - (C'C)^{-1}``, and the Jacobians of
+    ``C C'`` and ``C'C`` in C are ``2^m prod_j C_jj^{m-j+1}`` and ``2^m prod_j C_jj^j``, j = 1..m.
+
+    Source of the last: Muirhead (1982), Aspects of Multivariate Statistical Theory, theorems 2.1.9 and 2.1.14.
+    """
+    d, m = Z.shape
+    if d < m:
+        Y, jacobian, log_det_rest = contraction(Z.T)
+        return Y.T, jacobian, log_det_rest
+    C = jnp.linalg.cholesky(jnp.eye(m, dtype=Z.dtype) + Z.T @ Z)
+    Y = triangular_solve(C, Z, left_side=False, lower=True, transpose_a=True)
+    log_diagonal = jnp.log(jnp.diagonal(C))
+    log_det_rest = -2 * jnp.sum(log_diagonal)  # |I - Y Y'| = 1 / |I + Z'Z|
+    jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * jnp.arange(m) + 1 - m) * log_diagonal)
+    return Y, jacobian, log_det_rest
+
+
+def _t(M: Array) -> Array:
+    return jnp.swapaxes(M, -1, -2)
