@@ -1,4 +1,4 @@
-"""One task's Gaussian linear model in closed form, for all tasks at once, from their Gram matrices.
+"""One task's Gaussian linear model in closed form, task by task, from Gram matrices.
 
     y_i = X_i w_i + e,   e ~ N(0, sigma_i^2 I),   w_i = S_i v_i,   v_i ~ N(0, c_i Omega)
 
@@ -77,20 +77,25 @@ class TaskPosteriors:
         return np.einsum("tij,tj->it", self.basis, z)
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """Independent draws: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m)."""
-        m, d = self.eigenvalues.shape
-        u = rng.random((num_samples, m, 1))
-        last = len(self.log_snr) - 1
-        index = np.minimum(np.sum(u > np.cumsum(self.weights, axis=1), axis=2), last)  # (S, m)
-        task = np.arange(m)
-        ratio = self.ratio[task, index]
+        """Independent draws: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m).
+
+        Every task has a stream of its own: how many numbers a gamma variable takes tells of its number of rows.
+        """
+        drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(len(self.n)))]
+        W, sigma, log_snr = (np.moveaxis(np.stack(parts), 0, -1) for parts in zip(*drawn, strict=True))
+        return {"W": W, "sigma": sigma, "log_snr": log_snr}
+
+    def _draws(self, i: int, rng: np.random.Generator, num_samples: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """w (S, d), sigma (S,) and log_snr (S,) of task i."""
+        index = np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples))
+        index = np.minimum(index, len(self.log_snr) - 1)
+        ratio = self.ratio[i, index]
         # sigma^2 | snr, y ~ InverseGamma(n/2, residual/2)
-        sigma2 = self.residual[task, index] / (2 * rng.standard_gamma(self.n / 2, size=(num_samples, m)))
-        shrunk = ratio[..., None] / (1 + ratio[..., None] * self.eigenvalues)
-        z = shrunk * self.projected + np.sqrt(sigma2[..., None] * shrunk) * rng.standard_normal((num_samples, m, d))
-        v = np.moveaxis(z, 0, 1) @ np.swapaxes(self.basis, 1, 2)  # (m, S, d)
-        W = np.moveaxis(v * self.scale[:, None, :], 0, 2)
-        return {"W": W, "sigma": np.sqrt(sigma2), "log_snr": self.log_snr[index]}
+        sigma2 = self.residual[i, index] / (2 * rng.standard_gamma(self.n[i] / 2, num_samples))
+        shrunk = ratio[:, None] / (1 + ratio[:, None] * self.eigenvalues[i])
+        z = shrunk * self.projected[i]
+        z += np.sqrt(sigma2[:, None] * shrunk) * rng.standard_normal(z.shape)
+        return z @ self.basis[i].T * self.scale[i], np.sqrt(sigma2), self.log_snr[index]
 
 
 def pareto_scale(gram: Gram) -> FloatArray:
@@ -123,35 +128,50 @@ def task_posteriors(
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the signal-to-noise ratio.
     """
-    d = gram.xx.shape[-1]
+    m, d = gram.xy.shape
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones_like(gram.xy) if scale is None else scale
-    SR = S[:, :, None] * R
-    eigenvalues, U = np.linalg.eigh(np.swapaxes(SR, 1, 2) @ gram.xx @ SR)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    projected = np.einsum("tij,ti->tj", SR @ U, gram.xy)
-
     log_snr = np.log(prior.median) + prior.log_sd * _GRID
-    signal = eigenvalues.sum(axis=1) / gram.n  # tr(X S Omega S X') / n
-    ratio = np.exp(log_snr) / np.where(signal > 0, signal, 1.0)[:, None]
-    gain = ratio[:, :, None] * eigenvalues[:, None, :]  # (m, g, d)
-    explained = np.sum(ratio[:, :, None] * projected[:, None, :] ** 2 / (1 + gain), axis=2)
-    # rounding may leave a tiny negative residual when the rows are interpolated
-    floor = np.finfo(float).eps * np.where(gram.yy > 0, gram.yy, 1.0)
-    residual = np.maximum(gram.yy[:, None] - explained, floor[:, None])
-    # log p(y | snr), sigma integrated out, plus the log prior
-    log_weight = -0.5 * (np.sum(np.log1p(gain), axis=2) + gram.n[:, None] * np.log(residual) + _GRID**2)
-    highest = log_weight.max(axis=1)
-    weights = np.exp(log_weight - highest[:, None])
-    log_evidence = highest + np.log(weights.sum(axis=1))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return TaskPosteriors(weights, log_snr, ratio, S, R @ U, eigenvalues, projected, residual, gram.n, log_evidence)
+    # one call per task: no array of another is in it, so that nothing of another can be in its bits
+    each = [_alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m)]
+    weights, ratio, basis, eigenvalues, projected, residual, evidence = map(np.stack, zip(*each, strict=True))
+    return TaskPosteriors(weights, log_snr, ratio, S, R @ basis, eigenvalues, projected, residual, gram.n, evidence)
+
+
+def _alone(gram: Gram, SR: FloatArray, log_snr: FloatArray) -> tuple[FloatArray | np.float64, ...]:
+    """One task's weights, ratio, U, eigenvalues, projected, residual and log evidence, each as in :class:`TaskPosteriors`.
+
+    Where the numbers leave double precision they are nan.
+    """
+    with np.errstate(all="ignore"):
+        try:
+            eigenvalues, U = np.linalg.eigh(SR.T @ gram.xx @ SR)
+        except np.linalg.LinAlgError:
+            eigenvalues, U = np.full(len(SR), np.nan), np.full(SR.shape, np.nan)
+        eigenvalues = np.maximum(eigenvalues, 0.0)
+        projected = (SR @ U).T @ gram.xy
+
+        signal = eigenvalues.sum() / gram.n  # tr(X S Omega S X') / n
+        ratio = np.exp(log_snr) / (1.0 if signal == 0 else signal)
+        gain = ratio[:, None] * eigenvalues  # (g, d)
+        explained = np.sum(ratio[:, None] * projected**2 / (1 + gain), axis=1)
+        # rounding may leave a tiny negative residual when the rows are interpolated
+        residual = np.maximum(gram.yy - explained, np.finfo(float).eps * (gram.yy if gram.yy > 0 else 1.0))
+        # log p(y | snr), sigma integrated out, plus the log prior
+        log_weight = -0.5 * (np.sum(np.log1p(gain), axis=1) + gram.n * np.log(residual) + _GRID**2)
+        highest = log_weight.max()
+        weights = np.exp(log_weight - highest)
+        total = weights.sum()
+    return weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total)
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:
     """argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2 of every task, (d, m); minimum norm when penalty is 0."""
-    eigenvalues, U = np.linalg.eigh(gram.xx)
-    cut = np.finfo(float).eps * gram.xx.shape[-1] * eigenvalues[:, -1:]
-    keep = eigenvalues > cut if penalty == 0 else np.ones_like(eigenvalues, dtype=bool)
-    v = np.einsum("tij,ti->tj", U, gram.xy) * np.where(keep, 1 / np.where(keep, eigenvalues + penalty, 1.0), 0.0)
-    return np.einsum("tij,tj->it", U, v)
+    return np.stack([_ridge(xx, xy, penalty) for xx, xy in zip(gram.xx, gram.xy, strict=True)], axis=1)
+
+
+def _ridge(xx: FloatArray, xy: FloatArray, penalty: float) -> FloatArray:
+    eigenvalues, U = np.linalg.eigh(xx)
+    keep = eigenvalues > np.finfo(float).eps * len(xy) * eigenvalues[-1] if penalty == 0 else eigenvalues < np.inf
+    w: FloatArray = U @ (U.T @ xy * np.where(keep, 1 / np.where(keep, eigenvalues + penalty, 1.0), 0.0))
+    return w

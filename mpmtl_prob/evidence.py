@@ -1,8 +1,8 @@
 """Posterior means of all tasks, alone, task by task: what every owner knows before anything is shared.
 
-Nothing of one task depends on another here, so tasks go through in chunks, on a few threads, and memory stays small for
-any number of them. Where a task has fewer rows than features its weights' mean lies in the span of the rows: with an
-orthonormal basis Q of that span, v = Q u turns d features into n, and :mod:`mpmtl_prob.conjugate` is asked about u.
+Every task goes through by itself, so that its mean is a function of its own rows down to the last bit, and memory stays
+small for any number of them. Where a task has fewer rows than features its weights' mean lies in the span of the rows: with
+an orthonormal basis Q of that span, v = Q u turns d features into n, and :mod:`mpmtl_prob.conjugate` is asked about u.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpmtl_prob import conjugate
-from mpmtl_prob._chunks import in_chunks
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+from mpmtl_prob.tasks import FloatArray, Gram, TaskData, gram
 
 
 class Means(NamedTuple):
@@ -33,40 +32,30 @@ class Means(NamedTuple):
         return self.scale.T * self.scaled
 
 
-def posterior_means(tasks: TaskData, *, pareto: bool = True, chunk: int | None = None) -> Means:
+def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:
     """Every task's posterior mean, as :func:`mpmtl_prob.conjugate.task_posteriors` has it with Omega = I.
+
+    A task whose numbers leave double precision says nothing: its mean is zero. An error would tell the others.
 
     Args:
         tasks: the rows.
         pareto: every task scales its features by its own rows; else S = I.
-        chunk: how many tasks at a time; default what fits the cache.
     """
-    m, n, d = tasks.X.shape
-    found = Means(np.empty((d, m)), np.ones((m, d)))
+    each = [_mean(*tasks.own(i), pareto) for i in range(tasks.num_tasks)]
+    scaled, scale = zip(*each, strict=True)
+    return Means(np.stack(scaled, axis=1), np.stack(scale))
 
-    def one(part: slice) -> None:
-        gram = _gram(tasks, part)
-        scale = conjugate.pareto_scale(gram) if pareto else None
-        if scale is not None:
-            found.scale[part] = scale
+
+def _mean(X: FloatArray, y: FloatArray, pareto: bool) -> tuple[FloatArray, FloatArray]:
+    """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
+    n, d = X.shape
+    with np.errstate(all="ignore"):
+        own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))
+        scale = conjugate.pareto_scale(own) if pareto else np.ones((1, d))
         if n >= d:
-            found.scaled[:, part] = conjugate.task_posteriors(gram, scale=scale).scaled_mean
+            mean = conjugate.task_posteriors(own, scale=scale).scaled_mean[:, 0]
         else:
-            rows = np.asarray(tasks.X[part], dtype=np.float64) * found.scale[part, None, :]
-            found.scaled[:, part] = _in_span_of_rows(rows, np.asarray(tasks.y[part], dtype=np.float64), gram)
-
-    in_chunks(one, m, bytes_per_task=8 * n * d, size=chunk)
-    return found
-
-
-def _gram(tasks: TaskData, part: slice) -> Gram:
-    """Of these tasks alone; all tasks' would be the largest array of all."""
-    few = TaskData(tasks.X[part], tasks.y[part], tasks.mask[part], tasks.tasks[part], tasks.features)
-    return few.gram
-
-
-def _in_span_of_rows(A: FloatArray, y: FloatArray, gram: Gram) -> FloatArray:
-    """Scaled posterior means (d, m) of rows A (m, n, d), n < d: A' = Q R, so that A v = R'u."""
-    Q, R = np.linalg.qr(np.swapaxes(A, 1, 2))
-    inner = Gram(R @ np.swapaxes(R, 1, 2), (R @ y[..., None])[..., 0], gram.yy, gram.n)
-    return np.einsum("tij,jt->it", Q, conjugate.task_posteriors(inner).scaled_mean)
+            Q, R = np.linalg.qr((X * scale).T)  # X S = R'Q', so that X S v = R'u
+            inner = Gram((R @ R.T)[None], (R @ y)[None], own.yy, own.n)
+            mean = Q @ conjugate.task_posteriors(inner).scaled_mean[:, 0]
+    return np.where(np.isfinite(mean).all(), mean, 0.0), np.where(np.isfinite(scale[0]).all(), scale[0], 1.0)

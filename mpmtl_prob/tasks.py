@@ -19,14 +19,22 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
+#: The largest number in the rows: sums of its squares are still numbers.
+LARGEST = 1e150
+
 
 class Gram(NamedTuple):
-    """The sufficient statistics of every task's least-squares problem."""
+    """The sufficient statistics of every task's least-squares problem, or, without the axis of tasks, of one."""
 
     xx: FloatArray  #: X_i'X_i, (m, d, d)
     xy: FloatArray  #: X_i'y_i, (m, d)
     yy: FloatArray  #: y_i'y_i, (m,)
     n: NDArray[np.int64]  #: number of rows n_i, (m,)
+
+
+def gram(X: FloatArray, y: FloatArray) -> Gram:
+    """Of one task's rows (n, d) and targets (n,)."""
+    return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "mask", "subject"], meta_fields=["tasks", "features"])
@@ -76,7 +84,7 @@ class TaskData:
             subject: m vectors of whole numbers that say whom a row is about, where tasks share subjects.
 
         Raises:
-            ValueError: no tasks, a task without rows, shapes that disagree, or values that are not finite.
+            ValueError: no tasks, a task without rows, shapes that disagree, or values that are not finite or beyond 1e150.
         """
         if len(X) == 0:
             raise ValueError("X: expected at least one task, got none")
@@ -214,13 +222,18 @@ class TaskData:
         """Rows of all tasks together."""
         return int(self.mask.sum())
 
+    def own(self, i: int) -> tuple[FloatArray, FloatArray]:
+        """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
+
+        What is computed from them does not depend on another task, down to the last bit; n_max itself would tell of one.
+        """
+        real = np.asarray(self.mask[i])
+        return np.asarray(self.X[i], dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]
+
     @cached_property
     def gram(self) -> Gram:
-        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, in float64, computed once."""
-        # padding rows are zero, so they add nothing
-        X, y = np.asarray(self.X, dtype=np.float64), np.asarray(self.y, dtype=np.float64)
-        Xt = np.swapaxes(X, 1, 2)
-        return Gram(Xt @ X, (Xt @ y[..., None])[..., 0], np.sum(y**2, axis=1), self.mask.sum(axis=1))
+        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`own` rows, in float64; computed once."""
+        return Gram(*map(np.stack, zip(*(gram(*self.own(i)) for i in range(self.num_tasks)), strict=True)))
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
@@ -333,6 +346,8 @@ def _check_task(name: Hashable, x: FloatArray, v: FloatArray, d: int) -> None:
     for argument, array in (("X", x), ("y", v)):
         if bad := int(np.sum(~np.isfinite(array))):  # values are private: say where and how many, not what
             raise ValueError(f"{argument}: task {name!r}: expected finite numbers, got {bad} that are not")
+        if bad := int(np.sum(np.abs(array) > LARGEST)):
+            raise ValueError(f"{argument}: task {name!r}: expected numbers up to {LARGEST:g}, got {bad} beyond")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

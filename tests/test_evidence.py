@@ -1,4 +1,4 @@
-"""Posterior means in chunks and in the span of the rows, against the whole and the full space."""
+"""Posterior means task by task and in the span of the rows, against the whole and the full space."""
 
 import numpy as np
 import pytest
@@ -21,10 +21,9 @@ def test_means_are_those_of_the_posterior_in_the_full_space(rows, d, pareto):
     tasks = make(rows, d)
     scale = conjugate.pareto_scale(tasks.gram) if pareto else None
     whole = conjugate.task_posteriors(tasks.gram, scale=scale)
-    for chunk in (None, 2):
-        found = posterior_means(tasks, pareto=pareto, chunk=chunk)
-        assert_allclose(found.scaled, whole.scaled_mean, rtol=1e-10, atol=1e-12)
-        assert_allclose(found.W, whole.mean, rtol=1e-10, atol=1e-12)
+    found = posterior_means(tasks, pareto=pareto)
+    assert_allclose(found.scaled, whole.scaled_mean, rtol=1e-10, atol=1e-12)
+    assert_allclose(found.W, whole.mean, rtol=1e-10, atol=1e-12)
 
 
 def test_rows_that_repeat_or_vanish_span_less_than_they_number():
