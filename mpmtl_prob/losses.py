@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from mpmtl_prob._chunks import in_chunks
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+
+_BLOCK = 32  # rows
 
 #: (V, rho) -> argmin_W sum_i L_i(w_i) + (rho/2) ||W - V||_F^2, (d, m)
 Resolvent = Callable[[Array, Array], Array]
@@ -52,7 +53,14 @@ class Loss(Protocol):
     @property
     def strong_convexity(self) -> float: ...
 
-    def of(self, tasks: TaskData) -> Smooth: ...
+    def of(self, tasks: TaskData) -> Smooth:
+        """The fastest form: for problems whose tasks are tied anyway."""
+        ...
+
+    def alone(self, tasks: TaskData) -> Smooth:
+        """The form in which L_i, its gradient and its curvature are functions of task i's own rows down to the last bit:
+        other tasks' rows, their number included, change neither shapes nor the order of a sum."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,10 @@ class LeastSquares:
         """Through the Gram matrices, or through the rows where those are fewer than features."""
         if tasks.mask.shape[1] < tasks.num_features:
             return SquaredRows(*_rows(tasks, self.average), np.float64(self.strong_convexity))
+        return self.alone(tasks)
+
+    def alone(self, tasks: TaskData) -> Quadratic:
+        """Through the Gram matrices, whose shapes are public, (m, d, d)."""
         return quadratic(tasks.gram, self.strong_convexity, average=self.average)
 
 
@@ -92,11 +104,18 @@ class Logistic:
     def __post_init__(self) -> None:
         _not_negative("strong_convexity", self.strong_convexity)
 
-    def of(self, tasks: TaskData) -> Smooth:
+    def of(self, tasks: TaskData) -> LogisticRows:
         """Raises ValueError for targets that are not -1 or 1."""
         if not np.all(np.abs(tasks.y[tasks.mask]) == 1):
             raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
-        return LogisticRows(*_rows(tasks, self.average), np.float64(self.strong_convexity))
+        X, y, weight = _rows(tasks, self.average)
+        short = [(0, 0), (0, -X.shape[1] % _BLOCK)]
+        X, y, weight = np.pad(X, [*short, (0, 0)]), np.pad(y, short), np.pad(weight, short)
+        return LogisticRows(X, y, weight, np.float64(self.strong_convexity), np.int64(X.shape[1] // _BLOCK))
+
+    def alone(self, tasks: TaskData) -> LogisticRows:
+        """As :meth:`of`, whose gradient adds up rows block by block."""
+        return self.of(tasks)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["xx", "xy", "yy"], meta_fields=[])
@@ -152,38 +171,18 @@ class _Rows:
     weight: Any
     mu: Any
 
-    def _phi(self, margin: Array) -> Array:
-        raise NotImplementedError
+    _bend: ClassVar[float] = 1.0  # the largest second derivative of phi
 
-    def _slope(self, margin: Array) -> Array:
+    def _phi(self, margin: Array) -> Array:
         raise NotImplementedError
 
     def value(self, W: Array) -> Array:
         phi = self._phi(jnp.einsum("tnj,jt->tn", self.X, W))
         return jnp.sum(self.weight * phi, axis=1) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
 
-    def gradient(self, W: Array) -> Array:
-        slope = self.weight * self._slope(jnp.einsum("tnj,jt->tn", self.X, W))
-        return jnp.einsum("tnj,tn->jt", self.X, slope) + self.mu * W
-
     def curvature(self) -> FloatArray:
-        rows, weight = np.asarray(self.X), np.asarray(self.weight)
-        m, n, d = rows.shape
-        largest = np.empty(m)
-
-        def one(part: slice) -> None:
-            # the largest eigenvalue of X'X is that of X X', and the smaller of the two is cheaper
-            X = rows[part] * np.sqrt(weight[part])[..., None]
-            gram = X @ np.swapaxes(X, 1, 2) if n < d else np.swapaxes(X, 1, 2) @ X
-            largest[part] = np.linalg.eigvalsh(gram)[:, -1]
-
-        in_chunks(one, m, bytes_per_task=8 * n * d)
-        return self._bend * largest + np.asarray(self.mu)
-
-    def resolvent(self) -> Resolvent | None:
-        return None
-
-    _bend = 1.0  # the largest second derivative of phi
+        rows = zip(np.asarray(self.X), np.asarray(self.weight), strict=True)
+        return self._bend * np.array([_largest_eigenvalue(X, weight) for X, weight in rows]) + np.asarray(self.mu)
 
 
 class SquaredRows(_Rows):
@@ -192,8 +191,9 @@ class SquaredRows(_Rows):
     def _phi(self, margin: Array) -> Array:
         return 0.5 * (margin - self.y) ** 2
 
-    def _slope(self, margin: Array) -> Array:
-        return margin - self.y
+    def gradient(self, W: Array) -> Array:
+        slope = self.weight * (jnp.einsum("tnj,jt->tn", self.X, W) - self.y)
+        return jnp.einsum("tnj,tn->jt", self.X, slope) + self.mu * W
 
     def resolvent(self) -> Resolvent:
         """(A'A + s I)^{-1} b = (b - A'(A A' + s I)^{-1} A b) / s, with A the weighted rows and s = mu + rho."""
@@ -211,20 +211,41 @@ class SquaredRows(_Rows):
         return nearest
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LogisticRows(_Rows):
-    """phi = log(1 + exp(-y x'w))."""
+    """phi = log(1 + exp(-y x'w)).
 
-    _bend = 0.25
+    Attributes:
+        blocks: of _BLOCK rows each, into which n falls.
+    """
+
+    blocks: Any
+
+    _bend: ClassVar[float] = 0.25
 
     def _phi(self, margin: Array) -> Array:
         return jax.nn.softplus(-self.y * margin)
 
-    def _slope(self, margin: Array) -> Array:
-        return -self.y * jax.nn.sigmoid(-self.y * margin)
+    def gradient(self, W: Array) -> Array:
+        """A sum over blocks in a loop compiled without their number, so that n_max, which tells of one task, does not
+        change the order in which the rows of another are added up."""
+
+        def add(b: Array, total: Array) -> Array:
+            X, y, weight = (
+                jax.lax.dynamic_slice_in_dim(part, b * _BLOCK, _BLOCK, 1) for part in (self.X, self.y, self.weight)
+            )
+            slope = -y * jax.nn.sigmoid(-y * jnp.einsum("tnj,jt->tn", X, W))
+            return total + jnp.einsum("tnj,tn->jt", X, weight * slope)
+
+        blocks = jnp.asarray(self.blocks).astype(int)
+        return jax.lax.fori_loop(0, blocks, add, jnp.zeros_like(W)) + self.mu * W
+
+    def resolvent(self) -> Resolvent | None:
+        return None
 
 
-for _kind in (SquaredRows, LogisticRows):
-    jax.tree_util.register_dataclass(_kind, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
+jax.tree_util.register_dataclass(SquaredRows, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
+jax.tree_util.register_dataclass(LogisticRows, data_fields=["X", "y", "weight", "mu", "blocks"], meta_fields=[])
 
 
 def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = False) -> Quadratic:
@@ -237,6 +258,14 @@ def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = Fals
 def _rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     weight = tasks.mask.astype(np.float64)
     return tasks.X, tasks.y, weight / weight.sum(axis=1, keepdims=True) if average else weight
+
+
+def _largest_eigenvalue(X: FloatArray, weight: FloatArray) -> float:
+    """Of sum_j weight_j x_j x_j' over one task's own rows."""
+    own = weight > 0
+    A = X[own] * np.sqrt(weight[own])[:, None]
+    # the largest eigenvalue of A'A is that of A A', and the smaller of the two is cheaper
+    return float(np.linalg.eigvalsh(A @ A.T if len(A) < A.shape[1] else A.T @ A)[-1])
 
 
 def _not_negative(name: str, value: float) -> None:
