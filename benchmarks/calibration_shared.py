@@ -1,6 +1,6 @@
 """Simulation-based calibration of every structure of the shared covariance, at full length.
 
-    python benchmarks/calibration_shared.py [--replications 1000] [--structures auto group_sparse ...] [--json OUT]
+    python benchmarks/calibration_shared.py [--replications 1000] [--structures auto ...] [--noise gaussian] [--json OUT]
 
 The tests run the same check with a few dozen replications. Prints, for every functional, the p-value of uniform ranks and
 the coverage of central 90 % intervals (ranks 1 to 18 of 0 to 19).
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -32,15 +33,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replications", type=int, default=1000)
     parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=list(STRUCTURES))
+    parser.add_argument("--noise", nargs="+", choices=structures.LAWS, default=list(structures.LAWS))
     record.option(parser)
     options = parser.parse_args()
     cells = []
-    for name in options.structures:
-        print(name)
-        for functional, found in structures.ranks(*STRUCTURES[name], options.replications, warmup=400, thin=20).items():
+    for name, noise in product(options.structures, options.noise):
+        print(f"{name}, {noise} noise")
+        run = {"warmup": 400, "thin": 20, "law": structures.LAWS[noise]}
+        for functional, found in structures.ranks(*STRUCTURES[name], options.replications, **run).items():
             p, covered = uniformity(found), float(np.mean((found >= 1) & (found <= 18)))
             print(f"  {functional:18s} uniform ranks p = {p:.3f}, coverage {covered:.3f}", flush=True)
-            cells.append({"structure": name, "functional": functional, "p": p, "coverage of 90 %": covered})
+            cells.append(
+                {"structure": name, "noise": noise, "functional": functional, "p": p, "coverage of 90 %": covered}
+            )
         record.write(options.json, {"replications": options.replications, "cells": cells})
 
 

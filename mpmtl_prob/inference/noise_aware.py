@@ -9,6 +9,7 @@ from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.rounds import posterior_draws
 from mpmtl_prob.inference.shared import shared_covariance
 from mpmtl_prob.privacy import Ledger, release
+from mpmtl_prob.privacy.mechanisms import Noise
 from mpmtl_prob.tasks import TaskData
 
 
@@ -23,6 +24,7 @@ class NoiseAware:
         epsilon: of the release, > 0.
         delta: in (0, 1); default 1 / (m log m).
         adjacency: what a task's data are compared with: "replace" or "zero_out".
+        mechanism: of the noise, as in :func:`mpmtl_prob.release`.
         rounds: of the release, a number, or "auto": one, and two or three where eps is large.
         structure: of the shared covariance.
         method: by which owners use it.
@@ -39,6 +41,7 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
+    mechanism: str | Noise = "calibrated"
     rounds: int | str = "auto"
     structure: str = "full"
     method: str = "plug_in"
@@ -63,6 +66,7 @@ class NoiseAware:
             tasks,
             self.epsilon,
             self.delta,
+            mechanism=self.mechanism,
             adjacency=self.adjacency,
             rounds=self.rounds,
             respond=posterior_draws(tasks, self.seed, kind),

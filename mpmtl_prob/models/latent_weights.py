@@ -30,7 +30,7 @@ PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 
 
 def unit(observed: Observed, num_tasks: int) -> Array:
-    """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in its units coordinates are of order one, log(phi) too."""
+    """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in it coordinates are of order one, log(phi) too."""
     guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.floor))  # of A's eigenvalues
     known = jnp.isfinite(observed.trace_sd)
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)

@@ -5,10 +5,10 @@ Sigma is data with a likelihood: :mod:`mpmtl_prob.models.noise`, Wishart or Gaus
 
 Several rounds are several such Sigma, each with its own A, of one Omega: ``w_i^(t) ~ N(0, Omega)`` in every round t.
 
-Coordinates. Of Wishart noise ``0 < A < Sigma``, which holds exactly when ``A^{-1} = F + P`` with ``F = Sigma^{-1}`` and P
-positive definite, so P has no boundary to run into; of Gaussian noise F is 0. ``P = S^{-1} T T' S'^{-1}``, T lower triangular
-and near I: Bartlett's coordinates of a precision, in which both a Wishart prior and either likelihood are nearly normal. S
-is a model's own guess of a root, ``S' S``, of ``P^{-1}``.
+Coordinates. Beside Wishart noise ``0 < A < Sigma``, exactly when ``A^{-1} = F + P`` with ``F = Sigma^{-1}`` and P positive
+definite: P has no boundary to run into. Beside Gaussian noise F = 0. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near
+I: Bartlett's coordinates of a precision, in which a Wishart prior and either likelihood are nearly normal. S is a model's own
+guess of a root, ``S' S``, of ``P^{-1}``.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def observe(
     Raises:
         ValueError: noise without a known density.
     """
-    eigenvalues, eigenvectors = np.linalg.eigh(sigma)
-    eigenvalues, eigenvectors = eigenvalues[::-1], eigenvectors[:, ::-1]
+    eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
     noise = of_release(sigma, eigenvalues, law)
     signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
     hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
@@ -291,16 +290,14 @@ def group_sparse(observed: Observed) -> None:
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
-    *_, d = jnp.shape(observed.precision)
-    log_psi = _log_phi(observed)
+    d, log_psi = jnp.shape(observed.precision)[-1], _log_phi(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
-    found = second_moment(
-        observed, triangular(observed, by_feature(observed)), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root)
-    )
+    factor = triangular(observed, by_feature(observed))
+    found = second_moment(observed, factor, jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
@@ -322,9 +319,8 @@ def adaptive(observed: Observed) -> None:
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
-    found = second_moment(
-        observed, triangular(observed, by_feature(observed), kappa), jnp.diag(jnp.exp(log_root)), jnp.sum(log_root)
-    )
+    factor = triangular(observed, by_feature(observed), kappa)
+    found = second_moment(observed, factor, jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
     total = found.A.sum(axis=0) if rounds else found.A
     ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
     _matrix_f(found, observed.num_tasks, kappa, Phi, log_det(jnp.linalg.cholesky(ratio)))
@@ -343,8 +339,7 @@ def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
         observed: from :func:`observe`; needs m >= d.
         rank: the largest number of directions.
     """
-    *_, d = jnp.shape(observed.precision)
-    log_psi = _log_phi(observed)
+    d, log_psi = jnp.shape(observed.precision)[-1], _log_phi(observed)
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
