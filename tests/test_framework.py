@@ -166,6 +166,7 @@ def test_debiasing_removes_what_is_known_of_the_noise(tasks):
     law = algorithm.plan(tasks).mechanisms[0]
     plan = dataclasses.replace(algorithm, debias=True).plan(tasks)
     assert_allclose(plan.run.offset, law.df * law.scale)
+    plan = dataclasses.replace(plan, run=plan.run._replace(lattice=None))
     sigma, outputs = plan.execute(Noise(law.mean[None]), Proximal(TraceNorm()))
     clean = dataclasses.replace(algorithm, epsilon=None).fit(tasks)
     assert_allclose(outputs[0], clean.W, atol=1e-10)  # noise equal to its mean leaves no trace
@@ -335,7 +336,7 @@ def test_noise_on_the_models_is_fresh_and_has_the_right_law(tasks):
     law = scipy.stats.gamma(4, scale=2 * 0.7 / 50.0)
     assert abs(inside.mean() - law.cdf(0.7)) < 4 * np.sqrt(law.cdf(0.7) * law.sf(0.7) / norm.size) + 1e-3
     assert scipy.stats.kstest(norm[inside], lambda r: law.cdf(r) / law.cdf(0.7)).pvalue > 1e-4
-    assert len(np.unique(norm.round(12))) == norm.size
+    assert len(np.unique(norm.round(12))) > 0.9 * norm.size  # fresh, on a lattice
 
 
 def test_a_seed_protects_no_row(tasks):

@@ -199,7 +199,7 @@ def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tas
     assert_allclose(np.diag(mean), 5 * scale)  # df = d + 1
     error = np.sqrt(2 * 5 * scale**2 / 200)
     assert_allclose(np.diagonal(noise, axis1=1, axis2=2).mean(0), np.diag(mean), atol=5 * error)
-    assert (np.linalg.eigvalsh(noise) > 0).all()
+    assert (np.linalg.eigvalsh(noise) > -1e-3).all()  # but for the cuts to the lattice
     assert len({round(float(E[0, 0]), 12) for E in noise}) == 200  # fresh noise every time
 
 

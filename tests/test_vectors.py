@@ -144,18 +144,21 @@ def test_zeroing_is_half_a_replacement_and_mixtures_with_whole_tasks_are_counted
     assert epsilon(1e-3, other) < mixed < 1.02 * (0.4 + 0.5)
 
 
+H = 2.0**-12
+
+
 def test_a_ledger_of_rows_holds_them_and_refuses_one_too_many(tmp_path):
     book = Ledger(tmp_path / "rows", epsilon=1.0, delta=1e-6, unit="row")
     for law in LAWS[:1]:
-        draw_vectors((law,), 5, epsilon=0.8, ledger=book, data=np.ones(3))
+        draw_vectors((law,), 5, lattice=H, epsilon=0.8, ledger=book, data=np.ones(3))
     with pytest.raises(BudgetExceeded):
-        draw_vectors((LAWS[1],), 5, epsilon=0.8, ledger=book)
+        draw_vectors((LAWS[1],), 5, lattice=H, epsilon=0.8, ledger=book)
     held = Ledger(tmp_path / "rows").charges()
     assert [(charge.unit, charge.adjacency, charge.mechanisms) for charge in held] == [("row", "replace", (LAWS[0],))]
     assert 0.5 < book.spent.epsilon < 0.8  # less than in the worst case, at a delta
     assert book.spent.unit == "row"
     with pytest.raises(ValueError, match="what protects a row does not protect a task"):
-        draw_vectors((LAWS[0],), 5, epsilon=0.8, ledger=Ledger(epsilon=1.0, delta=1e-6))
+        draw_vectors((LAWS[0],), 5, lattice=H, epsilon=0.8, ledger=Ledger(epsilon=1.0, delta=1e-6))
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
@@ -164,10 +167,10 @@ def test_laws_outlive_a_file(law):
 
 
 def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
-    noise, guarantee = draw_vectors(LAWS[:1] * 2, 4, epsilon=1.6)
+    noise, guarantee = draw_vectors(LAWS[:1] * 2, 4, lattice=H, epsilon=1.6)
     assert noise.shape == (2, 3, 4)
     assert np.unique(noise).size == noise.size
-    assert not np.array_equal(noise, draw_vectors(LAWS[:1] * 2, 4, epsilon=1.6)[0])
+    assert not np.array_equal(noise, draw_vectors(LAWS[:1] * 2, 4, lattice=H, epsilon=1.6)[0])
     assert guarantee.proved == Bound(1.6, 0.0, "replace", "row")
     words = guarantee.explain()
     assert "Take any one row of any one task" in words
@@ -175,34 +178,34 @@ def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
     assert "recognise the row" in words
     assert "so is the task as a whole" in words
     assert str(guarantee).startswith("proved: eps = 1.6, delta = 0 (replace, one row)")
-    assert draw_vectors(LAWS[:1], 4, epsilon=0.8, unit="task")[1].proved == Bound(0.8, 0.0, "replace")
+    assert draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, unit="task")[1].proved == Bound(0.8, 0.0, "replace")
 
 
 def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
     from mpmtl_prob.privacy import outputs
 
-    def crash(_):
+    def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(outputs, "entropy", crash)
+    monkeypatch.setattr(outputs.exact, "system", crash)
     book = Ledger(epsilon=1.0, delta=1e-6, unit="row")
     with pytest.raises(KeyboardInterrupt):
-        draw_vectors(LAWS[:1], 4, epsilon=0.8, ledger=book)
+        draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, ledger=book)
     assert len(book.charges()) == 1
 
 
 def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
     claimed = Bound(0.8, 0.0, "replace", "row")
-    one, other = (draw_vectors(LAWS[:1], 4, epsilon=0.8, claimed=claimed, unsafe_seed=5) for _ in range(2))
+    one, other = (draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, claimed=claimed, unsafe_seed=5) for _ in range(2))
     assert np.array_equal(one[0], other[0])
     assert one[1].proved is None
     assert one[1].claimed == claimed
     reason = "The sensitivity is a guess."
-    _, guarantee = draw_vectors(LAWS[:1], 4, epsilon=0.8, claimed=claimed, unproved=reason)
+    _, guarantee = draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, claimed=claimed, unproved=reason)
     assert (guarantee.claimed, guarantee.proved, guarantee.reason) == (claimed, None, reason)
     book = Ledger(epsilon=1.0, delta=1e-6, unit="row")
     with pytest.raises(ValueError, match=r"ledger: expected none, .* The sensitivity is a guess\."):
-        draw_vectors(LAWS[:1], 4, epsilon=0.8, unproved=reason, ledger=book)
+        draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, unproved=reason, ledger=book)
     assert book.charges() == []
 
 
@@ -212,6 +215,7 @@ def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
         (((), 4), {}, "mechanisms: expected one per round"),
         ((LAWS, 0), {}, "vectors: expected a whole number >= 1, got 0"),
         ((LAWS, 4), {"epsilon": 0.0}, "epsilon: expected a positive number"),
+        ((LAWS, 4), {"lattice": 0.0}, "lattice: expected a positive number"),
         ((LAWS, 4), {"unit": "person"}, "unit: expected one of 'task', 'row'"),
         ((LAWS, 4), {"unsafe_seed": 1.5}, "unsafe_seed: expected a whole number"),
         ((LAWS, 4), {"unsafe_seed": 1, "ledger": Ledger(epsilon=9.0, delta=0.1)}, "unsafe_seed: expected none"),
@@ -221,7 +225,7 @@ def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
 )
 def test_bad_arguments_are_named(arguments, change, message):
     with pytest.raises(ValueError, match=message):
-        draw_vectors(*arguments, **({"epsilon": 1.0} | change))
+        draw_vectors(*arguments, **({"epsilon": 1.0, "lattice": H} | change))
 
 
 @pytest.mark.parametrize(

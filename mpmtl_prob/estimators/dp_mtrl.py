@@ -114,6 +114,7 @@ class DPMTRL:
             [VectorLaplace(tasks.num_features, float(each), 1.0) for each in self.budgets(tasks)],
             m,
             epsilon=epsilon,
+            lattice=2.0**-40,  # of noise in units of the sensitivity; it is no number of a lattice once it is scaled
             unit=self.level,
             claimed=Bound(epsilon, delta, "replace", self.level),
             unproved=ESTIMATED,

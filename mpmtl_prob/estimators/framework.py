@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from mpmtl_prob.losses import Smooth
+from mpmtl_prob.privacy.lattice import cut
 from mpmtl_prob.proximal import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 
 
@@ -31,6 +32,7 @@ class Run(NamedTuple):
         beta: acceleration of every round, (T,).
         clip: K.
         offset: what f subtracts from the diagonal of each release, (T,): 0, or the mean of its noise.
+        lattice: h, of which the entries of what owners send are multiples; None sends them as they are, without noise.
     """
 
     loss: Smooth
@@ -39,6 +41,7 @@ class Run(NamedTuple):
     beta: Any
     clip: Any
     offset: Any
+    lattice: Any = None
 
 
 class Sharing(Protocol):
@@ -93,8 +96,10 @@ def one_round(sharing: Sharing, run: Run, carry: Carry, t: Array, noise: Noise) 
     """Round t (counted from 0) of Algorithm 1, with the noise of this round; returns the output W^^(t) as well."""
     W = clip_columns(carry.W, run.clip)  # Algorithm 1, step 3
     if noise.models is not None:
-        W = clip_columns(W + noise.models, run.clip)  # Algorithm 5, step 5; clipped again, so that K still holds
-    second_moment = W @ W.T if sharing.moment == "features" else W.T @ W  # step 4
+        # Algorithm 5, step 5; clipped again, so that K still holds
+        W = clip_columns(_sent(W, run) + noise.models, run.clip)
+    sent = _sent(W, run)
+    second_moment = sent @ sent.T if sharing.moment == "features" else sent.T @ sent  # step 4
     history = carry.history.at[t].set(second_moment + noise.moment)  # step 5
     k = history.shape[-1]
     known = history - run.offset[:, None, None] * jnp.eye(k, dtype=history.dtype)
@@ -132,6 +137,11 @@ def framework(
 
 #: compiled once for each kind of sharing and each shape
 run_rounds = partial(jax.jit, static_argnames=("sharing", "record"))(framework)
+
+
+def _sent(W: Array, run: Run) -> Array:
+    # an owner whose model left double precision says nothing: an error would tell the others
+    return W if run.lattice is None else cut(jnp.where(jnp.isfinite(W).all(axis=0), W, 0.0), run.lattice, jnp)
 
 
 def clip_columns(W: Array, clip: Array | float) -> Array:

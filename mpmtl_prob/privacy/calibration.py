@@ -129,6 +129,7 @@ def calibrate_gaussian(
     *,
     clip: float = 1.0,
     adjacency: str = "replace",
+    besides: Sequence[Mechanism] = (),
 ) -> Gaussian:
     """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
     positive("epsilon", epsilon)
@@ -140,7 +141,7 @@ def calibrate_gaussian(
         return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)
 
     def excess(log_sd: float) -> float:
-        found = composition.delta(epsilon, (law(log_sd),) * T, adjacency)
+        found = composition.delta(epsilon, ((law(log_sd),) * T) + tuple(besides), adjacency)
         return float(np.log(max(found, 1e-300)) - np.log(delta))
 
     return law(_root(excess, float(np.log(T) / 2), 1e-10))

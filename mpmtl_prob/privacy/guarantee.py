@@ -32,9 +32,24 @@ _SCOPE = (
     "the release, now or later. {alone}\n\n"
     "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
     "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
-    "model, which depends on its own rows; the number of tasks and the names of the features, which are public; and "
-    "floating-point arithmetic: the noise is drawn in 64 bits, and the proof is about real numbers."
+    "model, which depends on its own rows; and the number of tasks and the names of the features, which are public. "
+    "{arithmetic}"
 )
+
+
+#: how the noise was drawn and added
+EXACT, DOUBLES = "exact on a lattice (total variation 0)", "double precision, not covered"
+
+_ARITHMETIC = {
+    EXACT: (
+        "Arithmetic is covered: messages are cut to a public grid, the noise is drawn as a real number and correctly "
+        "rounded to it, and sums on the grid are exact. That the operating system's random bits are random is assumed."
+    ),
+    DOUBLES: (
+        "It does not cover floating-point arithmetic either: the proof is about real numbers, and the last bits of a sum of "
+        "doubles can show what was added."
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -59,11 +74,13 @@ class Guarantee:
         claimed: what the papers' theorem says, or None where they say nothing.
         proved: what holds, or None where nothing is proved.
         reason: why, in words.
+        arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
     """
 
     claimed: Bound | None
     proved: Bound | None
     reason: str
+    arithmetic: str = ""
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
@@ -74,21 +91,21 @@ class Guarantee:
     def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
         """The guarantee that ``dataclasses.asdict`` made fields of."""
         bounds = {k: None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved")}
-        return cls(reason=fields["reason"], **bounds)
+        return cls(reason=fields["reason"], arithmetic=fields.get("arithmetic", DOUBLES), **bounds)
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""
         found = {"proved": str(self.proved) if self.proved else "nothing"}
         if self.claimed and self.claimed != self.proved:
             found["claimed by the papers"] = str(self.claimed)
-        return found
+        return found | ({"arithmetic": self.arithmetic} if self.arithmetic else {})
 
     def _repr_html_(self) -> str:
         return card("Guarantee", self.facts(), self.reason)
 
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
-        scope = _SCOPE.format(alone=_ALONE[self.unit])
+        scope = _SCOPE.format(alone=_ALONE[self.unit], arithmetic=_ARITHMETIC.get(self.arithmetic, "")).strip()
         return "\n\n".join(part for part in (self._promise(), self._papers(), self.reason, scope) if part)
 
     @property
@@ -146,6 +163,7 @@ def of_release(
     claimed: Bound | None,
     seeded: bool,
     unit: str = "task",
+    arithmetic: str = EXACT,
 ) -> Guarantee:
     """The guarantee of the mechanisms composed, at the given eps.
 
@@ -156,19 +174,21 @@ def of_release(
         claimed: what the papers say of it.
         seeded: the noise came from a seed, which whoever knows it can subtract.
         unit: what the mechanisms protect, "task" or "row".
+        arithmetic: how the noise was drawn and added.
     """
     if seeded:
-        return Guarantee(claimed, None, "The noise was drawn from a fixed seed: whoever knows the seed removes it.")
+        reason = "The noise was drawn from a fixed seed: whoever knows the seed removes it."
+        return Guarantee(claimed, None, reason, arithmetic)
     if unproved := next((mechanism.unproved for mechanism in mechanisms if mechanism.unproved), ""):
-        return Guarantee(claimed, None, unproved)
+        return Guarantee(claimed, None, unproved, arithmetic)
     true_delta = delta(epsilon, tuple(mechanisms), adjacency)
-    reason = _reason(mechanisms)
+    reason = _reason(mechanisms, adjacency)
     if true_delta >= 1:
-        return Guarantee(claimed, Bound(epsilon, 1.0, adjacency, unit), reason + " delta = 1 guarantees nothing.")
-    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason)
+        true_delta, reason = 1.0, reason + " delta = 1 guarantees nothing."
+    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic)
 
 
-def _reason(mechanisms: Sequence[Mechanism]) -> str:
+def _reason(mechanisms: Sequence[Mechanism], adjacency: str) -> str:
     if all(isinstance(mechanism, VectorLaplace) for mechanism in mechanisms):
         return "The density of the noise changes by at most e^eps when the vector moves by its sensitivity" + (
             "; the rounds are composed as if each lost the most that this allows." if len(mechanisms) > 1 else "."
@@ -180,9 +200,13 @@ def _reason(mechanisms: Sequence[Mechanism]) -> str:
             "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
             "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
         )
+    one = "one-sided Gamma noise on a number in [0, clip^2]"
+    if adjacency == "replace":
+        one = f"a removal and an addition together, each with {one} of its own"
+    exactly = "exactly" if adjacency == "zero_out" else "at least"
     if len(mechanisms) > 1:
         return (
-            "A round is exactly as private as one-sided Gamma noise on a number in [0, clip^2]; the rounds' privacy losses "
-            "are composed numerically, rounded so that delta is never too small."
+            f"A round is {exactly} as private as {one}; the rounds' privacy losses are composed numerically, rounded so that "
+            "delta is never too small."
         )
-    return "The release is exactly as private as one-sided Gamma noise on a number in [0, clip^2]."
+    return f"The release is {exactly} as private as {one}."

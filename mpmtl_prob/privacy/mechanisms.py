@@ -1,8 +1,8 @@
 """The noise laws of a release: how to draw from them, their densities, and what they give away.
 
 A mechanism turns A = W W' (d x d), W with columns of norm at most ``clip``, into Sigma = A + E. The release path draws
-from it (``sample``), the models read its density (``log_prob``, ``mean``), the accountant its privacy loss
-(``loss_distribution``). ``sample`` and ``log_prob`` take batches: any leading axes.
+from it exactly (``draw``), simulations in doubles (``sample``); the models read its density (``log_prob``, ``mean``), the
+accountant its privacy loss (``loss_distribution``). ``sample`` and ``log_prob`` take batches: any leading axes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from flint import arb, arb_mat
 from scipy.special import multigammaln
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.exact import Draws, Source, exponential, rounded, symmetric
 from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, replaced, two_point_loss
 from mpmtl_prob.privacy.vectors import VECTOR_LAWS, VectorLaplace
 from mpmtl_prob.tasks import FloatArray
@@ -79,13 +81,28 @@ class Wishart:
         return self.scale * (2 * np.sqrt(self.df * self.num_features) + self.num_features)
 
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
-        """A + E for A of shape (..., d, d), with a fresh E for every matrix, exactly symmetric (Bartlett's decomposition)."""
+        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
         d, batch = self.num_features, A.shape[:-2]
         T = np.tril(rng.standard_normal((*batch, d, d)), -1)
         T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(self.df - np.arange(d), (*batch, d)))
         T *= np.sqrt(self.scale)
         E = T @ np.swapaxes(T, -1, -2)
         return (A + np.swapaxes(A, -1, -2)) / 2 + (E + np.swapaxes(E, -1, -2)) / 2
+
+    def draw(self, unit: float, source: Source) -> FloatArray:
+        """E in whole multiples of ``unit``, (d, d): the real draw, correctly rounded. This is what is published."""
+        d = self.num_features
+
+        def lower(draws: Draws) -> list[arb]:
+            below = iter(draws.normals(d * (d - 1) // 2))
+            T = arb_mat(d, d)  # Bartlett's decomposition
+            for i in range(d):
+                for j in range(i):
+                    T[i, j] = next(below)
+                T[i, i] = (2 * draws.gamma((self.df - i) / 2)).sqrt()
+            return _lower(T * T.transpose() * (arb(self.scale) / arb(unit)))
+
+        return unit * symmetric(rounded(lower, source), d)
 
     def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
         """log density of the release sigma given A, (...); -inf where sigma - A is not positive definite."""
@@ -204,8 +221,20 @@ class Gaussian:
         """Size of Sigma - A in operator norm, 2 sigma sqrt(d), in squared units of the weights."""
         return 2 * self.sd * np.sqrt(self.num_features)
 
+    def draw(self, unit: float, source: Source) -> FloatArray:
+        """E in whole multiples of ``unit``, (d, d), as :meth:`Wishart.draw`."""
+        d = self.num_features
+        rows, columns = np.tril_indices(d)
+
+        def lower(draws: Draws) -> list[arb]:
+            off, on = arb(self.sd) / arb(unit), arb(2).sqrt() * self.sd / arb(unit)
+            normals = draws.normals(len(rows))
+            return [z * (on if i == j else off) for z, i, j in zip(normals, rows, columns, strict=True)]
+
+        return unit * symmetric(rounded(lower, source), d)
+
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
-        """A + E for A of shape (..., d, d), with a fresh E for every matrix, exactly symmetric."""
+        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
         d = self.num_features
         G = rng.standard_normal((*A.shape[:-2], d, d)) * (self.sd / np.sqrt(2))
         return (A + np.swapaxes(A, -1, -2)) / 2 + (G + np.swapaxes(G, -1, -2))
@@ -251,13 +280,11 @@ class Quantile:
         """The name of the law."""
         return "Quantile"
 
-    def sample(self, rng: np.random.Generator, norms: FloatArray, grid: FloatArray, quantile: float) -> float:
-        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - quantile m|)."""
+    def draw(self, norms: FloatArray, grid: FloatArray, quantile: float, source: Source) -> float:
+        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - [quantile m]|), exactly."""
         count = np.searchsorted(np.sort(norms), grid, side="right")
-        # the largest of the utilities with Gumbel noise is an exact draw
-        return float(
-            grid[np.argmax(-0.5 * self.epsilon * np.abs(count - quantile * len(norms)) + rng.gumbel(size=len(grid)))]
-        )
+        rank = round(quantile * len(norms))  # whole, so that utilities are
+        return float(grid[exponential((-np.abs(count - rank)).tolist(), self.epsilon, source)])
 
     @property
     def loss_spread(self) -> float:
@@ -271,6 +298,11 @@ class Quantile:
         one_of("adjacency", adjacency, ADJACENCIES)
         step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
         return pure_loss(self.epsilon, step, pessimistic)
+
+
+def _lower(E: arb_mat) -> list[arb]:
+    entries, d = E.entries(), E.nrows()
+    return [entries[d * i + j] for i in range(d) for j in range(i + 1)]
 
 
 Noise = Wishart | Gaussian

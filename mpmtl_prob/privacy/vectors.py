@@ -6,13 +6,16 @@ A message w lies in a ball about zero, and a change of the data moves it by at m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from flint import arb
 from scipy.special import gammaln
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.exact import Draws, Source, rounded
 from mpmtl_prob.privacy.losses import pure_loss, vector_loss, vector_spread
 from mpmtl_prob.tasks import FloatArray
 
@@ -57,8 +60,18 @@ class VectorLaplace:
         """s / eps, in units of the vector."""
         return self.sensitivity / self.epsilon
 
+    def draw(self, unit: float, source: Source) -> FloatArray:
+        """b in whole multiples of ``unit``, (d,): the real draw, correctly rounded. This is what is published."""
+        return unit * np.array(rounded(partial(self._real, unit), source), dtype=np.float64)
+
+    def _real(self, unit: float, draws: Draws) -> list[arb]:
+        direction = draws.normals(self.num_features)
+        length = draws.gamma(float(self.num_features)) * self.scale / arb(unit)
+        norm = sum((z * z for z in direction), arb(0)).sqrt()
+        return [length * z / norm for z in direction]
+
     def sample(self, rng: np.random.Generator, w: FloatArray) -> FloatArray:
-        """w + b for vectors of shape (..., d), with a fresh b for every one."""
+        """w + b for vectors of shape (..., d), with a fresh b for every one: for simulations, in doubles."""
         direction = rng.standard_normal(w.shape)
         direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
         return w + rng.gamma(self.num_features, self.scale, (*w.shape[:-1], 1)) * direction
@@ -99,8 +112,13 @@ class IndependentLaplace(VectorLaplace):
     Source: Dwork, McSherry, Nissim and Smith (2006).
     """
 
+    def _real(self, unit: float, draws: Draws) -> list[arb]:
+        # the difference of two exponentials
+        pairs = [(draws.uniform().log(), draws.uniform().log()) for _ in range(self.num_features)]
+        return [(first - second) * self.scale / arb(unit) for first, second in pairs]
+
     def sample(self, rng: np.random.Generator, w: FloatArray) -> FloatArray:
-        """w + b for vectors of shape (..., d), with a fresh b for every one."""
+        """w + b for vectors of shape (..., d), with a fresh b for every one: for simulations, in doubles."""
         return w + rng.laplace(0.0, self.scale, w.shape)
 
     def log_prob(self, released: FloatArray, w: FloatArray) -> FloatArray:

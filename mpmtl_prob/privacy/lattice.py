@@ -1,0 +1,45 @@
+"""The grid that messages and releases lie on: where sums are exact, and rounding tells nothing.
+
+Messages are cut towards zero to multiples of h, a power of two, so that their second moment is a whole multiple of h^2, and
+so is the noise. In double precision every sum of such numbers is then exact, in whatever order it is taken, and the release
+is the real mechanism's, rounded: h^2 rint((A + E) / h^2) = A + h^2 rint(E / h^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+#: How far cutting moves a message at most, relative to the clip norm; farther where noise is so large that doubles need room.
+ERROR = 1e-3
+_ROOM = 52  # bits of a whole number that doubles hold, and one to spare
+
+
+def step(clip: float, num_features: int, num_tasks: int, laws: Sequence[Any]) -> float:
+    """h, from public numbers alone.
+
+    Args:
+        clip: K, the largest norm of a message.
+        num_features: d, the length of a message.
+        num_tasks: m.
+        laws: of the noise, each with a ``mean`` (d, d) and a ``fluctuation``.
+    """
+    finest = ERROR * clip / np.sqrt(num_features)
+    # 64 times its size away from its mean noise has next to no probability
+    largest = num_tasks * clip**2 + max((np.max(np.abs(law.mean)) + 64 * law.fluctuation for law in laws), default=0.0)
+    return float(2.0 ** max(np.floor(np.log2(finest)), np.ceil((np.log2(largest) - _ROOM) / 2)))
+
+
+def bound(clip: float, h: float) -> float:
+    """K cut to a multiple of h: a message of that norm cannot be longer than K by a rounding error once it is cut.
+
+    Its squared norm over h^2 is a whole number, and so is that of the bound.
+    """
+    return float(np.floor(clip / h) * h)
+
+
+def cut(W: Any, h: Any, xp: Any = np) -> Any:
+    """W towards zero to multiples of h; what is not finite counts as zero. ``xp`` is NumPy or jax.numpy."""
+    return xp.where(xp.isfinite(W), xp.trunc(W / h) * h, 0.0)
