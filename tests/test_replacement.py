@@ -92,6 +92,12 @@ def test_orthogonal_vectors_of_full_length_are_not_always_the_worst():
     assert orthogonal < zeroed < oracles.independent(eps, k, theta) < 0.5158
 
 
+@pytest.mark.parametrize(("k", "theta", "share"), [(10.0, 0.6, 0.9264), (96.0, 0.2, 0.9901), (1536.0, 0.05, 0.9994)])
+def test_little_is_given_up_where_the_noise_has_many_degrees_of_freedom(k, theta, share):
+    worst = max(oracles.pair(1.0, k, theta, 1, 1), oracles.pair(1.0, k, theta, 0, 1))
+    assert worst / oracles.independent(1.0, k, theta) == pytest.approx(share, abs=1e-4)
+
+
 # What the library says
 
 
