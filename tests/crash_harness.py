@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mpmtl_prob.privacy import BudgetExceeded, Ledger, Release, Wishart, calibrate, messages, release
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, Release, Wishart, calibrate, exact, release
 
 TOTAL = {"epsilon": 1.0, "delta": 1e-3}
 W = np.random.default_rng(0).standard_normal((3, 8))
-ON_PATH = {"ledger.py", "messages.py", "release.py", "mechanisms.py"}
+LAW = calibrate(0.5, 1e-3, 3)  # once, and not in every child
+ON_PATH = {"ledger.py", "ledger_file.py", "messages.py", "release.py"}
 
 
 def kill():
@@ -87,13 +88,13 @@ def waited(pid, reader):
 
 
 def release_once(folder, arm, n, say, charge_late):
-    drawn = messages.np.random.default_rng
-    messages.np.random.default_rng = lambda seed: (say(), drawn(seed))[1]  # says so before any noise exists
+    source = exact.source
+    exact.source = lambda *which: (say(), source(*which))[1]  # says so before any noise exists
     pay, owed = Ledger.charge, []
     if charge_late:
         Ledger.charge = lambda *arguments, **named: owed.append((arguments, named))
     arm(n)
-    release(W, 0.5, 1e-3, ledger=Ledger(folder / "ledger", **TOTAL)).save(folder / "out.nc")
+    release(W, 0.5, 1e-3, mechanism=LAW, ledger=Ledger(folder / "ledger", **TOTAL)).save(folder / "out.nc")
     for arguments, named in owed:
         pay(*arguments, **named)
     sys.settrace(None)
@@ -188,7 +189,7 @@ def race(root, spenders):
 def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        release(W, 0.5, 1e-3, ledger=Ledger(**TOTAL))  # warm: imports and caches
+        release(W, 0.5, 1e-3, mechanism=LAW, ledger=Ledger(**TOTAL)).save(root / "warm.nc")  # warm: imports and caches
         lines, charged_lines, faults = every(kill_at_line, root)
         instructions, charged_instructions, more = every(kill_at_instruction, root)
         _, _, control = every(kill_at_line, root, stride=12, charge_late=True)  # a library that pays after it has drawn

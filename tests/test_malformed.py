@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, messages, release
+from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, exact, release
 
 EXAMPLES = int(os.environ.get("MALFORMED", "3000"))
 
@@ -94,7 +94,7 @@ def malformed(bad):
 def test_malformed_input_is_a_named_error_and_nothing_is_charged_drawn_or_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     drawn = []
-    monkeypatch.setattr(messages.np.random, "default_rng", lambda *_: drawn.append(1))
+    monkeypatch.setattr(exact, "source", lambda *_: drawn.append(1))
     malformed()
     assert len(TRIED) >= EXAMPLES  # the generator did not run dry
     assert len(set(TRIED)) == 10  # every argument had its turn

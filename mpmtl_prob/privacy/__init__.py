@@ -6,6 +6,7 @@ from mpmtl_prob.privacy.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.composition import Bracket, delta, delta_bracket, epsilon
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
+from mpmtl_prob.privacy.ledger_file import LedgerAltered
 from mpmtl_prob.privacy.mechanisms import (
     Gaussian,
     Mechanism,
@@ -32,6 +33,7 @@ __all__ = [
     "Guarantee",
     "IndependentLaplace",
     "Ledger",
+    "LedgerAltered",
     "Mechanism",
     "PaperTaskWishart",
     "PaperWishart",

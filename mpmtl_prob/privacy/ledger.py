@@ -13,29 +13,25 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob.privacy import composition
+from mpmtl_prob.privacy import composition, ledger_file
 from mpmtl_prob.privacy.accounting import ADJACENCIES
+from mpmtl_prob.privacy.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.ledger_file import LedgerAltered, Row, Totals
 from mpmtl_prob.privacy.mechanisms import Mechanism, from_dict, to_dict
 from mpmtl_prob.tasks import TaskData
 
 UNITS = ("task", "row")
-
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS total "
-    "(id INTEGER PRIMARY KEY CHECK (id = 1), epsilon REAL, delta REAL, adjacency TEXT, unit TEXT, salt BLOB)",
-    "CREATE TABLE IF NOT EXISTS charge "
-    "(id INTEGER PRIMARY KEY, time TEXT, fingerprint TEXT, unit TEXT, adjacency TEXT, mechanisms TEXT)",
-)
 
 
 class BudgetExceeded(ValueError):
@@ -52,6 +48,7 @@ class Charge:
         unit: what is protected, "task" or "row".
         adjacency: what the release states its own guarantee for.
         mechanisms: the law of every round.
+        id: by which the ledger knows it again.
     """
 
     time: datetime
@@ -59,6 +56,24 @@ class Charge:
     unit: str
     adjacency: str
     mechanisms: tuple[Mechanism, ...]
+    id: str
+
+
+class Purchase(Protocol):
+    """Something bought for a release before it, such as a clip norm.
+
+    Attributes:
+        law: what it costs.
+        id: of its charge, wherever that is or will be.
+        ledger: the id of the ledger that paid, empty if none did yet.
+    """
+
+    @property
+    def law(self) -> Mechanism: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def ledger(self) -> str: ...
 
 
 class Ledger:
@@ -67,15 +82,26 @@ class Ledger:
     All charges add up, whatever data they were for: a data set with one row changed is still about the same tasks. Keep
     one ledger per population, and keep it with the data.
 
+    There are two totals. ``spent`` composes what was charged: it holds if the noise of every charge was settled before the
+    first one, while messages may follow from earlier releases. ``spent_adaptively`` holds if somebody looks at what was
+    released, and then settles the next charge's noise or whether there is one; it is larger. ``adaptive`` makes the second
+    the one that refuses.
+
+    The file is for its owner alone, and its rows are chained by hashes: a row that was edited is found when it is next
+    read. An older copy of the file in its place, or a new ledger, is found by whoever kept a receipt: see
+    :meth:`export_receipt`.
+
     Args:
         path: the file, made if it is not there; None keeps the ledger in memory, for exploring.
         epsilon: the declared total, > 0; may be left out for a file that has one.
         delta: at which epsilon is declared, in (0, 1); may be left out for a file that has one.
         adjacency: "replace" or "zero_out".
         unit: "task", or "row" for a ledger of row-level releases. A charge for whole tasks protects their rows too.
+        adaptive: refuse by ``spent_adaptively``, for budgets that are chosen by looking; default no.
         timeout: seconds to wait for another process.
 
     Raises:
+        LedgerAltered: a file that does not hold what was written to it.
         ValueError: an argument outside its range, or one that contradicts the file.
     """
 
@@ -87,6 +113,7 @@ class Ledger:
         delta: float | None = None,
         adjacency: str | None = None,
         unit: str | None = None,
+        adaptive: bool | None = None,
         timeout: float = 60.0,
     ) -> None:
         self.path = None if path is None else os.fspath(path)
@@ -99,12 +126,15 @@ class Ledger:
             one_of("adjacency", adjacency, ADJACENCIES)
         if unit is not None:
             one_of("unit", unit, UNITS)
+        if adaptive is not None and not isinstance(adaptive, bool):
+            raise ValueError(f"adaptive: expected True or False, got {adaptive!r}")
         self._lock = threading.Lock()
-        self._memory = _connect(":memory:", timeout) if self.path is None else None
+        self._memory = ledger_file.connect(":memory:", timeout) if self.path is None else None
         with self._transaction() as connection:
-            self.epsilon, self.delta, self.adjacency, self.unit, self._salt = _declared(
-                connection, epsilon, delta, adjacency, unit
-            )
+            ledger_file.prepare(connection, self.path)
+            self._totals = _declared(connection, epsilon, delta, adjacency, unit, adaptive)
+        self.epsilon, self.delta, self.adjacency, self.unit, self.adaptive, self._salt = self._totals
+        self.id = self._totals.id
 
     def charge(
         self,
@@ -113,6 +143,7 @@ class Ledger:
         data: TaskData | ArrayLike | None = None,
         unit: str = "task",
         adjacency: str | None = None,
+        bought: Sequence[Purchase] = (),
     ) -> Charge:
         """Pay for the mechanisms, all rounds or none; on disk when it returns.
 
@@ -121,47 +152,71 @@ class Ledger:
             data: what the release is about, for the fingerprint.
             unit: what the mechanisms protect.
             adjacency: what the release states its own guarantee for; default the ledger's. The ledger counts by its own.
+            bought: what was bought for them; what this ledger has not paid for yet is charged together with them.
 
         Raises:
             BudgetExceeded: the composed eps, at the declared delta, would exceed the declared total.
-            ValueError: a mechanism of which nothing is proved, or row-level protection in a ledger of tasks.
+            LedgerAltered: the file does not hold what was written to it.
+            ValueError: a mechanism of which nothing is proved or that no ledger can read, row-level protection in a ledger
+                of tasks, or a purchase that another ledger paid for. Nothing was charged.
         """
         if one_of("unit", unit, UNITS) == "row" and self.unit == "task":
             raise ValueError("unit: expected 'task' in a ledger of tasks; what protects a row does not protect a task")
         if adjacency is not None:
             one_of("adjacency", adjacency, ADJACENCIES)
-        rounds = composition.as_rounds(mechanisms)
-        paid = Charge(datetime.now(UTC), self.fingerprint(data), unit, adjacency or self.adjacency, rounds)
+        listed = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
+        now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
+        paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
+        rounds = composition.as_rounds(listed)
         with self._transaction() as connection:
-            before = _mechanisms(connection)
-            if composition.delta(self.epsilon, (*before, *rounds), self.adjacency) > self.delta:
-                raise BudgetExceeded(self._refusal(before, rounds))
-            connection.execute(
-                "INSERT INTO charge (time, fingerprint, unit, adjacency, mechanisms) VALUES (?, ?, ?, ?, ?)",
-                (
-                    paid.time.isoformat(),
-                    paid.fingerprint,
-                    paid.unit,
-                    paid.adjacency,
-                    json.dumps([to_dict(mechanism) for mechanism in rounds]),
-                ),
-            )
-        return paid
+            rows = ledger_file.read_rows(connection, self._totals)
+            owed = self._owed(rows, bought)
+            before, more = _laws(rows), (*(purchase.law for purchase in owed), *rounds)
+            if self._exceeds((*before, *more)):
+                raise BudgetExceeded(self._refusal(before, more))
+            new = [Row(now, about, "task", compared, _text((purchase.law,)), purchase.id) for purchase in owed]
+            ledger_file.append(connection, self._totals, [*new, paid])
+        return _charge(paid)
 
     def charges(self) -> list[Charge]:
         """Every charge, oldest first."""
-        with self._transaction() as connection:
-            rows = connection.execute("SELECT time, fingerprint, unit, adjacency, mechanisms FROM charge ORDER BY id")
-            return [
-                Charge(datetime.fromisoformat(time), fingerprint, unit, adjacency, _parsed(mechanisms))
-                for time, fingerprint, unit, adjacency, mechanisms in rows
-            ]
+        return [_charge(row) for row in self._rows()]
 
     @property
     def spent(self) -> Bound:
-        """The eps of all charges composed, at the declared delta."""
+        """The eps of all charges composed, at the declared delta, for noise that was settled before the first charge."""
+        return self._bound(self._composed(_laws(self._rows())))
+
+    @property
+    def spent_adaptively(self) -> Bound:
+        """The reading of the filter, at the declared delta, for charges that were settled by looking at earlier releases.
+
+        While it is at most the declared eps, everything together is private at the declared (eps, delta), and no number
+        read off on the way is: see :mod:`mpmtl_prob.privacy.filters` for the theorem. Even a small charge reads as a good
+        part of the total, since the filter's order suits a total that is spent in full.
+        """
+        return self._bound(self._filtered(_laws(self._rows())))
+
+    def export_receipt(self) -> dict[str, Any]:
+        """What the ledger holds now, to be kept elsewhere: its id, the number of charges, the last hash, and the time.
+
+        Plain strings and numbers, for JSON; they say nothing about the charges but how many there are. Together with
+        :meth:`verify` a receipt shows that the file was put back to an older copy, or deleted and declared anew. It cannot
+        show what happened after it was written: export one after every release. Who keeps none sees nothing.
+        """
         with self._transaction() as connection:
-            return self._spent(_mechanisms(connection))
+            return ledger_file.receipt(self._totals, ledger_file.read_rows(connection, self._totals))
+
+    def verify(self, receipt: Mapping[str, Any]) -> None:
+        """Check that the ledger still holds every charge of a receipt, unchanged and in its place.
+
+        Somebody who may write to the file can still undo charges newer than the last receipt, unseen.
+
+        Raises:
+            LedgerAltered: it does not: it was rolled back, replaced or edited.
+            ValueError: what is no receipt.
+        """
+        ledger_file.check_receipt(receipt, self._totals, self._rows())
 
     def fingerprint(self, data: TaskData | ArrayLike | None) -> str:
         """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
@@ -174,18 +229,50 @@ class Ledger:
             digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
         return digest.hexdigest()
 
-    def _spent(self, mechanisms: tuple[Mechanism, ...]) -> Bound:
-        if not mechanisms:
-            return Bound(0.0, self.delta, self.adjacency, self.unit)
-        spent = composition.epsilon(self.delta, mechanisms, self.adjacency)
-        return Bound(spent, self.delta, self.adjacency, self.unit)
+    def _rows(self) -> list[Row]:
+        with self._transaction() as connection:
+            return ledger_file.read_rows(connection, self._totals)
 
-    def _refusal(self, before: tuple[Mechanism, ...], rounds: tuple[Mechanism, ...]) -> str:
-        spent, wanted = self._spent(before).epsilon, self._spent((*before, *rounds)).epsilon
+    def _owed(self, rows: Sequence[Row], bought: Sequence[Purchase]) -> list[Purchase]:
+        """What of it this ledger has not paid for."""
+        held, owed = {row.token: row for row in rows}, []
+        for purchase in bought:
+            if row := held.get(purchase.id):
+                if _laws([row]) != (purchase.law,):
+                    raise ValueError(f"clip: expected the price that the ledger holds, got {purchase.law}")
+                continue
+            if purchase.ledger == self.id:
+                raise LedgerAltered("ledger: it paid for this clip norm, and no longer holds that charge")
+            if purchase.ledger and self.unit == "task":  # one of rows counts something else, and charges it again
+                raise ValueError(
+                    "clip: expected one that this ledger paid for, or none yet, got one paid for by another ledger, whose "
+                    "charges this one does not count"
+                )
+            owed.append(purchase)
+        return owed
+
+    def _composed(self, laws: tuple[Mechanism, ...]) -> float:
+        return composition.epsilon(self.delta, laws, self.adjacency) if laws else 0.0
+
+    def _filtered(self, laws: tuple[Mechanism, ...]) -> float:
+        return adaptive_epsilon(laws, self.epsilon, self.delta, self.adjacency)
+
+    def _exceeds(self, laws: tuple[Mechanism, ...]) -> bool:
+        if self.adaptive:
+            return self._filtered(laws) > self.epsilon
+        return composition.delta(self.epsilon, laws, self.adjacency) > self.delta
+
+    def _bound(self, epsilon: float) -> Bound:
+        return Bound(epsilon, self.delta, self.adjacency, self.unit)
+
+    def _refusal(self, before: tuple[Mechanism, ...], more: tuple[Mechanism, ...]) -> str:
+        count = self._filtered if self.adaptive else self._composed
+        spent, wanted = count(before), count((*before, *more))
         reach = "no finite eps would hold" if np.isinf(wanted) else f"eps would be {wanted:.4g}"
+        how = ", for budgets chosen by looking," if self.adaptive else ""
         return (
-            f"ledger: at delta = {self.delta:.3g} the declared total is eps = {self.epsilon:.4g}, of which {spent:.4g} is "
-            f"spent; with this charge {reach}. Nothing was charged."
+            f"ledger: at delta = {self.delta:.3g} the declared total{how} is eps = {self.epsilon:.4g}, of which "
+            f"{spent:.4g} is spent; with this charge {reach}. Nothing was charged."
         )
 
     @contextmanager
@@ -194,7 +281,7 @@ class Ledger:
         with self._lock:
             connection = self._memory
             try:
-                connection = connection or _connect(str(self.path), self._timeout)
+                connection = connection or ledger_file.connect(str(self.path), self._timeout)
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -210,45 +297,62 @@ class Ledger:
 
     def __repr__(self) -> str:
         where = "in memory only: it is gone when this process ends" if self.path is None else self.path
-        charges = self.charges()
+        laws = [charge.mechanisms for charge in self.charges()]
+        rounds = tuple(law for each in laws for law in each)
+        refuses = "the second refuses" if self.adaptive else "the first refuses"
         return (
             f"Ledger({where})\n"
             f"  declared: {Bound(self.epsilon, self.delta, self.adjacency)}, per {self.unit}\n"
-            f"  spent: eps = {self.spent.epsilon:.3g} in {len(charges)} charge{'' if len(charges) == 1 else 's'}"
+            f"  spent: eps = {self._composed(rounds):.3g} in {len(laws)} charge{'' if len(laws) == 1 else 's'}, had all "
+            f"been settled in advance\n"
+            f"  spent adaptively: eps = {self._filtered(rounds):.3g}, if they were chosen by looking ({refuses})"
         )
 
 
-def _connect(path: str, timeout: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = EXTRA")  # the journal's directory entry too: a power cut undoes no charge
-    return connection
-
-
 def _declared(
-    connection: sqlite3.Connection, epsilon: float | None, delta: float | None, adjacency: str | None, unit: str | None
-) -> tuple[float, float, str, str, bytes]:
+    connection: sqlite3.Connection,
+    epsilon: float | None,
+    delta: float | None,
+    adjacency: str | None,
+    unit: str | None,
+    adaptive: bool | None,
+) -> Totals:
     """The totals in the file, or these, written to it."""
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    row = connection.execute("SELECT epsilon, delta, adjacency, unit, salt FROM total").fetchone()
-    if row is None:
+    totals = ledger_file.read_totals(connection)
+    if totals is None:
         if epsilon is None or delta is None:
             raise ValueError("epsilon and delta: expected the declared total of a new ledger, got none")
-        row = (epsilon, delta, adjacency or "replace", unit or "task", secrets.token_bytes(32))
-        if row[2:4] == ("zero_out", "row"):
+        if (adjacency, unit) == ("zero_out", "row"):
             raise ValueError("adjacency: expected 'replace' for rows; changing a row replaces its task's message")
-        connection.execute("INSERT INTO total VALUES (1, ?, ?, ?, ?, ?)", row)
-    given = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit}
-    for (name, value), held in zip(given.items(), row, strict=False):
+        return ledger_file.declare(
+            connection, epsilon, delta, adjacency or "replace", unit or "task", adaptive or False
+        )
+    given = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit, "adaptive": adaptive}
+    for (name, value), held in zip(given.items(), totals, strict=False):
         if value is not None and value != held:
             raise ValueError(f"{name}: expected {held!r}, as the ledger declares, got {value!r}")
-    return row
+    return totals
 
 
-def _mechanisms(connection: sqlite3.Connection) -> tuple[Mechanism, ...]:
-    rows = connection.execute("SELECT mechanisms FROM charge ORDER BY id").fetchall()
-    return tuple(mechanism for (text,) in rows for mechanism in _parsed(text))
+def _text(laws: Sequence[Mechanism]) -> str:
+    """Laws as JSON. Raises ValueError for one that could not be read again, and would make the ledger unreadable."""
+    with suppress(TypeError, ValueError, AttributeError):
+        text = json.dumps([to_dict(law) for law in laws], default=lambda number: number.item())
+        if _parsed(text) == tuple(laws):
+            return text
+    kinds = ", ".join(sorted({type(law).__name__ for law in laws}))
+    raise ValueError(f"mechanisms: expected laws that a ledger can read again, got {kinds}")
 
 
 def _parsed(text: str) -> tuple[Mechanism, ...]:
     return tuple(from_dict(fields) for fields in json.loads(text))
+
+
+def _laws(rows: Sequence[Row]) -> tuple[Mechanism, ...]:
+    return tuple(law for row in rows for law in _parsed(row.mechanisms))
+
+
+def _charge(row: Row) -> Charge:
+    return Charge(
+        datetime.fromisoformat(row.time), row.fingerprint, row.unit, row.adjacency, _parsed(row.mechanisms), row.token
+    )
