@@ -173,13 +173,6 @@ class _Rows:
 
     _bend: ClassVar[float] = 1.0  # the largest second derivative of phi
 
-    def _phi(self, margin: Array) -> Array:
-        raise NotImplementedError
-
-    def value(self, W: Array) -> Array:
-        phi = self._phi(jnp.einsum("tnj,jt->tn", self.X, W))
-        return jnp.sum(self.weight * phi, axis=1) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
-
     def curvature(self) -> FloatArray:
         rows = zip(np.asarray(self.X), np.asarray(self.weight), strict=True)
         return self._bend * np.array([_largest_eigenvalue(X, weight) for X, weight in rows]) + np.asarray(self.mu)
@@ -188,8 +181,9 @@ class _Rows:
 class SquaredRows(_Rows):
     """phi = 0.5 (x'w - y)^2."""
 
-    def _phi(self, margin: Array) -> Array:
-        return 0.5 * (margin - self.y) ** 2
+    def value(self, W: Array) -> Array:
+        error = jnp.einsum("tnj,jt->tn", self.X, W) - self.y
+        return 0.5 * (jnp.sum(self.weight * error**2, axis=1) + self.mu * jnp.sum(W**2, axis=0))
 
     def gradient(self, W: Array) -> Array:
         slope = self.weight * (jnp.einsum("tnj,jt->tn", self.X, W) - self.y)
@@ -223,22 +217,28 @@ class LogisticRows(_Rows):
 
     _bend: ClassVar[float] = 0.25
 
-    def _phi(self, margin: Array) -> Array:
-        return jax.nn.softplus(-self.y * margin)
+    def value(self, W: Array) -> Array:
+        def phi(X: Array, y: Array, weight: Array) -> Array:
+            return jnp.sum(weight * jax.nn.softplus(-y * jnp.einsum("tnj,jt->tn", X, W)), axis=1)
+
+        return self._sum(phi, jnp.zeros_like(W[0])) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
 
     def gradient(self, W: Array) -> Array:
-        """A sum over blocks in a loop compiled without their number, so that n_max, which tells of one task, does not
-        change the order in which the rows of another are added up."""
+        def slope(X: Array, y: Array, weight: Array) -> Array:
+            each = -y * jax.nn.sigmoid(-y * jnp.einsum("tnj,jt->tn", X, W))
+            return jnp.einsum("tnj,tn->jt", X, weight * each)
+
+        return self._sum(slope, jnp.zeros_like(W)) + self.mu * W
+
+    def _sum(self, of: Callable[[Array, Array, Array], Array], zero: Array) -> Array:
+        """Over blocks of rows, in a loop compiled without their number: n_max tells of one task, and must not change the
+        order in which the rows of another are added up. Can be differentiated in forward mode only."""
+        parts = (self.X, self.y, self.weight)
 
         def add(b: Array, total: Array) -> Array:
-            X, y, weight = (
-                jax.lax.dynamic_slice_in_dim(part, b * _BLOCK, _BLOCK, 1) for part in (self.X, self.y, self.weight)
-            )
-            slope = -y * jax.nn.sigmoid(-y * jnp.einsum("tnj,jt->tn", X, W))
-            return total + jnp.einsum("tnj,tn->jt", X, weight * slope)
+            return total + of(*(jax.lax.dynamic_slice_in_dim(part, b * _BLOCK, _BLOCK, 1) for part in parts))
 
-        blocks = jnp.asarray(self.blocks).astype(int)
-        return jax.lax.fori_loop(0, blocks, add, jnp.zeros_like(W)) + self.mu * W
+        return jax.lax.fori_loop(0, jnp.asarray(self.blocks).astype(int), add, zero)
 
     def resolvent(self) -> Resolvent | None:
         return None

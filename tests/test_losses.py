@@ -53,7 +53,7 @@ def test_value_and_gradient_are_those_of_the_sum_over_rows(loss, rows):
 def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(loss, rows):
     tasks = make(rows)
     smooth = loss.of(tasks)
-    hessian = lambda W: jax.hessian(lambda V: jnp.sum(smooth.value(V)))(W)
+    hessian = lambda W: jax.jacfwd(jax.jacfwd(lambda V: jnp.sum(smooth.value(V))))(W)
     # the logistic loss is most curved where all margins vanish, at W = 0
     at_zero = hessian(jnp.zeros((4, 3)))
     largest = [np.linalg.eigvalsh(at_zero[:, i, :, i])[-1] for i in range(3)]

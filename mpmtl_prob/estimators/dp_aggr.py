@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
-from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.solver import solve
+from mpmtl_prob.estimators.solver import solve_alone
 from mpmtl_prob.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import UNITS, Ledger
+from mpmtl_prob.privacy.messages import sent
 from mpmtl_prob.privacy.outputs import draw_vectors
 from mpmtl_prob.privacy.vectors import IndependentLaplace, VectorLaplace
 from mpmtl_prob.proximal import NoPenalty
@@ -23,6 +27,13 @@ NO_TARGET_BOUND = (
     "How far one row can move a model depends on the largest target, which was read off the private rows; give "
     "target_bound, chosen without looking at them."
 )
+
+
+NO_ROW_BOUNDS = (
+    "The noise follows the largest and the least number of rows of a task, which a task with other rows would have moved; "
+    "give rows, chosen without looking at them."
+)
+FEWER_ROWS = "A task has fewer rows than rows = (n_min, n_max) says, so that one of them moves its model further."
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,9 @@ class DPAggr:
         noise: "circulated", independent Laplace(2 / (n_min eps lambda)) on every entry, which has neither L nor m in it; or
             "tight", the density exp(-(eps / Delta) ||b||), ||b|| ~ Gamma(d, Delta / eps).
         level: what epsilon is claimed for: a "row", or a whole "task" by group privacy, at eps / n per row, n = max n_i.
+        rows: (n_min, n_max), public bounds on the rows of a task, to which the noise is scaled. Owners use their first n_max
+            rows; of one with fewer than n_min the claim for a row does not hold. None counts the rows: these are public
+            where one row is replaced by another, but where a task is, nothing is proved.
         row_norm: R, the largest ||x_ij||, public; longer training rows are shortened to it.
         target_bound: Y, the largest |y_ij|, public, for least squares; larger training targets are cut to it. None reads
             it off the rows, and then nothing is proved.
@@ -55,6 +69,7 @@ class DPAggr:
     level: str = "task"
     row_norm: float = 1.0
     target_bound: float | None = None
+    rows: tuple[int, int] | None = None
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
 
@@ -74,43 +89,48 @@ class DPAggr:
         one_of("level", self.level, UNITS)
         bounded = self._bounded(tasks)
         local = self._local(bounded)
-        average = local.mean(axis=1)
-        guarantee = NOT_PRIVATE
+        average, guarantee = local.mean(axis=1), NOT_PRIVATE
         if self.epsilon is not None:
-            b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon))
-            average = average + b
+            longest = self.lipschitz(bounded) / self.penalty
+            h = lattice.step(longest, *local.shape, ())
+            b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
+            average = (sent(local, longest, h).sum(axis=1) + b) / tasks.num_tasks  # sums on the lattice are exact
         W = np.repeat(average[:, None], tasks.num_tasks, axis=1)
         return Fitted(W, guarantee, {"local": local[None]}, seconds=time.perf_counter() - begin, name=self.name)
 
     def _bounded(self, tasks: TaskData) -> TaskData:
-        """Rows no longer than R, targets no larger than Y."""
-        length = np.linalg.norm(tasks.X, axis=2, keepdims=True)
-        X = tasks.X / np.maximum(1.0, length / positive("row_norm", self.row_norm))
-        if isinstance(self.loss, Logistic) or self.target_bound is None:
-            return replace(tasks, X=X)
-        Y = positive("target_bound", self.target_bound)
-        return replace(tasks, X=X, y=np.clip(tasks.y, -Y, Y))
+        """At most n_max rows, no longer than R, targets no larger than Y."""
+        R, Y, most = positive("row_norm", self.row_norm), np.inf, None
+        if not isinstance(self.loss, Logistic) and self.target_bound is not None:
+            Y = positive("target_bound", self.target_bound)
+        if self.rows is not None:
+            least, most = (whole("rows", count) for count in self.rows)
+            if least > most:
+                raise ValueError(f"rows: expected (n_min, n_max) with n_min <= n_max, got {self.rows!r}")
+        own = [tuple(part[:most] for part in tasks.own(i)) for i in range(tasks.num_tasks)]
+        X = [x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / R) for x, _ in own]
+        return TaskData.from_lists(X, [np.clip(y, -Y, Y) for _, y in own], tasks=tasks.tasks, features=tasks.features)
 
     def _local(self, tasks: TaskData) -> FloatArray:
         """w_i of every task, (d, m), in double precision: the sensitivity is that of the minimiser."""
-        gram, d = tasks.gram, tasks.num_features
+        options: Any = {"strong_convexity": self.penalty, "average": True}
         if not isinstance(self.loss, Logistic):
-            share = gram.n[:, None].astype(np.float64)
-            system = gram.xx / share[..., None] + self.penalty * np.eye(d)
-            return np.linalg.solve(system, (gram.xy / share)[..., None])[..., 0].T
-        loss = Logistic(strong_convexity=self.penalty, average=True).of(tasks)
+            squared = LeastSquares(**options).alone(tasks)
+            return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
+        loss, zero = Logistic(**options).alone(tasks), np.zeros((tasks.num_features, tasks.num_tasks))
         with jax.enable_x64(True):
-            found = solve(NoPenalty(), loss, 0.0, np.zeros((d, tasks.num_tasks)), loss.curvature(), 1e-9, 20_000)
-        return np.asarray(found.W)
+            return np.asarray(solve_alone(NoPenalty(), loss, 0.0, zero, loss.curvature(), 1e-9, 20_000).W)
 
-    def _noise(self, tasks: TaskData, epsilon: float) -> tuple[FloatArray, Guarantee]:
-        m, d, n = tasks.num_tasks, tasks.num_features, tasks.gram.n
+    def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
+        """Noise for the sum of the owners' models, which lie on the lattice of h."""
+        m, d, n = tasks.num_tasks, tasks.num_features, tasks.mask.sum(axis=1)
         L, lam = self.lipschitz(tasks), self.penalty
-        scale = (2 / lam if self.noise == "circulated" else 2 * L / (m * lam)) / (n.min() * epsilon)
+        least, most = (int(n.min()), int(n.max())) if self.rows is None else self.rows
+        row = 2 * L / lam / least + np.sqrt(d) * h  # what a row can move, and the cuts of two models to the lattice
+        scale = (2 * m / lam / least if self.noise == "circulated" else row) / epsilon
         if self.level == "task":
-            scale *= n.max()  # Proposition 3: eps / n for every row
-        # what a row can move, or a task: ||w_i|| <= L / lambda whatever the rows
-        moved = 2 * L / (m * lam) / (n.min() if self.level == "row" else 1)
+            scale *= most  # Proposition 3: eps / n for every row
+        moved = 2 * L / lam if self.level == "task" else row  # ||w_i|| <= L / lambda whatever the rows
         law: VectorLaplace
         if self.noise == "tight":
             law = VectorLaplace(d, moved / scale, moved)
@@ -120,14 +140,23 @@ class DPAggr:
             (law,),
             1,
             epsilon=law.epsilon,
+            lattice=h,
             unit=self.level,
             claimed=Bound(epsilon, 0.0, "replace", self.level),
-            unproved=NO_TARGET_BOUND if self.target_bound is None and not isinstance(self.loss, Logistic) else "",
+            unproved=self._unproved(n),
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
             data=tasks,
         )
         return noise[0, :, 0], guarantee
+
+    def _unproved(self, n: NDArray[np.integer[Any]]) -> str:
+        if self.target_bound is None and not isinstance(self.loss, Logistic):
+            return NO_TARGET_BOUND
+        if self.level == "task":
+            return NO_ROW_BOUNDS if self.rows is None else ""
+        # row counts are public here: where a row is replaced they stay
+        return FEWER_ROWS if self.rows is not None and n.min() < self.rows[0] else ""
 
     def lipschitz(self, tasks: TaskData) -> float:
         """L, the most that the gradient of one row's loss can be at the minimiser of any rows within the bounds."""

@@ -18,12 +18,13 @@ from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, S
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.losses import LeastSquares, Loss
+from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.budget import best_alpha, best_q, schedule
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, Wishart, paper_wishart
-from mpmtl_prob.privacy.messages import BoughtClip
+from mpmtl_prob.privacy.messages import BoughtClip, bought
 from mpmtl_prob.privacy.outputs import draw_vectors
 from mpmtl_prob.privacy.release import Release, default_delta, perturb
 from mpmtl_prob.privacy.vectors import VectorLaplace
@@ -32,10 +33,12 @@ from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
-STEP_NOT_CHARGED = (
-    "The step size was read off all tasks' rows, which no budget was charged for. "
-    "A strict guarantee needs a step_size that is given."
+STEP_READ_OFF = (
+    "The step size, and with it the threshold of the mapping and the growth of budgets and momentum, follows the largest "
+    "curvature of all tasks' rows, which reaches the releases around the noise. Give curvature, or a step_size, chosen "
+    "without looking at them."
 )
+START_SHARED = "The rounds start from models that depend on other tasks' rows; start from a single-task method."
 
 
 class SingleTask(Protocol):
@@ -62,10 +65,12 @@ class MPMTL:
             True picks between the last two by the loss, False is "none".
         alpha: eps_t = eps_0 t^alpha. Default, for a loss that is not strongly convex, the papers' best.
         q: eps_t = eps_0 q^{-t} instead. Default, for a strongly convex loss, the papers' best.
-        step_size: eta. None is 1/L, L the largest curvature of any task; "per_task" lets every owner step by its own
-            1/L_i, while the mapping keeps 1/L (faster where tasks differ in size, but without noise the limit is no longer
-            the optimum of the penalised problem); or a number, or one per task (m,), of which the mapping takes the least.
-            A number read off the data is not charged: give one where the guarantee has to be strict.
+        step_size: eta. None is 1/L for all; "per_task" lets every owner step by its own 1/L_i, while the mapping keeps 1/L
+            (faster where tasks differ in size, but without noise the limit is no longer the optimum of the penalised
+            problem); or a number 1/L, or one per task (m,), of which the mapping takes the least.
+        curvature: L, a bound on the largest curvature of any task, chosen without looking at the rows; owners whose own is
+            larger step by their own 1/L_i. It sets mu/L too. None takes max_i L_i unless step_size is a number: then nothing
+            is proved, as the releases depend on this number of private rows.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         mechanism: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed) or "calibrated" (the least
             Wishart noise whose T rounds are (epsilon, delta)-private, proved).
@@ -89,6 +94,7 @@ class MPMTL:
     alpha: float | None = None
     q: float | None = None
     step_size: float | str | FloatArray | None = None
+    curvature: float | None = None
     start: SingleTask | str | FloatArray = field(default_factory=Ridge)
     mechanism: str = "paper"
     debias: bool = False
@@ -131,8 +137,8 @@ class MPMTL:
 
     def bind(self, tasks: TaskData) -> Rows:
         """What the run needs of the rows."""
-        smooth = self.loss.of(tasks)
-        return Rows(smooth, smooth.curvature(), self._initial(tasks))
+        smooth = self.loss.alone(tasks)
+        return Rows(smooth, smooth.curvature(), *self._initial(tasks))
 
     def plan(self, tasks: TaskData, rows: Rows | None = None) -> Plan:
         """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0).
@@ -140,10 +146,11 @@ class MPMTL:
         Raises ValueError for an argument outside its range.
         """
         self._check()
-        smooth, curvature, W0 = self.bind(tasks) if rows is None else rows
+        smooth, curvature, W0, tied = self.bind(tasks) if rows is None else rows
         parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
-        eta = step_sizes(self.step_size, parts * curvature)
-        ratio = min(self.loss.strong_convexity / (parts * float(curvature.max())), 1 - 1e-9)
+        bound = None if self.curvature is None else parts * self.curvature
+        eta, common = step_sizes(self.step_size, parts * curvature, bound)
+        ratio = min(self.loss.strong_convexity * common, 1 - 1e-9)
         size = tasks.num_features if self.sharing.moment == "features" else tasks.num_tasks
         weights = self._weights(ratio)
         mechanisms: tuple[Wishart, ...] = ()
@@ -155,16 +162,28 @@ class MPMTL:
             row_mechanisms = tuple(
                 VectorLaplace(tasks.num_features, eps, 2 * K) for eps in weights(*self.rows.total(tasks))
             )
+        K = clip_norm(self.clip)
+        h = lattice.step(K, tasks.num_features, tasks.num_tasks, mechanisms) if mechanisms or row_mechanisms else None
         noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
         run = Run(
             loss=smooth,
             step_size=eta,
-            threshold=np.min(eta) * np.asarray(self.penalty, dtype=np.float64),
+            threshold=common * np.asarray(self.penalty, dtype=np.float64),
             beta=momentum(self._acceleration, self.rounds, ratio),
-            clip=np.float64(clip_norm(self.clip)),
+            clip=np.float64(K if h is None else lattice.bound(K, h)),
             offset=noise_mean if len(noise_mean) else np.zeros(self.rounds),
+            lattice=h,
         )
-        return Plan(run, W0, size, mechanisms, row_mechanisms)
+        return Plan(run, W0, size, mechanisms, row_mechanisms, self._unproved(tied))
+
+    def _unproved(self, tied: bool) -> str:
+        """What reaches the releases around the noise. Raises ValueError for a ledger that would pay for nothing."""
+        public = self.curvature is not None or not (self.step_size is None or isinstance(self.step_size, str))
+        own = self._alone and self.step_size == "per_task" and self._acceleration != "strongly_convex"
+        unproved = START_SHARED if tied else "" if public or own else STEP_READ_OFF
+        if unproved and (self.ledger or (self.rows and self.rows.ledger)):
+            raise ValueError(f"ledger: expected none, as nothing is proved of this run. {unproved}")
+        return unproved
 
     @property
     def _acceleration(self) -> str:
@@ -207,15 +226,18 @@ class MPMTL:
             plan.row_mechanisms,
             tasks.num_tasks,
             epsilon=epsilon,
+            lattice=plan.run.lattice,
             claimed=Bound(epsilon, delta, "replace", "row"),
+            unproved=plan.unproved,
             unsafe_seed=None if self.unsafe_seed is None else self.unsafe_seed + 1,  # another stream than E's
             ledger=self.rows.ledger,
             data=tasks,
+            besides=bought(self.clip),
         )
 
     @property
     def _besides(self) -> tuple[Any, ...]:
-        return (self.clip.law,) if isinstance(self.clip, BoughtClip) else ()
+        return tuple(purchase.law for purchase in bought(self.clip))
 
     def _delta(self, tasks: TaskData) -> float:
         if self.delta is None:
@@ -232,7 +254,8 @@ class MPMTL:
         if not plan.mechanisms:
             zero = np.zeros((self.rounds, plan.size, plan.size))
             _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
-            return None, outputs, NOTHING_SHARED if self._alone else NOT_PRIVATE
+            alone = NOTHING_SHARED if not plan.unproved else Guarantee(None, None, plan.unproved)
+            return None, outputs, alone if self._alone else NOT_PRIVATE
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
         claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
         release, outputs = perturb(
@@ -248,20 +271,24 @@ class MPMTL:
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
             data=tasks,
-            besides=self._besides,
+            besides=bought(self.clip),
+            lattice=plan.run.lattice,
         )
-        guarantee = release.guarantee
-        if self.step_size is None or isinstance(self.step_size, str):
-            guarantee = replace(guarantee, reason=f"{guarantee.reason} {STEP_NOT_CHARGED}")
-        return release, outputs, guarantee
+        if plan.unproved and release.guarantee.proved:
+            release = replace(release, guarantee=replace(release.guarantee, proved=None, reason=plan.unproved))
+        return release, outputs, release.guarantee
 
-    def _initial(self, tasks: TaskData) -> FloatArray:
+    def _initial(self, tasks: TaskData) -> tuple[FloatArray, bool]:
+        """W^(0), and whether it ties tasks. Columns of a matrix that the user brings are taken to be the owners' own."""
         if isinstance(self.start, str):
             one_of("start", self.start, ("zero",))
-            return np.zeros((tasks.num_features, tasks.num_tasks))
-        W0 = self.start.fit(tasks).W if hasattr(self.start, "fit") else np.asarray(self.start, dtype=np.float64)
-        check_weights(W0, tasks)
-        return W0
+            return np.zeros((tasks.num_features, tasks.num_tasks)), False
+        if not hasattr(self.start, "fit"):
+            W0 = np.asarray(self.start, dtype=np.float64)
+            check_weights(W0, tasks)
+            return W0, False
+        found = self.start.fit(tasks)
+        return found.W, found.guarantee.proved != NOTHING_SHARED.proved
 
     def _check(self) -> None:
         whole("rounds", self.rounds)
@@ -278,6 +305,10 @@ class MPMTL:
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
             raise ValueError(f"penalty: expected {expected}, got {self.penalty!r}")
+        if self.curvature is not None:
+            positive("curvature", self.curvature)
+            if not (self.step_size is None or isinstance(self.step_size, str)):
+                raise ValueError("curvature: expected none with a step_size that is a number, which takes its place")
         clip = clip_norm(self.clip)
         if not clip > 0:
             raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
@@ -306,11 +337,13 @@ class GroupSparse(MPMTL):
 class Alone(MPMTL):
     """Algorithm 2 with M = I: every task by early-stopped gradient descent on its own rows.
 
-    At tiny eps the papers' methods are exactly this; what is not above it was not shared.
+    At tiny eps the papers' methods with the same step_size are exactly this; what is not above it was not shared. By
+    default every owner steps by its own 1/L_i, so that no number of another's reaches it.
     """
 
     sharing: Sharing = field(default=Proximal(NoPenalty()), init=False)
     penalty: float | tuple[float, float] = field(default=0.0, init=False)
+    step_size: float | str | FloatArray | None = "per_task"
 
 
 @dataclass(frozen=True)

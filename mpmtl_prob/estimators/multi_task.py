@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ class MultiTask:
         ``history`` holds ``objective``, ``optimality`` (relative to lambda) and ``iterations``, one entry each.
         """
         begin = time.perf_counter()
-        self._check(self.penalty)
+        self.check()
         smooth = self.loss.of(tasks)
         found = solve(
             self.norm,
@@ -66,7 +66,7 @@ class MultiTask:
         """A fit for each penalty, in the order given, every one started from the one before: give the largest first."""
         begin = time.perf_counter()
         for penalty in penalties:
-            self._check(penalty)
+            replace(self, penalty=penalty).check()
         smooth = self.loss.of(tasks)
         curvature = smooth.curvature()
         found = minimise_path(
@@ -87,8 +87,9 @@ class MultiTask:
         """For tables."""
         return {TraceNorm: "MTL trace norm", GroupLasso: "MTL l2,1"}.get(type(self.norm), "MTL")
 
-    def _check(self, penalty: float) -> None:
-        positive("penalty", penalty)
+    def check(self) -> None:
+        """Raise ValueError for an argument outside its range."""
+        positive("penalty", self.penalty)
         positive("tolerance", self.tolerance)
         whole("max_iterations", self.max_iterations)
 

@@ -35,7 +35,8 @@ class RowProtection:
 
     Attributes:
         epsilon: for all rounds together, > 0.
-        delta: default 1 / (N log N), N the rows of all tasks together; 0 for pure differential privacy.
+        delta: default 1 / (N log N), N the rows of all tasks together, which are public here: where a row is replaced by
+            another their number stays; 0 for pure differential privacy.
         ledger: of rows; pays for all rounds, on disk, before any noise is drawn.
     """
 
@@ -50,11 +51,15 @@ class RowProtection:
 
 
 class Rows(NamedTuple):
-    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m)."""
+    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m).
+
+    ``tied`` says that W^(0) comes of a method that shares.
+    """
 
     loss: Smooth
     curvature: FloatArray
     W0: FloatArray
+    tied: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Plan:
         size: k, of the releases.
         mechanisms: the noise law of every round; none where nothing is published.
         row_mechanisms: what every owner adds to its model in every round; none where the curator is trusted with it.
+        unproved: what private rows reach the releases around the noise, in words; "" where none do.
     """
 
     run: Run
@@ -74,6 +80,7 @@ class Plan:
     size: int
     mechanisms: tuple[Wishart, ...]
     row_mechanisms: tuple[VectorLaplace, ...] = ()
+    unproved: str = ""
 
     def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
         """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
@@ -91,17 +98,27 @@ def calibrated(
     return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
 
 
-def step_sizes(step_size: float | str | ArrayLike | None, curvature: FloatArray) -> FloatArray:
-    """eta of every task, (m,)."""
-    if isinstance(step_size, str):
-        one_of("step_size", step_size, ("per_task",))
-        return 1 / curvature
-    eta = 1 / curvature.max() if step_size is None else np.asarray(step_size, dtype=np.float64)
+def step_sizes(
+    step_size: float | str | ArrayLike | None, curvature: FloatArray, bound: float | None
+) -> tuple[FloatArray, float]:
+    """eta of every owner, (m,), and the curator's, by which the mapping shrinks.
+
+    Args:
+        step_size: as in :class:`MPMTL`.
+        curvature: L_i of every task, (m,).
+        bound: L, public; None reads max_i L_i off the rows.
+    """
+    if step_size is None or isinstance(step_size, str):
+        one_of("step_size", step_size or "per_task", ("per_task",))
+        common = 1 / float(curvature.max() if bound is None else bound)
+        own = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)  # no curvature, no slope
+        return own if step_size else np.minimum(own, common), common
+    eta = np.asarray(step_size, dtype=np.float64)
     if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
         raise ValueError(
             f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
         )
-    return np.broadcast_to(eta, curvature.shape)
+    return np.broadcast_to(eta, curvature.shape), float(np.min(eta))
 
 
 def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:

@@ -136,6 +136,49 @@ def minimise_path(
     return jax.lax.scan(body, W0, strengths)[1]
 
 
+def solve_alone(
+    norm: Penalty,
+    loss: Smooth,
+    strength: Any,
+    W0: FloatArray,
+    curvature: FloatArray,
+    tolerance: float,
+    max_iterations: int,
+) -> Solution:
+    """Every task's own problem, with a separable g: its step, its restarts and its stop are its own.
+
+    Arguments as :func:`solve`, with a loss bound by :meth:`Loss.alone`. Objective, optimality and iterations are those of
+    every task, (m,).
+    """
+    found = minimise_alone(norm, loss, strength, W0, curvature, tolerance, max_iterations)
+    if late := int(np.sum(np.asarray(found.optimality) > tolerance)):
+        warnings.warn(
+            f"{max_iterations} iterations left the optimality condition of {late} tasks above {tolerance:.2g} of its scale; "
+            f"allow more iterations or a larger tolerance",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+@partial(jax.jit, static_argnums=0)
+def minimise_alone(
+    norm: Penalty, loss: Smooth, strength: Any, W0: Any, L: Any, tolerance: Any, max_iterations: Any
+) -> Solution:
+    """As :func:`solve_alone`, pure and traceable. Tasks run in step, and one that is done stands still."""
+    loss, strength, W0, L = _floating((loss, strength, W0, L))
+    leaves, kind = jax.tree.flatten(loss)
+    axes = [0 if leaf.ndim else None for leaf in leaves]  # numbers are common to all tasks
+
+    def one(own: list[Array], w: Array, curvature: Array) -> Solution:
+        parts = [leaf if axis is None else leaf[None] for leaf, axis in zip(own, axes, strict=True)]
+        mine = jax.tree.unflatten(kind, parts)
+        found = _minimise(norm, mine, None, strength, w[:, None], curvature, tolerance, max_iterations)
+        return found._replace(W=found.W[:, 0])
+
+    return jax.vmap(one, in_axes=(axes, 1, 0), out_axes=Solution(1, 0, 0, 0))(leaves, W0, L)
+
+
 def _floating(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), tree)
 
