@@ -22,7 +22,7 @@ import record  # noqa: E402
 from mpmtl_prob.inference import ProximalLangevin  # noqa: E402
 from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity  # noqa: E402
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse  # noqa: E402
-from mpmtl_prob.privacy import Wishart  # noqa: E402
+from mpmtl_prob.privacy import Gaussian, Wishart  # noqa: E402
 
 MODELS = {model.__name__: model for model in (low_rank, group_sparse, low_rank_sparse)}
 KERNELS = {
@@ -32,6 +32,7 @@ KERNELS = {
 SETTINGS = {
     "rows alone": Setting(),
     "with a release": Setting(noise=Wishart(2, 6.0, 0.1, 1.5)),
+    "with a Gaussian release": Setting(noise=Gaussian(2, 0.3, 1.5)),
     "more features than tasks": Setting(num_features=4, num_tasks=2, rows=3),
 }
 

@@ -18,6 +18,7 @@ from mpmtl_prob.models import (
     EntrywiseLaplace,
     GroupLaplace,
     MatrixBeta,
+    ShiftedGaussian,
     ShiftedWishart,
     TraceNorm,
     between_zero_and,
@@ -239,6 +240,20 @@ def test_shifted_wishart_batches():
     assert_allclose(log_prob(jax.tree.unflatten(structure, leaves), draws), log_prob(law, draws))
     assert law.support(draws).all()
     assert not one.support(loc[1] - jnp.eye(2))
+
+
+def test_shifted_gaussian_has_independent_entries_on_and_below_the_diagonal():
+    d, sd = 3, 0.7
+    loc = spd(np.random.default_rng(0), d)
+    law = ShiftedGaussian(loc, sd)
+    draws = np.asarray(draw(law, 40_000))
+    below, diagonal = np.tril_indices(d, -1), np.arange(d)
+    expected = st.norm.logpdf(draws[:, *below], loc[below], sd).sum(1)
+    expected += st.norm.logpdf(draws[:, diagonal, diagonal], np.diag(loc), np.sqrt(2) * sd).sum(1)
+    assert_allclose(log_prob(law, draws), expected, rtol=1e-9)
+    assert_allclose(draws, np.swapaxes(draws, 1, 2))
+    assert_allclose(draws.mean(0), law.mean, atol=6 * np.sqrt(law.variance.max() / 40_000))
+    assert_allclose(draws.var(0), law.variance, rtol=0.06)
 
 
 @pytest.mark.parametrize("make", [positive_definite_above, between_zero_and])

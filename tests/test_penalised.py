@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 import mpmtl_prob as mp
 from mpmtl_prob import models, proximal
 from mpmtl_prob.models import penalised
+from mpmtl_prob.privacy import Gaussian
 
 PENALTIES = {models.low_rank: proximal.TraceNorm(), models.group_sparse: proximal.GroupLasso()}
 
@@ -111,10 +112,13 @@ def test_local_coordinates_make_a_gaussian_prior_standard_normal(tasks):
         assert_allclose(np.asarray(transform(np.zeros((3, 5))))[:, i], mean, rtol=1e-8)
 
 
+@pytest.mark.parametrize("noise", ["Wishart", "Gaussian"])
 @pytest.mark.parametrize("message", ["direction", "clip"])
-def test_release_is_an_observed_site(message, tasks):
+def test_release_is_an_observed_site(message, noise, tasks):
     W = np.random.default_rng(5).standard_normal((3, 5))
     clip = {"clip": 1.2} if message == "clip" else {}
+    if noise == "Gaussian":
+        clip["mechanism"] = Gaussian(3, 0.5, clip.get("clip", 1.0))
     release = mp.release(W, epsilon=5.0, message=message, unsafe_seed=0, adjacency="zero_out", **clip)
     data = penalised.observe(models.low_rank, tasks, rate=1.0, sigma=1.0, precondition=False, with_release=release)
     alone = data._replace(release=None)

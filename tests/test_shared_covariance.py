@@ -104,16 +104,18 @@ def functionals(draws):
     }
 
 
-def test_posterior_is_calibrated_on_data_from_the_model():
-    for name, found in ranks(200).items():
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_posterior_is_calibrated_on_data_from_the_model(law):
+    for name, found in ranks(200, law).items():
         assert uniformity(found) > 1e-3, name
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = np.mean((found >= 1) & (found <= 18))
         assert abs(covered - 0.9) < 3.3 * np.sqrt(0.09 / len(found)), name
 
 
-def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
-    found = ranks(200, believed=Wishart(D, 12.0, 0.4))  # of the same shape: one program for both
+@pytest.mark.parametrize(("name", "believed"), [("wishart", Wishart(D, 12.0, 0.4)), ("gaussian", Gaussian(D, 1.0))])
+def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is(name, believed):
+    found = ranks(200, LAWS[name], believed)  # of the same shape: one program for both
     assert min(uniformity(each) for each in found.values()) < 1e-6
 
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob.models import penalised
+from mpmtl_prob.models.noise import of_release
 from mpmtl_prob.models.penalised import Model, Observed, ReleasedMoments
 from mpmtl_prob.models.priors import PenaltyPrior
-from mpmtl_prob.privacy.mechanisms import Wishart
+from mpmtl_prob.privacy.mechanisms import Noise
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -39,7 +40,7 @@ class Setting(NamedTuple):
     rows: int = 4
     sigma: tuple[float, float] = (0.7, 0.4)
     rate: tuple[float, float] = (1.5, 0.5)
-    noise: Wishart | None = None
+    noise: Noise | None = None
 
 
 def chain_for_each(
@@ -161,11 +162,11 @@ def _simulate(
     )
     if (law := setting.noise) is not None:
         bounded = W / np.maximum(1.0, np.linalg.norm(W, axis=0) / law.clip)
-        released = law.sample(rng, bounded @ bounded.T)[None]
+        sigma = law.sample(rng, bounded @ bounded.T)
         ones = np.ones((setting.num_tasks, setting.num_features))
         data = data._replace(
             release=ReleasedMoments(
-                released, np.array([law.df]), np.array([law.scale]), np.asarray(law.clip), np.asarray(False), ones
+                sigma[None], (of_release(sigma, law),), np.asarray(law.clip), np.asarray(False), ones
             )
         )
     truth = {"W": W, "sigma": np.asarray(sigma), "rate": np.asarray(rates[0])}

@@ -6,6 +6,7 @@ from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNorm
 from mpmtl_prob.models.wishart import (
     BoundedMatrix,
     MatrixBeta,
+    ShiftedGaussian,
     ShiftedWishart,
     between_zero_and,
     positive_definite_above,
@@ -16,6 +17,7 @@ __all__ = [
     "EntrywiseLaplace",
     "GroupLaplace",
     "MatrixBeta",
+    "ShiftedGaussian",
     "ShiftedWishart",
     "TraceNorm",
     "between_zero_and",

@@ -14,7 +14,9 @@ import numpy as np
 from jax import Array
 from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
+from numpyro.distributions import Distribution
 
+from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
 from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
@@ -46,6 +48,9 @@ class Noise(Protocol):
             A: in the features' basis, (d, d).
             log_det_rest: ``log|Sigma - A|`` up to a constant, which only a law with a boundary there reads.
         """
+
+    def given(self, A: Array) -> Distribution:
+        """The law of Sigma where A is (d, d), of one round."""
 
 
 class WishartNoise(NamedTuple):
@@ -81,6 +86,11 @@ class WishartNoise(NamedTuple):
         trace = jnp.trace(A, axis1=-2, axis2=-1)
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace / self.scale)
 
+    def given(self, A: Array) -> ShiftedWishart:
+        """The same as a law of Sigma."""
+        # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
+        return ShiftedWishart(A, self.df, self.scale, validate_args=False)
+
 
 class GaussianNoise(NamedTuple):
     """``Sigma - A`` symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it, on ``A > 0``."""
@@ -110,15 +120,19 @@ class GaussianNoise(NamedTuple):
         squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A), axis=(-2, -1))
         return -squares / (4 * jnp.square(jnp.asarray(self.sd)))
 
+    def given(self, A: Array) -> ShiftedGaussian:
+        """The same as a law of Sigma."""
+        return ShiftedGaussian(A, self.sd, validate_args=False)
 
-def of_release(sigma: FloatArray, eigenvalues: FloatArray, law: mechanisms.Noise) -> WishartNoise | GaussianNoise:
-    """A release Sigma (d, d), its eigenvalues (d,) descending, and the law of its noise, as models read them.
+
+def of_release(sigma: FloatArray, law: mechanisms.Noise) -> WishartNoise | GaussianNoise:
+    """A release Sigma (d, d) and the law of its noise, as models read them.
 
     Raises:
         ValueError: noise without a known density.
     """
     if isinstance(law, mechanisms.Wishart):
-        return WishartNoise(eigenvalues, law.df, law.scale)
+        return WishartNoise(np.linalg.eigvalsh(sigma)[::-1], law.df, law.scale)
     if isinstance(law, mechanisms.Gaussian):
         return GaussianNoise(sigma, law.sd)
     raise ValueError(f"release: expected Wishart or Gaussian noise, whose density the model knows, got {law.kind}")

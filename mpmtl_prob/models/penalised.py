@@ -22,9 +22,8 @@ from jax.typing import ArrayLike
 from mpmtl_prob import conjugate
 from mpmtl_prob._check import positive
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
+from mpmtl_prob.models.noise import GaussianNoise, WishartNoise, of_release
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
-from mpmtl_prob.models.wishart import ShiftedWishart
-from mpmtl_prob.privacy.mechanisms import Wishart
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 
@@ -64,8 +63,7 @@ class ReleasedMoments(NamedTuple):
     """A release as the models read it: Sigma^(1:T) and what is known of the messages behind it."""
 
     sigma: Any  #: (T, d, d)
-    df: Any  #: (T,)
-    scale: Any  #: (T,)
+    noise: tuple[WishartNoise | GaussianNoise, ...]  #: of every round
     clip: ArrayLike  #: K
     direction: ArrayLike  #: whether messages have length K exactly
     coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
@@ -142,12 +140,13 @@ def observe(
         smoothing: of the proximal gradient: singular values, rows or entries below this share of sigma/rate, the prior's own
             scale, feel a weaker pull; a number, or None for plain gradients.
         precondition: sample in local coordinates, w_i = mu_i + L_i z_i.
-        with_release: adds the release as an observed site, ``Sigma | W ~ ShiftedWishart(W~ W~', df, s)`` in every round,
-            W~ being the columns of W bounded as its messages were. Exact where the messages were the weights themselves. A
-            release of estimates computed from these same rows tells a curator who has the rows nothing new: do not add it.
+        with_release: adds the release as an observed site, ``Sigma | W`` as :mod:`mpmtl_prob.models.noise` has it given ``W~ W~'``, in
+            every round, W~ being the columns of W bounded as its messages were. Exact where the messages were the weights
+            themselves. A release of estimates computed from these same rows tells a curator who has the rows nothing new: do
+            not add it.
 
     Raises:
-        ValueError: an argument outside its range, or a release of other tasks or features, or without Wishart noise.
+        ValueError: an argument outside its range, a release of other tasks or features, or noise without a known density.
     """
     gram = tasks.gram
     priors = PRIORS[model]
@@ -237,9 +236,8 @@ def _observe_release(release: ReleasedMoments, W: Array) -> None:
     length = jnp.sqrt(jnp.where(square > 0, square, 1.0)) / release.clip
     bounded = V / jnp.where(jnp.asarray(release.direction), length, jnp.maximum(1.0, length))  # Algorithm 1, step 3
     A = bounded @ bounded.T
-    for t, (sigma, df, scale) in enumerate(zip(release.sigma, release.df, release.scale, strict=True), start=1):
-        # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
-        numpyro.sample(f"release_{t}", ShiftedWishart(A, df, scale, validate_args=False), obs=jnp.asarray(sigma))
+    for t, (sigma, noise) in enumerate(zip(release.sigma, release.noise, strict=True), start=1):
+        numpyro.sample(f"release_{t}", noise.given(A), obs=jnp.asarray(sigma))
 
 
 def _sample_positive(name: str, prior: Known | Learnt) -> Array:
@@ -264,15 +262,11 @@ def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None
             f"with_release: expected {tasks.num_features} features and {tasks.num_tasks} tasks as in the data, "
             f"got {release.num_features} and {release.num_tasks}"
         )
-    laws = [law for law in release.mechanisms if isinstance(law, Wishart)]
-    if len(laws) < release.rounds:
-        raise ValueError("with_release: expected Wishart noise, whose density the model knows")
     pareto = release.scaling == "pareto"
     return ReleasedMoments(
         sigma=release.sigma,
-        df=np.array([law.df for law in laws]),
-        scale=np.array([law.scale for law in laws]),
-        clip=np.asarray(laws[0].clip),
+        noise=tuple(of_release(sigma, law) for sigma, law in zip(release.sigma, release.mechanisms, strict=True)),
+        clip=np.asarray(release.mechanisms[0].clip),
         direction=np.asarray(release.message == "direction"),
         # an owner sends v = S^{-1} w, with its own scale S
         coordinates=conjugate.pareto_scale(tasks.gram) if pareto else np.ones_like(tasks.gram.xy),

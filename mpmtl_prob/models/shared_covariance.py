@@ -80,7 +80,7 @@ def observe(
         ValueError: noise without a known density.
     """
     eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
-    noise = of_release(sigma, eigenvalues, law)
+    noise = of_release(sigma, law)
     signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
     hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
     # a rough guess of A's eigenvalues: where the noise hides them, what the prior says, or less if that would show

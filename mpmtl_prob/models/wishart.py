@@ -1,9 +1,9 @@
 """Laws of matrices under a release: the noise that was added, and what it may hide.
 
 A release ``Sigma = A + E``, ``E ~ Wishart(df, scale I)``, says that ``Sigma - A`` is positive definite.
-:class:`ShiftedWishart` is its likelihood; :class:`MatrixBeta` is a law of A itself on ``0 < A < Sigma``;
-:func:`between_zero_and` and :func:`positive_definite_above` are the sets, which NumPyro's samplers know how to leave
-unconstrained.
+:class:`ShiftedWishart` is its likelihood, :class:`ShiftedGaussian` that of Gaussian noise, which says no such thing;
+:class:`MatrixBeta` is a law of A itself on ``0 < A < Sigma``; :func:`between_zero_and` and :func:`positive_definite_above`
+are the sets, which NumPyro's samplers know how to leave unconstrained.
 """
 
 from __future__ import annotations
@@ -203,6 +203,48 @@ class ShiftedWishart(Distribution):
         log_norm = 0.5 * self.df * d * jnp.log(2 * self.scale) + multigammaln(0.5 * self.df, d)
         log_prob = 0.5 * ((self.df - d - 1) * log_det - trace / self.scale) - log_norm
         return jnp.where(inside, log_prob, -jnp.inf)
+
+
+class ShiftedGaussian(Distribution):
+    """Sigma - loc symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it: a release with Gaussian noise.
+
+    Args:
+        loc: A, symmetric, (..., d, d).
+        sd: of the noise, (...).
+    """
+
+    arg_constraints: ClassVar = {"loc": constraints.real_matrix, "sd": constraints.positive}
+    support = constraints.real_matrix  # symmetric ones of it
+    reparametrized_params: ClassVar = ["loc", "sd"]
+    pytree_data_fields = ("loc", "sd")
+
+    def __init__(self, loc: ArrayLike, sd: ArrayLike, *, validate_args: bool | None = None) -> None:
+        self.loc, self.sd = jnp.asarray(loc), jnp.asarray(sd)
+        batch = jnp.broadcast_shapes(self.loc.shape[:-2], self.sd.shape)
+        super().__init__(batch, self.loc.shape[-2:], validate_args=validate_args)
+
+    @property
+    def mean(self) -> Array:
+        """loc."""
+        return jnp.broadcast_to(self.loc, self.batch_shape + self.event_shape)
+
+    @property
+    def variance(self) -> Array:
+        """Of every entry: sd^2, twice that on the diagonal."""
+        return jnp.broadcast_to(_last(self.sd**2) * (1 + _eye(self.loc)), self.batch_shape + self.event_shape)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """(G + G') / sqrt(2), G of independent entries."""
+        G = jax.random.normal(key, sample_shape + self.batch_shape + self.event_shape, self.loc.dtype)
+        return self.loc + _last(self.sd / jnp.sqrt(2)) * (G + _t(G))
+
+    @validate_sample
+    def log_prob(self, value: ArrayLike) -> Array:
+        """log p(Sigma), (...), over the d (d + 1) / 2 free entries."""
+        noise = jnp.asarray(value) - self.loc
+        d = noise.shape[-1]
+        log_norm = 0.25 * d * (d + 1) * jnp.log(2 * jnp.pi * self.sd**2) + 0.5 * d * jnp.log(2.0)
+        return -jnp.sum(noise**2, axis=(-2, -1)) / (4 * self.sd**2) - log_norm
 
 
 class MatrixBeta(Distribution):

@@ -1,0 +1,214 @@
+"""A release with Gaussian noise: its posterior by other means, and everything that rests on it.
+
+Densities and calibration of every structure are tested beside those of Wishart noise.
+"""
+
+import arviz as az
+import jax
+import numpy as np
+import pytest
+import scipy.stats as st
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
+from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob.inference.owner_methods import without
+from mpmtl_prob.inference.structures import drowned, observed, start_full
+from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.privacy import Gaussian, Wishart
+
+PHI = 0.8
+FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
+
+
+def release(W, law, **options):
+    return mp.release(W, 1.0, 0.01, mechanism=law, unsafe_seed=0, adjacency="zero_out", **options)
+
+
+def sampled(sigma, law, tasks):
+    """Draws (chain, draw, ...) of the posterior by NUTS, where A's size is not public."""
+    public = model.observe(sigma, law, tasks, phi=PHI)
+    run = {"chains": 4, "warmup": 300, "draws": 2000, "seed": 0, "progress_bar": False}
+    return run_nuts(model.full, public, start=start_full(public), **run)[0]
+
+
+def agrees(draws, expected, error=0.0):
+    """Whether the mean of draws (chain, draw) is this one, within 6 standard errors of either."""
+    own = draws.std() / np.sqrt(min(float(az.ess(draws)), draws.size))
+    return abs(draws.mean() - expected) < 6 * np.hypot(own, error)
+
+
+@pytest.mark.parametrize("sigma", [-2.0, 1.0, 25.0])  # A would be negative, hidden, and in sight
+def test_one_feature_has_the_posterior_of_quadrature(sigma):
+    m, law = 6, Gaussian(1, 1.5)
+    draws = sampled(np.array([[sigma]]), law, m)
+    a, log_phi, z = np.meshgrid(
+        np.exp(np.linspace(-14, 5, 500)),
+        np.log(PHI) + np.linspace(-16, 12, 200),
+        np.linspace(-4.5, 4.5, 60),
+        indexing="ij",
+    )
+    kappa = 2 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z)
+    scale = m * np.exp(log_phi)  # w_i ~ N(0, omega), omega ~ InverseGamma(kappa / 2, kappa phi / 2): A / (m phi) ~ F
+    log_density = st.f.logpdf(a / scale, m, kappa) - np.log(scale) + np.log(a)  # of log a, whose grid is even
+    log_density += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z)
+    log_density += st.norm.logpdf(sigma, a, np.sqrt(2) * law.sd)
+    weight = np.exp(log_density - log_density.max())
+    weight /= weight.sum()
+    log_A, marginal = np.log(draws["A"][..., 0, 0]), weight.sum(axis=(1, 2))
+    for level in np.quantile(log_A, [0.1, 0.5, 0.9]):
+        below = np.interp(level, np.log(a[:, 0, 0]), np.cumsum(marginal) - marginal / 2)
+        assert agrees((log_A < level) * 1.0, below)
+    assert agrees(draws["log_phi"], np.sum(weight * log_phi))
+    assert agrees(np.log(draws["kappa"]), np.sum(weight * np.log(kappa)))
+
+
+def test_two_features_have_the_posterior_that_weighted_draws_of_the_prior_have():
+    d, m, law, size = 2, 5, Gaussian(2, 1.5), 400_000
+    sigma = np.array([[4.0, -2.5], [-2.5, -1.0]])  # indefinite
+    rng = np.random.default_rng(1)
+    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal(size)
+    kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(size))
+    T = np.zeros((size, d, d))  # Omega^{-1} = T T' / (kappa phi) ~ Wishart(kappa, I / (kappa phi))
+    T[:, 1, 0] = rng.standard_normal(size)
+    T[:, [0, 1], [0, 1]] = np.sqrt(rng.chisquare(kappa[:, None] - np.arange(d)))
+    W = np.linalg.solve(np.swapaxes(T, 1, 2), rng.standard_normal((size, d, m)))
+    W *= np.sqrt(kappa * np.exp(log_phi))[:, None, None]
+    A = W @ np.swapaxes(W, 1, 2)
+    log_weight = law.log_prob(sigma, A)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    draws = sampled(sigma, law, m)
+    for of in (
+        lambda A, _: np.log(np.trace(A, axis1=-2, axis2=-1)),
+        lambda A, _: A[..., 0, 1] / np.sqrt(A[..., 0, 0] * A[..., 1, 1]),
+        lambda A, _: A[..., 0, 1],
+        lambda _, log_phi: log_phi,
+    ):
+        values = of(A, log_phi)
+        mean = np.sum(weight * values)
+        assert agrees(of(draws["A"], draws["log_phi"]), mean, np.sqrt(np.sum((weight * (values - mean)) ** 2)))
+
+
+@pytest.fixture(scope="module")
+def published():
+    """Four features, the noise as large as the smaller directions."""
+    W = np.random.default_rng(3).standard_normal((4, 40)) * [[3.0], [1.0], [0.3], [0.1]]
+    return release(W, Gaussian(4, 3.0))
+
+
+@pytest.fixture(scope="module")
+def posterior(published):
+    return shared_covariance(published, **FAST)
+
+
+def test_an_indefinite_release_has_a_posterior(published, posterior, tmp_path):
+    assert np.linalg.eigvalsh(published.sigma[0])[0] < 0
+    tree = posterior.to_arviz()
+    A = tree["posterior/A"].values
+    assert (np.linalg.eigvalsh(A) > 0).all()
+    assert (np.linalg.eigvalsh(published.sigma[0] - A)[..., 0] < 0).all()  # Sigma bounds nothing
+    assert tree["sample_stats/diverging"].sum() == 0
+    rhat = az.rhat(tree["posterior"].to_dataset()[["spectrum", "log_phi"]])
+    assert max(float(v.max()) for v in rhat.data_vars.values()) < 1.1
+    posterior.save(tmp_path / "posterior.nc")
+    assert_allclose(SharedPosterior.load(tmp_path / "posterior.nc").omega, posterior.omega)
+
+
+def test_single_precision_gives_the_same_posterior(published, posterior):
+    with jax.enable_x64(False):
+        single = shared_covariance(published, **FAST)
+    one, other = (p.to_arviz()["posterior/spectrum"].values for p in (posterior, single))
+    assert_allclose(one.mean((0, 1)), other.mean((0, 1)), atol=6 * one.std((0, 1)).max() / np.sqrt(60))
+
+
+def test_the_shape_is_that_of_the_releases_own_axes(published, posterior):
+    # prior and noise favour no direction: nothing of the sampler's noise is left off the diagonal, and the order is Sigma's
+    V = np.linalg.eigh(published.sigma[0])[1]
+    inside = V.T @ posterior.shape(1.3) @ V
+    assert_allclose(inside, np.diag(np.diag(inside)), atol=1e-10)
+    assert (np.diff(np.diag(inside)) > -1e-12).all()
+
+
+def test_the_release_says_less_the_louder_its_noise_is(published, posterior):
+    W = np.random.default_rng(3).standard_normal((4, 40)) * [[3.0], [1.0], [0.3], [0.1]]
+    found = {"quiet": shared_covariance(release(W, Gaussian(4, 0.01)), **FAST), "loud": posterior}
+    quiet, loud = (each.information for each in found.values())
+    assert_allclose(quiet.noise["the spectrum"], 1, atol=0.15)
+    assert loud.noise["the spectrum"] > 1.3
+    assert loud.prior["the spectrum"] > 1.3 * quiet.prior["the spectrum"]
+    rows = compare_releases(found, rank=1).rows
+    assert rows[0]["largest_angle"] < rows[1]["largest_angle"]
+    assert "as wide as without" in posterior.diagnose().remarks[-1] or "times as wide" in str(posterior.diagnose())
+
+
+def test_without_its_own_message_a_release_may_be_anything():
+    W = np.eye(2)[:, [0, 0, 1]]
+    sent = W[:, 0]
+    rest = without(release(W, Gaussian(2, 5.0)), sent)
+    assert (rest.num_tasks, rest.guarantee) == (2, release(W, Gaussian(2, 5.0)).guarantee)
+    assert np.linalg.eigvalsh(rest.sigma[0])[0] < 0
+    with pytest.raises(ValueError, match="message: expected the message behind the release"):
+        without(release(W, Wishart(2, 3.0, 0.01)), 2 * sent)
+
+
+def tasks_of(m=12, d=2, n=8, seed=0):
+    rng = np.random.default_rng(seed)
+    W = np.array([3.0, 1.0, 0.2])[:d, None] * rng.standard_normal((d, m))
+    X = rng.standard_normal((m, n, d))
+    return mp.TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((m, n))))
+
+
+def test_owners_use_it_by_every_method():
+    tasks = tasks_of(m=4)
+    shared = shared_covariance(release(tasks, Gaussian(2, 1.0)), **FAST)
+    found = {
+        method: task_posteriors(tasks, shared, method=method, sharpness=1.0, chains=2, draws=200).W
+        for method in ("plug_in", "mixture", "joint")
+    }
+    assert_allclose(found["plug_in"], found["mixture"], atol=0.4)
+    assert_allclose(found["plug_in"], found["joint"], atol=0.4)
+    excluded = task_posteriors(tasks, shared, exclude_own=True)
+    assert np.isfinite(excluded.W).all()
+    assert not np.allclose(excluded.W, task_posteriors(tasks, shared).W, atol=1e-6)
+
+
+def test_rounds_have_a_posterior():
+    tasks = tasks_of()
+    published = release(tasks, Gaussian(2, 1.0), rounds=2)
+    A = shared_covariance(published, **FAST).to_arviz()["posterior/A"]
+    assert A.dims == ("chain", "draw", "round", "feature", "feature_other")
+    assert (np.linalg.eigvalsh(A.values) > 0).all()
+
+
+@pytest.mark.parametrize("structure", ["auto", "group_sparse", "low_rank", "paper"])
+def test_every_structure_finds_the_leading_feature(structure):
+    W = np.zeros((3, 30))
+    W[0], W[1:] = 1.0, 0.02 * np.random.default_rng(0).standard_normal((2, 30))
+    found = shared_covariance(release(W, Gaussian(3, 0.5)), structure=structure, **FAST)
+    assert found.omega[0, 0] > 3 * found.omega[[1, 2], [1, 2]].max()
+
+
+@pytest.mark.parametrize("sd", [0.1, 30.0])  # in coordinates of the release, and of the prior
+def test_fewer_tasks_than_features_have_a_posterior_too(sd):
+    published = release(np.random.default_rng(0).standard_normal((4, 3)), Gaussian(4, sd))
+    assert drowned(published) == (sd > 1)
+    A = shared_covariance(published, **FAST).to_arviz()["posterior/A"].values
+    assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == 3
+    assert_allclose(np.trace(A, axis1=-2, axis2=-1).mean(), 3.0, rtol=0.1)
+
+
+def test_noise_of_two_kinds_is_refused(published):
+    both = mp.privacy.Release(
+        sigma=np.stack([10 * np.eye(4)] * 2),
+        mechanisms=(Gaussian(4, 1.0), Wishart(4, 6.0, 1.0)),
+        num_tasks=40,
+        features=published.features,
+        guarantee=published.guarantee,
+        message="direction",
+        scaling="none",
+        library_version="",
+    )
+    with pytest.raises(ValueError, match="release: expected noise of one kind in all rounds, got Gaussian and Wishart"):
+        observed(both)
