@@ -140,10 +140,9 @@ def observe(
         smoothing: of the proximal gradient: singular values, rows or entries below this share of sigma/rate, the prior's own
             scale, feel a weaker pull; a number, or None for plain gradients.
         precondition: sample in local coordinates, w_i = mu_i + L_i z_i.
-        with_release: adds the release as an observed site, ``Sigma | W`` as :mod:`mpmtl_prob.models.noise` has it given ``W~ W~'``, in
-            every round, W~ being the columns of W bounded as its messages were. Exact where the messages were the weights
-            themselves. A release of estimates computed from these same rows tells a curator who has the rows nothing new: do
-            not add it.
+        with_release: adds the release as an observed site, Sigma given ``W~ W~'`` by :mod:`mpmtl_prob.models.noise` in every
+            round, W~ being the columns of W bounded as its messages were. Exact if the messages were the weights themselves.
+            A release of estimates computed from these same rows tells a curator who has the rows nothing new: do not add it.
 
     Raises:
         ValueError: an argument outside its range, a release of other tasks or features, or noise without a known density.
