@@ -109,13 +109,29 @@ def test_dp_aggr_says_what_it_claims_and_what_holds(ragged, ragged_binary):
     row = DPAggr(0.3, 1.0, noise="tight", level="row", target_bound=2.0).fit(ragged).guarantee
     assert row.claimed == row.proved == Bound(pytest.approx(1.0), 0.0, "replace", "row")
     # eps / n for a row of the largest task gives eps for the task; here, with 5 to 12 rows, less noise would do
-    task = DPAggr(0.3, 1.0, noise="tight", target_bound=2.0).fit(ragged).guarantee
+    task = DPAggr(0.3, 1.0, noise="tight", target_bound=2.0, rows=(5, 12)).fit(ragged).guarantee
     assert task.claimed == Bound(1.0, 0.0, "replace", "task")
-    assert task.proved == Bound(pytest.approx(5 / 12), 0.0, "replace", "task")
+    assert task.proved == Bound(pytest.approx(5 / 12, rel=2e-3), 0.0, "replace", "task")
     # as circulated: neither L nor m is in the noise, and sqrt(d) is missing: true eps = eps sqrt(d) L / m
     binary = DPAggr(0.3, 1.0, Logistic(), level="row").fit(ragged_binary).guarantee
     assert binary.claimed == Bound(1.0, 0.0, "replace", "row")
     assert binary.proved == Bound(pytest.approx(np.sqrt(4) * 1.0 / 5), 0.0, "replace", "row")
+
+
+def test_row_counts_that_were_read_off_prove_nothing_of_a_task(ragged):
+    method = DPAggr(0.3, 1.0, target_bound=2.0)
+    counted = method.fit(ragged).guarantee
+    assert counted.proved is None
+    assert "number of rows" in counted.reason
+    given = replace(method, rows=(4, 6)).fit(ragged)
+    assert given.guarantee.proved.unit == "task"
+    short = TaskData.from_lists(
+        *[[part[:6] for part in parts] for parts in zip(*map(ragged.own, range(5)), strict=True)]
+    )
+    assert_allclose(given.history["local"], replace(method, rows=(4, 6)).fit(short).history["local"])  # n_max holds
+    assert replace(method, level="row", rows=(6, 12)).fit(ragged).guarantee.proved is None  # one has 5 rows
+    with pytest.raises(ValueError, match="rows: expected"):
+        replace(method, rows=(7, 6)).fit(ragged)
 
 
 def test_a_bound_read_off_the_targets_proves_nothing(ragged):
@@ -130,7 +146,7 @@ def test_a_bound_read_off_the_targets_proves_nothing(ragged):
 @pytest.mark.parametrize("level", ["row", "task"])
 def test_dp_aggr_pays_before_it_draws(ragged_binary, level):
     book = Ledger(epsilon=1.0, delta=1e-6, unit=level)
-    method = DPAggr(0.3, 0.9, Logistic(), noise="tight", level=level, ledger=book)
+    method = DPAggr(0.3, 0.9, Logistic(), noise="tight", level=level, rows=(5, 12), ledger=book)
     proved = method.fit(ragged_binary).guarantee.proved
     assert [charge.unit for charge in book.charges()] == [level]
     assert book.spent.epsilon <= proved.epsilon

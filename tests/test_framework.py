@@ -109,7 +109,7 @@ def test_every_owner_may_step_at_its_own_pace(tasks):
     curvature = LeastSquares().of(tasks).curvature()
     plan = Alone(rounds=1, step_size="per_task").plan(tasks)
     assert_allclose(plan.run.step_size, 1 / curvature)
-    shared = Alone(rounds=50, start="zero", acceleration=False).fit(tasks)
+    shared = Alone(rounds=50, start="zero", acceleration=False, step_size=None).fit(tasks)
     own = Alone(rounds=50, start="zero", acceleration=False, step_size="per_task").fit(tasks)
     loss = lambda W: np.asarray(LeastSquares().of(tasks).value(jnp.asarray(W)))
     assert (loss(own.W) <= loss(shared.W) + 1e-9).all()
@@ -145,7 +145,9 @@ def test_the_schedule_is_the_papers_best_for_the_loss(tasks):
 
 
 def test_calibrated_rounds_keep_their_promise_and_claim_nothing(tasks):
-    algorithm = LowRank(penalty=1.0, epsilon=2.0, rounds=3, clip=0.7, delta=1e-3, mechanism="calibrated")
+    algorithm = LowRank(
+        penalty=1.0, epsilon=2.0, rounds=3, clip=0.7, delta=1e-3, mechanism="calibrated", curvature=30.0
+    )
     fitted = dataclasses.replace(algorithm, ledger=Ledger(epsilon=2.0, delta=1e-3)).fit(tasks)
     assert fitted.guarantee.claimed is None
     assert fitted.guarantee.proved.epsilon == 2.0
@@ -153,12 +155,24 @@ def test_calibrated_rounds_keep_their_promise_and_claim_nothing(tasks):
     assert all(type(law) is Wishart and law.clip == 0.7 for law in fitted.release.mechanisms)
 
 
-def test_a_step_size_read_off_the_rows_is_said_to_be_uncharged(tasks):
+def test_a_step_size_read_off_the_rows_proves_nothing(tasks):
     algorithm = LowRank(penalty=1.0, epsilon=2.0, rounds=1, clip=0.7)
     for read_off in (None, "per_task"):
-        assert "no budget was charged" in dataclasses.replace(algorithm, step_size=read_off).fit(tasks).guarantee.reason
-    given = dataclasses.replace(algorithm, step_size=0.01).fit(tasks)
-    assert given.guarantee == given.release.guarantee
+        fitted = dataclasses.replace(algorithm, step_size=read_off).fit(tasks)
+        assert fitted.guarantee.proved is None
+        assert "largest curvature" in fitted.guarantee.reason
+        assert fitted.release.guarantee == fitted.guarantee
+    for public in ({"step_size": 0.01}, {"curvature": 30.0}, {"curvature": 30.0, "step_size": "per_task"}):
+        assert dataclasses.replace(algorithm, **public).fit(tasks).guarantee.proved is not None
+
+
+def test_a_public_bound_on_curvatures_takes_the_place_of_the_largest(tasks):
+    curvature = LeastSquares().of(tasks).curvature()
+    L = float(np.median(curvature))
+    plan = LowRank(penalty=2.0, clip=1.0, curvature=L, loss=LeastSquares(strong_convexity=0.1)).plan(tasks)
+    assert_allclose(1 / plan.run.step_size, np.maximum(L, curvature + 0.1))  # steeper owners step by their own
+    assert_allclose(plan.run.threshold, 2.0 / L)
+    assert_allclose(plan.run.beta, (1 - np.sqrt(0.1 / L)) / (1 + np.sqrt(0.1 / L)))
 
 
 def test_debiasing_removes_what_is_known_of_the_noise(tasks):
@@ -175,7 +189,7 @@ def test_debiasing_removes_what_is_known_of_the_noise(tasks):
 
 def test_a_bought_clip_norm_is_in_the_guarantee(tasks):
     bought = buy_clip(tasks, 0.5, low=0.01, high=100.0, scaling="none")
-    algorithm = LowRank(penalty=0.5, epsilon=2.0, rounds=2, clip=bought, adjacency="zero_out")
+    algorithm = LowRank(penalty=0.5, epsilon=2.0, rounds=2, clip=bought, adjacency="zero_out", curvature=30.0)
     fitted = algorithm.fit(tasks)
     free = dataclasses.replace(algorithm, clip=bought.clip).fit(tasks)
     assert fitted.release.besides == (bought.law,)
@@ -314,7 +328,8 @@ def test_algorithm_5_has_two_budgets_for_two_units_in_two_ledgers(tasks):
     of_tasks = Ledger(epsilon=1.0, delta=0.9, adjacency="zero_out")
     of_rows = Ledger(epsilon=20.0, delta=1e-3, unit="row")
     rows = RowProtection(20.0, 1e-3, of_rows)
-    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=0.7, ledger=of_tasks, rows=rows).fit(tasks)
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=0.7, curvature=30.0, ledger=of_tasks, rows=rows)
+    fitted = algorithm.fit(tasks)
     assert fitted.name == "Algorithm 5 on Algorithm 2"
     assert (fitted.guarantee.proved.unit, fitted.row_guarantee.proved.unit) == ("task", "row")
     assert fitted.row_guarantee.proved.epsilon == 20.0

@@ -91,7 +91,7 @@ def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_probl
 
 def test_enormous_noise_leaves_every_task_alone(tasks):
     # Proposition 1: when the smallest eigenvalue of E is C lambda^2 with C large, M -> I
-    alone = Alone(rounds=5, clip=2.0).fit(tasks)
+    alone = Alone(rounds=5, clip=2.0, step_size=None).fit(tasks)
     for algorithm in (LowRank, GroupSparse):
         noisy = algorithm(penalty=1.0, epsilon=1e-12, rounds=5, clip=2.0, unsafe_seed=0).fit(tasks)
         assert_allclose(noisy.W, alone.W, atol=1e-4)
@@ -99,14 +99,14 @@ def test_enormous_noise_leaves_every_task_alone(tasks):
 
 def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0).fit(wide)
+    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
     noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
 def test_the_papers_own_reading_of_step_7_does_not():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0).fit(wide)
+    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
     literal = MPMTL(Proximal(TraceNorm(factors=2)), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert np.abs(literal.W - alone.W).max() > 0.1
 
@@ -175,7 +175,8 @@ def first(tasks, m):
 
 
 def test_results_carry_the_claim_and_what_is_true(tasks):
-    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, delta=1e-3, adjacency="zero_out").fit(tasks)
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, delta=1e-3, adjacency="zero_out", curvature=30.0)
+    fitted = algorithm.fit(tasks)
     budgets = [1 / mechanism.theta for mechanism in fitted.release.mechanisms]
     assert fitted.guarantee.claimed.epsilon == 1.0
     assert fitted.guarantee.claimed.delta == 1e-3
@@ -206,7 +207,7 @@ def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tas
 def test_all_rounds_are_paid_for_before_the_first():
     tasks = make()
     ledger = Ledger(epsilon=1e-3, delta=0.5, adjacency="zero_out")
-    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, ledger=ledger)
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, curvature=30.0, ledger=ledger)
     with pytest.raises(BudgetExceeded):
         algorithm.fit(tasks)
     assert ledger.charges() == []
@@ -236,7 +237,7 @@ def test_other_hyper_parameters_do_not_compile_again(tasks):
 
 
 def test_the_default_step_is_one_over_the_largest_curvature(tasks):
-    plan = Alone(rounds=1).plan(tasks)
+    plan = Alone(rounds=1, step_size=None).plan(tasks)
     assert_allclose(1 / plan.run.step_size, max(np.linalg.norm(X, 2) ** 2 for X in tasks.X))
 
 
@@ -250,6 +251,8 @@ def test_the_default_step_is_one_over_the_largest_curvature(tasks):
         ({"clip": float("inf")}, "clip: expected a finite norm K"),
         ({"delta": 1.0}, "delta: expected a number in"),
         ({"adjacency": "add"}, "adjacency: expected one of 'replace', 'zero_out', got 'add'"),
+        ({"curvature": 0.0}, "curvature: expected a positive number, got 0.0"),
+        ({"curvature": 1.0, "step_size": 0.1}, "curvature: expected none with a step_size that is a number"),
         ({"start": "warm"}, "start: expected one of 'zero', got 'warm'"),
         ({"start": np.ones((2, 2))}, "tasks: expected 2 features and 2 tasks"),
     ],
