@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -165,7 +165,7 @@ class Posterior:
             "exact": self.exact,
             "tasks": list(self.tasks.tasks),
             "features": list(self.tasks.features),
-            "guarantee": asdict(self.guarantee),
+            "guarantee": self.guarantee.to_dict(),
             "released": self.release is not None,
         }
         tree.attrs["posterior"] = json.dumps(meta)

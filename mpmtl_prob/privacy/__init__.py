@@ -4,6 +4,7 @@ from mpmtl_prob.privacy import audit, views
 from mpmtl_prob.privacy.budget import composition_bound, schedule
 from mpmtl_prob.privacy.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.composition import Bracket, delta, delta_bracket, epsilon
+from mpmtl_prob.privacy.curves import Curve, MembershipOdds
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
 from mpmtl_prob.privacy.ledger_file import LedgerAltered
@@ -29,12 +30,14 @@ __all__ = [
     "Bracket",
     "BudgetExceeded",
     "Charge",
+    "Curve",
     "Gaussian",
     "Guarantee",
     "IndependentLaplace",
     "Ledger",
     "LedgerAltered",
     "Mechanism",
+    "MembershipOdds",
     "PaperTaskWishart",
     "PaperWishart",
     "Quantile",

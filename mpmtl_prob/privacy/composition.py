@@ -14,13 +14,15 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range, one_of
 from mpmtl_prob.privacy.accounting import ADJACENCIES, delta_add, delta_gaussian, delta_pure, delta_remove
-from mpmtl_prob.privacy.losses import dense, directions
+from mpmtl_prob.privacy.losses import dense, directions, masses
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.tasks import FloatArray
 
 #: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
 CELLS = 1000
@@ -28,6 +30,11 @@ CELLS = 1000
 FINE_CELLS = 4000
 #: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
 ROUND_OFF = 1e-12
+
+
+#: Where a trade-off curve is supported by lines; each bounds it everywhere.
+LARGEST = 20.0
+_EPSILONS = np.concatenate([np.linspace(0, 3, 121), np.linspace(3, LARGEST, 69)[1:]])
 
 
 class Bracket(NamedTuple):
@@ -48,6 +55,15 @@ class Profile:
         """The worse direction."""
         return max(self.add(epsilon), self.remove(epsilon))
 
+    def power(self, false_alarms: ArrayLike) -> FloatArray:
+        """The largest probability of recognising that "add" is true at given false-alarm rates, from all eps at once."""
+        a = np.asarray(false_alarms, dtype=np.float64)
+        power = np.ones_like(a)
+        for epsilon in _EPSILONS:
+            power = np.minimum(power, np.exp(epsilon) * a + self.add(epsilon))
+            power = np.minimum(power, 1 - np.exp(-epsilon) * (1 - a - self.remove(epsilon)))
+        return np.clip(power, 0.0, 1.0)
+
 
 @lru_cache(maxsize=32)
 def profile(
@@ -58,7 +74,7 @@ def profile(
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
     is zeroed; a bound otherwise.
     """
-    if (mu := _gaussian_mu(mechanisms, adjacency)) is not None:
+    if (mu := gaussian_mu(mechanisms, adjacency)) is not None:
         return Profile(*2 * (lambda epsilon: delta_gaussian(epsilon, mu),))
     if (gamma := _closed_form(mechanisms, adjacency)) is not None:
         return gamma
@@ -123,6 +139,11 @@ def epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency
     return float(found)
 
 
+def loss_when_there(mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> tuple[FloatArray, FloatArray]:
+    """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
+    return masses(directions(_compose(as_rounds(mechanisms), adjacency, True, CELLS))[0])
+
+
 def as_rounds(mechanisms: Mechanism | Sequence[Mechanism]) -> tuple[Mechanism, ...]:
     """One mechanism per round. Raises ValueError for none, or for one of which nothing is proved."""
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
@@ -139,7 +160,7 @@ def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessim
     return float(profile(rounds, adjacency, pessimistic).delta(epsilon))
 
 
-def _gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | None:
+def gaussian_mu(mechanisms: tuple[Mechanism, ...], adjacency: str) -> float | None:
     """mu of Gaussian rounds together, None if there are others."""
     squares = [mechanism.mu(adjacency) ** 2 for mechanism in mechanisms if isinstance(mechanism, Gaussian)]
     return float(np.sqrt(sum(squares))) if len(squares) == len(mechanisms) else None

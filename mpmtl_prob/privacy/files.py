@@ -12,7 +12,6 @@ import hmac
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +40,7 @@ def to_dataset(release: Release) -> xr.Dataset:
         "besides": [to_dict(mechanism) for mechanism in release.besides],
         "num_tasks": release.num_tasks,
         "features": list(release.features),
-        "guarantee": asdict(release.guarantee),
+        "guarantee": release.guarantee.to_dict(),
         "message": release.message,
         "scaling": release.scaling,
         "library_version": release.library_version,
@@ -58,7 +57,9 @@ def to_dataset(release: Release) -> xr.Dataset:
 def fields(data: xr.Dataset) -> dict[str, Any]:
     """The fields of the release that :func:`to_dataset` turned into data. Raises ValueError for other data."""
     try:
-        meta, sigma = json.loads(data.attrs["release"]), np.asarray(data["sigma"].values, dtype=np.float64)
+        meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
+        if sigma.dtype.kind != "f":
+            raise ValueError(f"sigma: expected floating-point numbers, got {sigma.dtype}")
         laws, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
         if not laws or not all(isinstance(law, Noise) for law in laws):
             raise ValueError("mechanisms: expected the noise of every round")
@@ -121,20 +122,22 @@ def _recomputed(stated: Guarantee, laws: Sequence[Mechanism]) -> Guarantee:
     said = stated.proved
     if said is None:
         return stated
-    found = of_release(
-        laws,
-        epsilon=said.epsilon,
-        adjacency=said.adjacency,
-        claimed=stated.claimed,
-        seeded=False,
-        unit=said.unit,
-        arithmetic=stated.arithmetic,
-    )
+    reason = f"The file says {said}, which its noise laws do not give: "
+    try:
+        found = of_release(
+            laws,
+            epsilon=said.epsilon,
+            adjacency=said.adjacency,
+            claimed=stated.claimed,
+            seeded=False,
+            unit=said.unit,
+            arithmetic=stated.arithmetic,
+        )
+    except Exception:  # laws beyond all bounds fail in more ways than the accountant names
+        return Guarantee(stated.claimed, None, reason + "nothing could be computed from them.", stated.arithmetic)
     if found.proved is None or found.proved.delta <= said.delta * (1 + _SLACK):
         return found
-    reason = (
-        f"The file says {said}, which its noise laws do not give: at that eps their delta is {found.proved.delta:.3g}."
-    )
+    reason += f"at that eps their delta is {found.proved.delta:.3g}."
     return Guarantee(stated.claimed, None, reason, stated.arithmetic)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from mpmtl_prob._check import whole
 from mpmtl_prob._html import card
 from mpmtl_prob.privacy.composition import delta
+from mpmtl_prob.privacy.curves import Curve, MembershipOdds, membership_odds
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.tasks import FloatArray
 
 _COMPARED = {
     ("task", "replace"): "had this task been any other task, with any other rows",
@@ -75,12 +79,14 @@ class Guarantee:
         proved: what holds, or None where nothing is proved.
         reason: why, in words.
         arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
+        mechanisms: the laws that it follows from, of every round and of what was bought besides.
     """
 
     claimed: Bound | None
     proved: Bound | None
     reason: str
     arithmetic: str = ""
+    mechanisms: tuple[Mechanism, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
@@ -89,7 +95,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that ``dataclasses.asdict`` made fields of."""
+        """The guarantee that :meth:`to_dict` made fields of."""
         bounds = {k: None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved")}
         return cls(reason=fields["reason"], arithmetic=fields.get("arithmetic", DOUBLES), **bounds)
 
@@ -106,7 +112,62 @@ class Guarantee:
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
         scope = _SCOPE.format(alone=_ALONE[self.unit], arithmetic=_ARITHMETIC.get(self.arithmetic, "")).strip()
-        return "\n\n".join(part for part in (self._promise(), self._papers(), self.reason, scope) if part)
+        return "\n\n".join(part for part in (self._promise(), self._odds(), self._papers(), self.reason, scope) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for :meth:`from_dict`; without the laws."""
+        bounds = {k: None if bound is None else vars(bound) for k, bound in self._bounds.items()}
+        return {**bounds, "reason": self.reason, "arithmetic": self.arithmetic}
+
+    @property
+    def _bounds(self) -> dict[str, Bound | None]:
+        return {"claimed": self.claimed, "proved": self.proved}
+
+    @property
+    def curve(self) -> Curve:
+        """What is proved at all eps at once.
+
+        Raises ValueError where nothing is proved, or where the laws are not known, as of a guarantee read from a posterior's
+        file (its release has them).
+        """
+        if self.proved is None:
+            raise ValueError(f"guarantee: expected one of which something is proved. {self.reason}")
+        if not self.mechanisms and self.proved.epsilon > 0:
+            raise ValueError("guarantee: expected one that knows its noise laws; a release's does")
+        return Curve(self.mechanisms, self.proved.adjacency)
+
+    def delta(self, epsilon: float) -> float:
+        """The proved delta at another eps. Raises ValueError where nothing is proved."""
+        return self.curve.delta(epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        """The proved eps at another delta; inf if there is none. Raises ValueError where nothing is proved."""
+        return self.curve.epsilon(delta)
+
+    def tradeoff(self, false_alarms: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
+        """Errors of type I and the least errors of type II of any test; see :meth:`Curve.tradeoff`."""
+        return self.curve.tradeoff(false_alarms)
+
+    def for_group(self, k: int) -> Curve:
+        """What k units that belong together are promised, such as the tasks of one family. Raises ValueError for k < 1."""
+        return replace(self.curve, group=whole("k", k))
+
+    def plot(self, axes: Any = None) -> Any:
+        """delta(eps) and the trade-off curve; returns the two matplotlib axes."""
+        return self.curve.plot(axes)
+
+    def membership_odds(self, prior: float = 0.5) -> MembershipOdds:
+        """How far the strongest attacker's odds that a task is there can move.
+
+        Args:
+            prior: the probability before the release, in (0, 1).
+
+        Raises:
+            ValueError: a prior outside (0, 1), or nothing is proved.
+        """
+        curve = self.curve
+        assert self.proved is not None
+        return membership_odds(curve, self.proved.epsilon, prior)
 
     @property
     def unit(self) -> str:
@@ -121,7 +182,7 @@ class Guarantee:
             return "At this eps nothing is promised: delta = 1. Treat the result as if it showed every task's model."
         if self.proved.epsilon == 0 and self.proved.delta == 0:
             return "No task can learn anything about another: nothing was shared."
-        factor, one = np.exp(self.proved.epsilon), "row of any one task" if self.unit == "row" else "task"
+        factor, one = np.exp(min(self.proved.epsilon, 700.0)), "row of any one task" if self.unit == "row" else "task"
         otherwise = _COMPARED[self.unit, self.proved.adjacency]
         return (
             f"Take any one {one}, and any conclusion that somebody might draw from what was released. Had things been "
@@ -130,6 +191,11 @@ class Guarantee:
             f"{self.proved.delta:.2g} (delta). Put to a test: whoever wants to recognise the {self.unit} and accepts one "
             f"false alarm in twenty is right about a {self.unit} that is there at most {_power(self.proved):.0%} of the time."
         )
+
+    def _odds(self) -> str:
+        if self.proved is None or not self.mechanisms or self.unit != "task" or self.proved.delta >= 1:
+            return ""
+        return str(self.membership_odds())
 
     def _papers(self) -> str:
         if self.claimed is None or self.claimed == self.proved:
@@ -181,11 +247,12 @@ def of_release(
         return Guarantee(claimed, None, reason, arithmetic)
     if unproved := next((mechanism.unproved for mechanism in mechanisms if mechanism.unproved), ""):
         return Guarantee(claimed, None, unproved, arithmetic)
-    true_delta = delta(epsilon, tuple(mechanisms), adjacency)
+    laws = tuple(mechanisms)
+    true_delta = delta(epsilon, laws, adjacency)
     reason = _reason(mechanisms, adjacency)
     if true_delta >= 1:
         true_delta, reason = 1.0, reason + " delta = 1 guarantees nothing."
-    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic)
+    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws)
 
 
 def _reason(mechanisms: Sequence[Mechanism], adjacency: str) -> str:

@@ -69,6 +69,12 @@ def directions(distribution: Any) -> tuple[Any, Any]:
     return distribution._pmf_remove.to_dense_pmf(), distribution._pmf_add.to_dense_pmf()
 
 
+def masses(pmf: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The losses of one direction, ascending, the last infinite, and their probabilities."""
+    loss = (pmf._lower_loss + np.arange(len(pmf._probs))) * pmf._discretization
+    return np.append(loss, np.inf), np.append(pmf._probs, pmf._infinity_mass)
+
+
 def dense(distribution: Any) -> Any:
     """The same distribution, in the form that composes by Fourier transforms whatever its size."""
     from dp_accounting.pld import privacy_loss_distribution
