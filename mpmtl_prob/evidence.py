@@ -50,7 +50,7 @@ def _mean(X: FloatArray, y: FloatArray, pareto: bool) -> tuple[FloatArray, Float
     """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
     n, d = X.shape
     with np.errstate(all="ignore"):
-        own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))
+        own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
         scale = conjugate.pareto_scale(own) if pareto else np.ones((1, d))
         if n >= d:
             mean = conjugate.task_posteriors(own, scale=scale).scaled_mean[:, 0]

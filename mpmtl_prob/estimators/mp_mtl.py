@@ -283,12 +283,10 @@ class MPMTL:
         if isinstance(self.start, str):
             one_of("start", self.start, ("zero",))
             return np.zeros((tasks.num_features, tasks.num_tasks)), False
-        if not hasattr(self.start, "fit"):
-            W0 = np.asarray(self.start, dtype=np.float64)
-            check_weights(W0, tasks)
-            return W0, False
-        found = self.start.fit(tasks)
-        return found.W, found.guarantee.proved != NOTHING_SHARED.proved
+        found = self.start.fit(tasks) if hasattr(self.start, "fit") else None
+        W0 = np.asarray(self.start, dtype=np.float64) if found is None else found.W
+        check_weights(W0, tasks)
+        return W0, found is not None and found.guarantee.proved != NOTHING_SHARED.proved
 
     def _check(self) -> None:
         whole("rounds", self.rounds)

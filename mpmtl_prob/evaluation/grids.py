@@ -85,14 +85,16 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
     W = begin.fit(train).W
     median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
     curvature = loss.of(train).curvature().max()
-    step = {} if "step_size" in options else {"curvature": float(curvature)}  # chosen here, as all else
+    step: dict[str, Any] = {} if "step_size" in options else {"curvature": float(curvature)}  # chosen here, as all else
     epsilon = options.get("epsilon", 1.0)
     candidates: list[MPMTL] = []
     for T, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
         # the lambda whose shrinkage removes everything, signal and noise
         top = curvature * np.hypot(signal, clip * np.sqrt(train.num_features * T / epsilon))
         candidates += [
-            algorithm(float(top * share), rounds=T, clip=clip, start=begin, unsafe_seed=0, **{**step, **options})
+            algorithm(
+                penalty=float(top * share), rounds=T, clip=clip, start=begin, unsafe_seed=0, **{**step, **options}
+            )
             for share in np.geomspace(1e-4, 1e-2, SIZE // 8)
         ]
     return candidates
