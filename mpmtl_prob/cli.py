@@ -88,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--mechanism", default="calibrated", help="calibrated or paper")
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
+    publish.add_argument(
+        "--adaptive",
+        action="store_true",
+        help="with a new --ledger: for budgets that are chosen by looking at releases",
+    )
     publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
 
     fit = command("fit", _fit, "posteriors of every task's weights from its own rows and a release")
@@ -180,7 +185,7 @@ def _release(options: argparse.Namespace) -> None:
     ledger = None
     if options.ledger:
         declared = {} if options.ledger.exists() else {"delta": delta, "adjacency": options.adjacency}
-        ledger = Ledger(options.ledger, epsilon=options.total, **declared)
+        ledger = Ledger(options.ledger, epsilon=options.total, adaptive=options.adaptive or None, **declared)
     published = release(
         tasks, options.epsilon, delta, adjacency=options.adjacency, mechanism=options.mechanism, ledger=ledger
     )

@@ -1,0 +1,195 @@
+"""A release's file in the hands of somebody else: edited, signed, broken."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from mpmtl_prob.privacy import Bound, Release, buy_clip, delta, release
+
+W = np.random.default_rng(0).standard_normal((3, 8))
+KEY = b"sixteen bytes or more"
+
+
+@pytest.fixture(scope="module")
+def published():
+    return release(W, 1.0, 1e-3, message="clip", clip=buy_clip(W, 0.1, low=0.1, high=10.0))
+
+
+def edited(published, **change):
+    """The file's data with fields changed, or with dots for what lies deeper: ``guarantee__proved__epsilon``."""
+    data = published.to_xarray()
+    meta = json.loads(data.attrs["release"])
+    for name, value in change.items():
+        *path, last = name.split("__")
+        inner = meta
+        for key in path:
+            inner = inner[int(key) if key.isdigit() else key]
+        inner[last] = value
+    return data.assign_attrs(release=json.dumps(meta))
+
+
+def read(data, path):
+    data.to_netcdf(path, engine="h5netcdf")
+    return Release.load(path)
+
+
+def test_a_file_edited_to_promise_more_proves_nothing(published, tmp_path):
+    back = read(edited(published, guarantee__proved__epsilon=0.01), tmp_path / "out.nc")
+    assert back.guarantee.proved is None
+    assert back.guarantee.reason.startswith(
+        "The file says eps = 0.01, delta = 0.001 (replace), which its noise laws do not"
+    )
+    scale = published.mechanisms[0].scale / 2
+    for change in ({"guarantee__proved__delta": 1e-6}, {"mechanisms__0__scale": scale}, {"besides__0__epsilon": 5.0}):
+        assert Release.from_xarray(edited(published, **change)).guarantee.proved is None
+
+
+def test_what_is_read_is_worked_out_from_the_laws(published):
+    again = Release.from_xarray(edited(published, guarantee__proved__delta=0.5, guarantee__reason="Trust me."))
+    assert again.guarantee == published.guarantee
+    assert Release.from_xarray(edited(published, besides=[])).guarantee.proved.delta < published.guarantee.proved.delta
+
+
+def test_a_claim_stays_a_claim(published):
+    claimed = {"epsilon": 0.5, "delta": 0.0, "adjacency": "replace", "unit": "task"}
+    back = Release.from_xarray(edited(published, guarantee__claimed=claimed)).guarantee
+    assert back.claimed == Bound(0.5, 0.0, "replace")
+    assert back.proved == published.guarantee.proved
+
+
+def test_arithmetic_is_exact_only_on_the_lattice(published):
+    assert published.guarantee.arithmetic.startswith("exact")
+    for change in ({"lattice": None}, {"lattice": 2 * published.lattice}):
+        assert Release.from_xarray(edited(published, **change)).guarantee.arithmetic.startswith("double")
+
+
+def test_a_seeded_release_stays_unproved(tmp_path):
+    out = release(W, 1.0, 1e-3, unsafe_seed=3)
+    out.save(tmp_path / "out.nc")
+    back = Release.load(tmp_path / "out.nc").guarantee
+    assert back == out.guarantee
+    assert back.proved is None
+    assert "fixed seed" in back.reason
+
+
+def test_a_signature_tells_the_holder_of_the_key_what_was_changed(published, tmp_path):
+    path = tmp_path / "out.nc"
+    published.save(path, key=KEY)
+    assert repr(Release.load(path, key=KEY)) == repr(Release.load(path)) == repr(published)
+    with pytest.raises(ValueError, match=r"^key: .* was signed with another key, or changed after"):
+        Release.load(path, key=KEY + b"!")
+    with xr.open_dataset(path, engine="h5netcdf") as found:
+        signed = found.load()
+    moved = signed.copy(deep=True)
+    moved["sigma"][0, 0, 0] = np.nextafter(moved["sigma"][0, 0, 0].item(), np.inf)
+    meta = signed.assign_attrs(release=signed.attrs["release"].replace('"num_tasks": 8', '"num_tasks": 9'))
+    assert meta.attrs != signed.attrs
+    for changed in (moved, meta):
+        changed.to_netcdf(tmp_path / "changed.nc", engine="h5netcdf")
+        with pytest.raises(ValueError, match=r"^key: .*changed"):
+            Release.load(tmp_path / "changed.nc", key=KEY)
+    published.save(path)
+    with pytest.raises(ValueError, match=r"^key: expected a signed release"):
+        Release.load(path, key=KEY)
+
+
+@pytest.mark.parametrize("key", [b"short", "sixteen characters", 7, True])
+def test_a_key_that_is_none_is_named_and_not_shown(published, tmp_path, key):
+    for use in (published.save, Release.load):
+        published.save(tmp_path / "out.nc") if use == Release.load else None
+        with pytest.raises(ValueError, match=r"^key: expected at least 16 bytes") as error:
+            use(tmp_path / "out.nc", key=key)
+        assert "short" not in str(error.value)
+        assert "sixteen" not in str(error.value)
+
+
+FIELDS = [
+    "mechanisms", "mechanisms__0", "mechanisms__0__kind", "mechanisms__0__df", "mechanisms__0__num_features",
+    "besides__0", "besides__0__epsilon", "num_tasks", "features", "features__0", "guarantee", "guarantee__proved",
+    "guarantee__proved__epsilon", "guarantee__proved__delta", "guarantee__proved__adjacency", "guarantee__proved__unit",
+    "guarantee__claimed", "guarantee__reason", "guarantee__arithmetic", "message", "scaling", "library_version", "lattice",
+]  # fmt: skip
+WRONG = [
+    "wrong",
+    -1,
+    1.5e308,
+    float("nan"),
+    [],
+    [None],
+    {},
+    {"kind": "Wishart"},
+    {"kind": "Spell"},
+    True,
+    [[1]],
+    10**400,
+]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_malformed_field_is_an_error_that_names_the_file_or_harms_nothing(published, tmp_path, name):
+    """Never a traceback, and never a guarantee that is better than the laws'."""
+    refused = 0
+    for number, value in enumerate(WRONG):
+        path = *_, last = name.split("__")
+        if last == "0":
+            data = edited(published, **{"__".join(path[:-1]): [value, *([value] * 2 if path[0] == "features" else [])]})
+        else:
+            data = edited(published, **{name: value})
+        path = tmp_path / f"{number}.nc"
+        data.to_netcdf(path, engine="h5netcdf")
+        try:
+            back = Release.load(path)
+        except ValueError as error:
+            assert str(error).startswith(f"path: {str(path)!r} holds no release")  # noqa: PT017
+            refused += 1
+        else:
+            proved = back.guarantee.proved
+            laws = (*back.mechanisms, *back.besides)
+            assert proved is None or proved.delta >= delta(proved.epsilon, laws, proved.adjacency)
+            assert repr(back)
+    assert refused >= (4 if any(part in name for part in ("reason", "version", "features")) else len(WRONG) - 3)
+
+
+@pytest.mark.parametrize("missing", ["mechanisms", "num_tasks", "features", "guarantee", "message", "scaling"])
+def test_a_missing_field_is_named(published, tmp_path, missing):
+    data = published.to_xarray()
+    meta = json.loads(data.attrs["release"])
+    del meta[missing]
+    with pytest.raises(ValueError, match=rf"holds no release of mpmtl_prob: .*{missing}"):
+        read(data.assign_attrs(release=json.dumps(meta)), tmp_path / "out.nc")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"release"'])
+def test_metadata_that_are_no_metadata_are_refused(published, tmp_path, text):
+    with pytest.raises(ValueError, match=r"^path: .* holds no release"):
+        read(published.to_xarray().assign_attrs(release=text), tmp_path / "out.nc")
+
+
+def test_other_dimensions_and_other_numbers_are_refused(published, tmp_path):
+    data = published.to_xarray()
+    for n, changed in enumerate((
+        data.isel(feature=[0, 1]), data.isel(round=[]), data.drop_vars("sigma"), data.assign(sigma=("round", [1.0])),
+        data.assign(sigma=data["sigma"] * np.nan), data.assign(sigma=data["sigma"].astype(str)), -data,
+    )):  # fmt: skip
+        changed.attrs = data.attrs
+        with pytest.raises(ValueError, match=r"^path: .* holds no release"):
+            read(changed, tmp_path / f"{n}.nc")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # h5netcdf, of files that it could not open
+def test_a_broken_file_is_no_traceback(published, tmp_path):
+    published.save(tmp_path / "out.nc")
+    whole, rng = (tmp_path / "out.nc").read_bytes(), np.random.default_rng(0)
+    for n in range(60):
+        broken = bytearray(whole[: rng.integers(len(whole))] if n % 2 else whole)
+        for place in rng.integers(len(broken), size=40) if broken else ():
+            broken[place] = rng.integers(256)
+        (tmp_path / "broken.nc").write_bytes(broken)
+        try:
+            Release.load(tmp_path / "broken.nc")
+        except ValueError as error:
+            assert str(error).startswith("path: ")  # noqa: PT017
