@@ -85,7 +85,7 @@ def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
 
 def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charged(tasks):
     selection = cross_validate(
-        [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0) for p in (0.1, 1.0)],
+        [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
         tasks,
         progress_bar=False,
     )
