@@ -1,0 +1,40 @@
+"""Tests that try to break a claim.
+
+Every test plays the same game many times: a release with the task, and one without it, or with another in its place, as the
+claim's adjacency says. It scores both, and reports a lower confidence bound on eps at the claimed delta (Clopper-Pearson);
+the threshold is chosen on one half of the games and judged on the other. A bound above the claim breaks it. A bound below
+proves nothing: it is what this adversary found.
+
+A claim for replacement is a claim for zeroing too, since a zero vector is a replacement: audit it under both adjacencies.
+"""
+
+from mpmtl_prob.privacy.audit.attempts import (
+    controls,
+    ledger,
+    likelihood_ratio,
+    own_claim,
+    reachable,
+    representable,
+    support,
+    tracing,
+)
+from mpmtl_prob.privacy.audit.found import Audit, Interval, clopper_pearson, proved_power
+from mpmtl_prob.privacy.audit.game import TRIALS, Sampler, published
+
+__all__ = [
+    "TRIALS",
+    "Audit",
+    "Interval",
+    "Sampler",
+    "clopper_pearson",
+    "controls",
+    "ledger",
+    "likelihood_ratio",
+    "own_claim",
+    "proved_power",
+    "published",
+    "reachable",
+    "representable",
+    "support",
+    "tracing",
+]

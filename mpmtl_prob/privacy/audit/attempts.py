@@ -1,0 +1,160 @@
+"""The tests: each plays a game and says whether it broke the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob._check import in_range
+from mpmtl_prob.privacy import composition
+from mpmtl_prob.privacy.audit.found import Audit
+from mpmtl_prob.privacy.audit.game import SecondMoments, game
+from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, Wishart
+from mpmtl_prob.tasks import FloatArray
+
+
+def support(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
+    """Can the task have been there at all? With it, Sigma - A is positive semi-definite for noise that is.
+
+    Args:
+        mechanism: the law of one release.
+        claim: what to break, (eps, delta) for one release, and with which adjacency.
+        **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind,
+            ``confidence``, ``seed``, ``progress``; ``exact`` to cut messages to a lattice and draw noise as releases do,
+            not in doubles; and ``sampler`` to audit other noise than the law's under its claim.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    played = SecondMoments(mechanism, claim, **options)
+    return played.play("support", played.impossible)
+
+
+def likelihood_ratio(mechanisms: Mechanism | Sequence[Mechanism], claim: Bound, **options: Any) -> Audit:
+    """The best test there is, for an adversary who knows all but the task: the privacy loss itself, summed over rounds.
+
+    Arguments as :func:`support`; with several mechanisms of one dimension the task's vector and the others' are the same in
+    every round. Noise on vectors and bought clip norms are played too: see :class:`game.Vectors` and :class:`game.Quantiles`.
+    A view of fewer than d owners does not determine the density and is refused.
+    """
+    rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
+    games = [game(law, claim, **options) for law in rounds]
+    if any(isinstance(each, SecondMoments) and each.knows_little for each in games):
+        raise ValueError("view: expected at least d owners, who know Sigma; fewer do not know its density")
+    played = [each.play("likelihood ratio", each.loss, stream=t) for t, each in enumerate(games)]
+    absent = np.sum([audit.absent for audit in played], axis=0)
+    present = np.sum([audit.present for audit in played], axis=0)
+    return replace(played[0], absent=absent, present=present, mechanisms=rounds)
+
+
+def ledger(book: Ledger, **options: Any) -> Audit:
+    """All that a ledger paid for, seen together, against the total that it says is spent.
+
+    The total is that of noise which was settled in advance. Of a bought clip norm the game finds half of what it may cost.
+
+    Args:
+        book: with one charge at least.
+        **options: as :func:`support`.
+
+    Raises:
+        ValueError: a ledger that has paid for nothing.
+    """
+    laws = tuple(law for charge in book.charges() for law in charge.mechanisms)
+    if not laws:
+        raise ValueError("book: expected a ledger with at least one charge, got none")
+    return replace(likelihood_ratio(laws, book.spent, **options), test="everything in the ledger")
+
+
+def tracing(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
+    """Does the release lean towards the task's vector? w'(Sigma - E Sigma)w, the others unknown and different every time.
+
+    Arguments as :func:`support`. Where a task is replaced, the same of the other vector is taken off.
+    """
+    played = SecondMoments(mechanism, claim, **options)
+    return played.play("tracing", played.leaning)
+
+
+def representable(mechanism: Noise, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
+    """Is there a double E with A + E = Sigma, entry by entry? The last bits of a sum show what was added.
+
+    The adversary knows both data sets bit for bit, and counts the entries that the one cannot have led to and the other can.
+
+    Args:
+        mechanism: the law of one release.
+        claim: what to break.
+        shuffled: the curator adds up the tasks in an order that the adversary does not know.
+        **options: as :func:`support`; ``exact`` is on unless it is turned off.
+
+    Source: Mironov (2012), "On significance of the least significant bits for differential privacy".
+    """
+    played = SecondMoments(mechanism, claim, **({"exact": True} | options))
+
+    def release(rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        if not shuffled:
+            return played.releases(rng, n, there)
+        orders = [played.messages[there][:, rng.permutation(played.num_tasks)] for _ in range(n)]
+        return played.sampler(rng, np.stack([W @ W.T for W in orders]))
+
+    def score(rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        sigma = release(rng, n, there)
+        cannot = {which: ~reachable(sigma, A) for which, A in played.moments.items()}
+        return np.sum(cannot[True], axis=(1, 2), dtype=np.float64) - np.sum(cannot[False], axis=(1, 2))
+
+    return played.play("representable", score)
+
+
+def reachable(sigma: FloatArray, A: FloatArray) -> NDArray[np.bool_]:
+    """Whether a double E exists with A + E = sigma in double precision, entry by entry."""
+    nearest = sigma - A  # if any double does, this one or one beside it does
+    tried = [nearest, np.nextafter(nearest, np.inf), np.nextafter(nearest, -np.inf)]
+    return np.any([sigma == A + E for E in tried], axis=0)
+
+
+def controls(mechanism: Wishart, adjacency: str = "zero_out", **options: Any) -> dict[str, Audit]:
+    """Three releases that are not what they claim; an auditor that does not break all of them is asleep.
+
+    Args:
+        mechanism: whose own guarantee is claimed for all three.
+        adjacency: of the claim, "replace" or "zero_out".
+        **options: as :func:`support`.
+
+    Returns:
+        "no noise", "half the scale" and "the same seed twice", each an :class:`Audit`.
+    """
+    once = own_claim(mechanism, adjacency=adjacency)
+    half = Wishart(mechanism.num_features, mechanism.df, mechanism.scale / 2, mechanism.clip)
+    twice = own_claim((mechanism, mechanism), adjacency=adjacency)
+    return {
+        "no noise": support(mechanism, once, **options, sampler=lambda rng, A: A.copy()),
+        "half the scale": likelihood_ratio(mechanism, once, **options, sampler=half.sample),
+        "the same seed twice": _same_seed(mechanism, twice, **options),
+    }
+
+
+def own_claim(mechanisms: Mechanism | Sequence[Mechanism], delta: float = 0.05, adjacency: str = "zero_out") -> Bound:
+    """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
+    rounds = composition.as_rounds(mechanisms)
+    at = composition.epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
+    at = at if np.isfinite(at) else 1.0  # delta has a floor above it, as the papers' noise has: state what it is there
+    return Bound(at, composition.delta(at, rounds, adjacency), adjacency)
+
+
+def _same_seed(mechanism: Wishart, claim: Bound, **options: Any) -> Audit:
+    """Two rounds with one draw of noise: the difference shows how the task moved between them."""
+    played = SecondMoments(mechanism, claim, **options)
+    moved = np.roll(played.w, 1) if played.d > 1 else played.w / 2
+    step = np.outer(moved, moved) - np.outer(played.w, played.w)
+
+    def score(rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        first = played.releases(rng, n, there)
+        second = first + there * step  # the same noise again
+        return np.linalg.norm(second - first - step, axis=(1, 2))
+
+    audit = played.play("the same seed twice", score)
+    return replace(audit, mechanisms=(mechanism, mechanism))

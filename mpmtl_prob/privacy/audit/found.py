@@ -1,0 +1,158 @@
+"""What a test found: scores of two kinds of releases, a bound on eps that they prove, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from mpmtl_prob.privacy import composition
+from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.mechanisms import Mechanism
+from mpmtl_prob.privacy.views import View
+from mpmtl_prob.tasks import FloatArray
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured number with a confidence interval."""
+
+    estimate: float
+    lower: float
+    upper: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """What a test found.
+
+    Attributes:
+        test: its name.
+        view: what its adversary sees.
+        claim: what it tried to break.
+        absent: scores of the releases without the task, or with another in its place, (n,); high scores speak for them.
+        present: scores of those with it, (n,).
+        confidence: of every bound.
+        mechanisms: the laws that the claim is about, for the proved curve.
+    """
+
+    test: str
+    view: View
+    claim: Bound
+    absent: FloatArray
+    present: FloatArray
+    confidence: float
+    mechanisms: tuple[Mechanism, ...]
+
+    @property
+    def epsilon_lower(self) -> float:
+        """Lower confidence bound on the eps at which the claimed delta can hold."""
+        return max(self._epsilon_lower(self.absent, self.present), self._epsilon_lower(-self.present, -self.absent))
+
+    @property
+    def broken(self) -> bool:
+        """Whether the claim is refuted."""
+        return self.epsilon_lower > self.claim.epsilon
+
+    def delta_at(self, epsilon: float, threshold: float | None = None, direction: str = "add") -> Interval:
+        """delta at eps as measured by the event "score above the threshold" ("add"), or below it ("remove").
+
+        Args:
+            epsilon: any number.
+            threshold: of the score; default eps, which is the best one for a score that is the privacy loss ("remove": -eps).
+            direction: "add" (absence likelier) or "remove".
+        """
+        sign = 1.0 if direction == "add" else -1.0
+        p, q = (self.absent, self.present) if direction == "add" else (self.present, self.absent)
+        level = sign * epsilon if threshold is None else threshold
+        hits, alarms = (int(np.sum(sign * scores > sign * level)) for scores in (p, q))
+        factor = np.exp(epsilon)
+        tail = (1 - self.confidence) / 4  # two rates, two sides
+        (p_low, p_high), (q_low, q_high) = clopper_pearson(hits, len(p), tail), clopper_pearson(alarms, len(q), tail)
+        estimate = hits / len(p) - factor * alarms / len(q)
+        return Interval(float(estimate), float(p_low - factor * q_high), float(p_high - factor * q_low))
+
+    def roc(self) -> tuple[FloatArray, FloatArray]:
+        """False-positive and true-positive rates of "the task was not there", at every threshold."""
+        thresholds = np.unique(np.concatenate([self.absent, self.present]))[::-1]
+        rates = [
+            1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+            for scores in (self.present, self.absent)
+        ]
+        return np.append(0.0, rates[0]), np.append(0.0, rates[1])
+
+    def plot(self, ax: Any = None) -> Any:
+        """The measured trade-off under the proved and the claimed one; returns the matplotlib axes."""
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(4.6, 4.2))[1] if ax is None else ax
+        grid = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
+        fpr, tpr = self.roc()
+        proved = proved_power(self.mechanisms, grid, self.claim.adjacency)
+        ax.plot(grid, proved, color="#1b6ca8", lw=6, alpha=0.35, label="proved: no test is above")
+        eps, delta = self.claim.epsilon, self.claim.delta
+        claimed = np.minimum(np.exp(eps) * grid + delta, 1 - np.exp(-eps) * (1 - grid - delta))
+        name = f"claimed: eps = {eps:.3g}, delta = {delta:.2g}"
+        ax.plot(grid, np.minimum(claimed, 1), color="0.5", ls="--", label=name)
+        ax.plot(fpr, tpr, color="#c8472b", lw=1.5, label=f"measured: {self.test}, {self.view.name}")
+        ax.set(xlabel="false alarms", ylabel="absent tasks recognised", xlim=(-0.01, 1), ylim=(0, 1.01))
+        ax.set_title(self.verdict, fontsize=9)
+        ax.legend(loc="lower right", fontsize=8, frameon=False)
+        return ax
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        verb, found = "BROKEN" if self.broken else "not broken", f"eps >= {self.epsilon_lower:.3g}"
+        return f"{verb}: {found} at delta = {self.claim.delta:.3g}, claimed {self.claim.epsilon:.3g}"
+
+    def __repr__(self) -> str:
+        return (
+            f"Audit({self.test}; seen by {self.view.name}; {len(self.absent)} + {len(self.present)} releases)\n"
+            f"  {self.verdict} ({self.confidence:.0%} confidence)"
+        )
+
+    def _epsilon_lower(self, p: FloatArray, q: FloatArray) -> float:
+        """log((P(S) - delta) / Q(S)) from its confidence limits, S = {score > t}, t chosen on the other half."""
+        half, n = len(p) // 2, len(p) - len(p) // 2
+        thresholds = np.unique(np.quantile(q[:half], 1 - np.geomspace(2 / half, 0.9, 60), method="inverted_cdf"))
+        thresholds = thresholds[np.isfinite(thresholds)]
+        if len(thresholds) == 0:
+            return 0.0
+        tail = (1 - self.confidence) / 4  # two rates, two directions
+
+        def bound(hits: NDArray[Any], alarms: NDArray[Any], size: int) -> NDArray[Any]:
+            low, high = clopper_pearson(hits, size, tail)[0], clopper_pearson(alarms, size, tail)[1]
+            return np.log(np.maximum(low - self.claim.delta, 1e-300) / high)
+
+        def counted(scores: FloatArray, levels: FloatArray) -> NDArray[Any]:
+            return len(scores) - np.searchsorted(np.sort(scores), levels, side="right")
+
+        best = np.argmax(bound(counted(p[:half], thresholds), counted(q[:half], thresholds), half))
+        chosen = thresholds[best : best + 1]
+        return max(0.0, float(bound(counted(p[half:], chosen), counted(q[half:], chosen), n)[0]))
+
+
+def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Exact confidence limits of a probability, each missed with probability at most ``tail``."""
+    k = np.asarray(hits, dtype=np.float64)
+    low = np.where(k > 0, betaincinv(np.maximum(k, 1), trials - k + 1, tail), 0.0)
+    high = np.where(k < trials, betaincinv(k + 1, np.maximum(trials - k, 1), 1 - tail), 1.0)
+    return low, high
+
+
+def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "zero_out") -> FloatArray:
+    """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
+    profile = composition.profile(composition.as_rounds(mechanisms), adjacency)
+    a, power = np.asarray(false_alarms, dtype=np.float64), np.ones(np.shape(false_alarms))
+    for epsilon in np.concatenate([np.linspace(0, 3, 121), np.linspace(3, 20, 69)[1:]]):
+        power = np.minimum(power, np.exp(epsilon) * a + profile.add(epsilon))
+        power = np.minimum(power, 1 - np.exp(-epsilon) * (1 - a - profile.remove(epsilon)))
+    return np.clip(power, 0.0, 1.0)

@@ -1,0 +1,231 @@
+"""The games that audits play: releases of two data sets that differ in one task, and what an adversary makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tqdm import tqdm
+
+from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob.privacy import exact, lattice, views
+from mpmtl_prob.privacy.audit.found import Audit
+from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, Quantile, Wishart
+from mpmtl_prob.privacy.messages import sent
+from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.privacy.views import View
+from mpmtl_prob.tasks import FloatArray
+
+Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
+
+TRIALS = 20_000
+_CHUNK = 1000
+_ROUNDING = 1e-9  # relative: eigenvalues this far below zero are rounding errors
+
+
+def published(mechanism: Noise | VectorLaplace, unit: float) -> Sampler:
+    """A sampler that draws as releases do: real noise, rounded to multiples of ``unit``."""
+
+    def sample(rng: np.random.Generator, A: FloatArray) -> FloatArray:
+        seeds = rng.integers(2**62, size=len(A)).tolist()
+        return A + np.stack([mechanism.draw(unit, exact.seeded(seed)) for seed in seeds])
+
+    return sample
+
+
+class Game:
+    """Many releases of both data sets, scored."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        claim: Bound,
+        *,
+        view: View | None = None,
+        trials: int = TRIALS,
+        confidence: float = 0.99,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> None:
+        if not isinstance(claim, Bound):
+            raise ValueError(f"claim: expected a Bound, got {type(claim).__name__}")
+        self.law, self.claim, self.view = mechanism, claim, views.billboard() if view is None else view
+        self.trials = whole("trials", trials, 100)
+        self.confidence = in_range("confidence", confidence, 0, 1)
+        self.seed, self.progress = whole("seed", seed, 0), progress
+
+    def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        """The privacy losses of n releases: log of the density without the task over the density with it."""
+        raise NotImplementedError
+
+    def play(
+        self, test: str, score: Callable[[np.random.Generator, int, bool], FloatArray], *, stream: int = 0
+    ) -> Audit:
+        """Scores of ``trials`` releases without the task, or with another in its place, and of as many with it."""
+        scores: dict[bool, list[FloatArray]] = {False: [], True: []}
+        with tqdm(total=2 * self.trials, desc=test, unit="release", disable=not self.progress, leave=False) as bar:
+            for there in (False, True):
+                rng = np.random.default_rng([self.seed, 2, stream, int(there)])
+                for start in range(0, self.trials, _CHUNK):
+                    n = min(_CHUNK, self.trials - start)
+                    scores[there].append(score(rng, n, there))
+                    bar.update(n)
+        absent, present = (np.concatenate(scores[there]) for there in (False, True))
+        return Audit(test, self.view, self.claim, absent, present, self.confidence, (self.law,))
+
+
+class SecondMoments(Game):
+    """Releases of W W' with noise; the claim's adjacency says what stands in the task's place if it is not there.
+
+    Nothing where a task is zeroed. Where it is replaced, a vector of the same length at a right angle to its own: the pair
+    that gives most away, or nearly. In one dimension all vectors of a length have one second moment, and it is zero.
+    """
+
+    law: Noise
+
+    def __init__(
+        self,
+        mechanism: Noise,
+        claim: Bound,
+        *,
+        num_tasks: int | None = None,
+        sampler: Sampler | None = None,
+        exact: bool = False,
+        **options: object,
+    ) -> None:
+        super().__init__(mechanism, claim, **options)  # type: ignore[arg-type]
+        self.d = mechanism.num_features
+        self.num_tasks = whole("num_tasks", 3 * self.d if num_tasks is None else num_tasks, 2)
+        self.h = lattice.step(mechanism.clip, self.d, self.num_tasks, [mechanism]) if exact else None
+        drawn = mechanism.sample if self.h is None else published(mechanism, self.h**2)
+        self.sampler: Sampler = drawn if sampler is None else sampler
+        with_it = self.directions(np.random.default_rng([self.seed, 1]), 1)[0]
+        self.w, rest = with_it[:, 0], with_it[:, 1:]
+        self.u = self._in_its_place()
+        self.messages = {True: with_it, False: np.column_stack([self.u, rest])}
+        self.moments = {there: W @ W.T for there, W in self.messages.items()}
+        self.c = views.SHRINKAGE * np.sqrt(positive("noise", np.trace(self._noise_size()) / self.d))
+        # the coalition's own vectors
+        self.owned = None if self.view.owners is None else rest[:, self.view.columns(self.num_tasks - 1)]
+
+    def directions(self, rng: np.random.Generator, n: int) -> FloatArray:
+        """n sets of tasks' messages of length K, (n, d, m)."""
+        W = rng.standard_normal((n, self.d, self.num_tasks))
+        W = self.law.clip * W / np.linalg.norm(W, axis=1, keepdims=True)
+        return W if self.h is None else np.stack([sent(each, self.law.clip, self.h) for each in W])
+
+    def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        sigma = self.sigma(self.releases(rng, n, there))
+        absent, present = (self.law.log_prob(sigma, self.moments[which]) for which in (False, True))
+        neither = np.isneginf(absent) & np.isneginf(present)
+        with np.errstate(invalid="ignore"):
+            return np.where(neither, 0.0, absent - present)
+
+    def impossible(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        """1 where the task cannot have been there."""
+        sigma, A = self.releases(rng, n, there), self.moments[True]
+        if self.knows_little:
+            assert self.owned is not None
+            seen = views.seen_through(views.received(sigma, self.owned, self.c), self.owned)
+            gap = seen - views.shrunk_on_span(A, self.owned, self.c)
+            size = np.abs(gap).max(axis=(1, 2))
+            rounding = 1e-13 * np.abs(seen).max(axis=(1, 2)) + _ROUNDING * size
+        else:
+            sigma = self.sigma(sigma)
+            gap, rounding = sigma - A, _ROUNDING * np.trace(sigma, axis1=1, axis2=2)
+        return (np.linalg.eigvalsh(gap)[:, 0] < -rounding).astype(np.float64)
+
+    def leaning(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        """u'(Sigma - E Sigma)u - w'(Sigma - E Sigma)w, others new every time; on the owners' span where they know no more."""
+        rest = self.directions(rng, n)[:, :, 1:]
+        v = self.w if there else self.u
+        sigma = self.sampler(rng, rest @ np.swapaxes(rest, 1, 2) + np.outer(v, v))
+        towards = np.outer(self.u, self.u) - np.outer(self.w, self.w)
+        if self.knows_little:
+            assert self.owned is not None
+            seen = views.seen_through(views.received(sigma, self.owned, self.c), self.owned)
+            inverse = np.linalg.pinv(self.owned)
+            return np.einsum("ij,nij->n", inverse @ towards @ inverse.T, seen)
+        expected = self.law.mean + (self.num_tasks - 1) / self.d * self.law.clip**2 * np.eye(self.d)
+        return np.einsum("ij,nij->n", towards, self.sigma(sigma) - expected)
+
+    def releases(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        """n of one data set, (n, d, d)."""
+        return self.sampler(rng, np.broadcast_to(self.moments[there], (n, self.d, self.d)))
+
+    def sigma(self, releases: FloatArray) -> FloatArray:
+        """Sigma, or what the coalition gets back of it."""
+        if self.owned is None:
+            return releases
+        return views.recovered(views.received(releases, self.owned, self.c), self.owned, self.c)
+
+    @property
+    def knows_little(self) -> bool:
+        """The adversary's vectors do not span the space, and do not determine Sigma."""
+        return self.owned is not None and self.owned.shape[1] < self.d
+
+    def _in_its_place(self) -> FloatArray:
+        if self.claim.adjacency == "zero_out" or self.d == 1:
+            return np.zeros(self.d)
+        v = np.random.default_rng([self.seed, 3]).standard_normal(self.d)
+        v -= (v @ self.w) / (self.w @ self.w) * self.w
+        u = self.law.clip * v / np.linalg.norm(v)
+        return u if self.h is None else sent(u[:, None], self.law.clip, self.h)[:, 0]
+
+    def _noise_size(self) -> FloatArray:
+        return self.law.mean if isinstance(self.law, Wishart) else self.law.fluctuation * np.eye(self.d)
+
+
+class Vectors(Game):
+    """Noise on a vector that moves as far as the law's sensitivity allows, from the centre of its ball if it is zeroed."""
+
+    law: VectorLaplace
+
+    def __init__(
+        self,
+        mechanism: VectorLaplace,
+        claim: Bound,
+        *,
+        exact: bool = False,
+        num_tasks: object = None,
+        **options: object,
+    ) -> None:
+        super().__init__(mechanism, claim, **options)  # type: ignore[arg-type]
+        self.moved = np.zeros(mechanism.num_features)
+        self.moved[0] = mechanism.sensitivity * mechanism.pure(claim.adjacency) / mechanism.epsilon
+        unit = lattice.step(mechanism.sensitivity, mechanism.num_features, 1, [])
+        self.sampler = published(mechanism, unit) if exact else mechanism.sample
+
+    def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        released = self.sampler(rng, np.broadcast_to(there * self.moved, (n, len(self.moved))))
+        return self.law.log_prob(released, np.zeros_like(self.moved)) - self.law.log_prob(released, self.moved)
+
+
+class Quantiles(Game):
+    """A median of two norms on a grid of two points, as it is bought: eps/2 of the eps that it may cost, in both directions.
+
+    The other task's norm lies between the points. With this one's above them the second point is the median, else the first.
+    """
+
+    law: Quantile
+
+    def __init__(
+        self, mechanism: Quantile, claim: Bound, *, exact: bool = True, num_tasks: object = None, **options: object
+    ) -> None:
+        super().__init__(mechanism, claim, **options)  # type: ignore[arg-type]
+
+    def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
+        norms, grid = np.array([3.0 if there else 0.0, 1.5]), np.array([1.0, 2.0])
+        seeds = rng.integers(2**62, size=n).tolist()
+        found = np.array([self.law.draw(norms, grid, 0.5, exact.seeded(seed)) for seed in seeds])
+        return np.where(found == grid[0], 0.5, -0.5) * self.law.epsilon
+
+
+def game(mechanism: Mechanism, claim: Bound, **options: object) -> Game:
+    """The one that is about this law."""
+    if isinstance(mechanism, Noise):
+        return SecondMoments(mechanism, claim, **options)  # type: ignore[arg-type]
+    if isinstance(mechanism, VectorLaplace):
+        return Vectors(mechanism, claim, **options)  # type: ignore[arg-type]
+    return Quantiles(mechanism, claim, **options)  # type: ignore[arg-type]
