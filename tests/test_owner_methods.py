@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, conjugate
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner_methods import excluding, mixture, without
+from mpmtl_prob.inference.owner_methods import as_sent, excluding, mixture, without
+from mpmtl_prob.privacy import exact
 from mpmtl_prob.privacy.messages import unit_columns
 
 
@@ -128,3 +129,14 @@ def test_joint_needs_the_model_it_samples(few):
     singular = shared_covariance(release, chains=1, warmup=5, draws=5, progress_bar=False)
     with pytest.raises(ValueError, match=r"method: 'joint' needs .* at least as many tasks as features"):
         task_posteriors(two, singular, method="joint")
+
+
+@pytest.mark.parametrize("options", [{}, {"message": "clip", "clip": 0.7}, {"scaling": "none"}])
+def test_owners_know_what_they_sent_to_the_last_bit(options):
+    rng = np.random.default_rng(4)
+    X = [rng.standard_normal((rows, 4)) for rows in (2, 3, 9, 12, 5, 7)]  # fewer rows than features too
+    tasks = TaskData.from_lists(X, [x @ np.ones(4) + rng.standard_normal(len(x)) for x in X])
+    published = mp.release(tasks, 1.0, 1e-2, unsafe_seed=3, **options)
+    noise = published.mechanisms[0].draw(published.lattice**2, exact.source(3, 0))
+    W = as_sent(tasks, published)
+    assert np.array_equal(published.sigma[0] - noise, W @ W.T)

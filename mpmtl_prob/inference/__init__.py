@@ -6,6 +6,7 @@ from mpmtl_prob.inference.fitting import fit
 from mpmtl_prob.inference.information import Information
 from mpmtl_prob.inference.langevin import ProximalLangevin
 from mpmtl_prob.inference.noise_aware import NoiseAware
+from mpmtl_prob.inference.odds import Membership, membership
 from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.posterior import Posterior
 from mpmtl_prob.inference.private import MPMTLKernel, private_langevin
@@ -17,6 +18,7 @@ __all__ = [
     "Diagnosis",
     "Information",
     "MPMTLKernel",
+    "Membership",
     "NoiseAware",
     "OwnerPosteriors",
     "Posterior",
@@ -26,6 +28,7 @@ __all__ = [
     "Subspace",
     "compare_releases",
     "fit",
+    "membership",
     "posterior_draws",
     "private_langevin",
     "shared_covariance",

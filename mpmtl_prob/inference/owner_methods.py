@@ -19,7 +19,7 @@ from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.structures import observed, program
 from mpmtl_prob.models import task as model
-from mpmtl_prob.privacy.messages import unit_columns
+from mpmtl_prob.privacy.messages import clipped, messages, sent, unit_columns
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -201,7 +201,16 @@ def without(release: Release, message: FloatArray) -> Release:
         scaling=release.scaling,
         library_version=release.library_version,
         besides=release.besides,
+        lattice=release.lattice,
     )
+
+
+def as_sent(tasks: TaskData, release: Release) -> FloatArray:
+    """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
+    W, _, _ = messages(tasks, release.scaling)
+    K = release.mechanisms[0].clip
+    W = unit_columns(W) if release.message == "direction" else clipped(W, K)
+    return W if release.lattice is None else sent(W, K, release.lattice)
 
 
 def excluding(
@@ -215,8 +224,7 @@ def excluding(
     likelihood: str = "gaussian",
 ) -> Found:
     """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message."""
-    # whatever the likelihood, the message is the direction of the Gaussian model's mean, as the release has it
-    own = unit_columns(conjugate.task_posteriors(tasks.gram, None, scale).scaled_mean)
+    own = as_sent(tasks, shared.release)
     kept = []
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         rest = without(shared.release, own[:, i])
