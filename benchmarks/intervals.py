@@ -1,4 +1,4 @@
-"""How often intervals cover, on data from the model: every budget, both mechanisms, weights and test targets.
+"""How often intervals cover, on data from the model: every budget, every mechanism, weights and test targets.
 
     python benchmarks/intervals.py [--replications 30] [--json OUT]
 
@@ -37,7 +37,8 @@ from mpmtl_prob import TaskData, conjugate, release  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior, owner_methods, shared, structures  # noqa: E402
 from mpmtl_prob.inference.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
-from mpmtl_prob.privacy import Wishart, calibrate, paper_wishart  # noqa: E402
+from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
+from mpmtl_prob.privacy.mechanisms import Noise  # noqa: E402
 from mpmtl_prob.privacy.messages import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.release import Release, default_delta, perturb  # noqa: E402
 from mpmtl_prob.tasks import FloatArray  # noqa: E402
@@ -83,12 +84,14 @@ def simulate(rng: np.random.Generator, count: int) -> Truth:
     return Truth(train, X[:, ROWS:], y[:, ROWS:], W, omega, A)
 
 
-def released(kind: str, truth: Truth, law: Wishart, epsilon: float, seed: int) -> Release:
+def released(kind: str, truth: Truth, law: Noise, epsilon: float, seed: int) -> Release:
     """What the public sees, with noise of this law."""
     if kind == "model":
+        h = lattice.step(1.0, D, M, [law])
+        A = lattice.cut(truth.A, h**2)
         return perturb(
-            lambda noise: (truth.A + noise, None), (law,), epsilon=epsilon, adjacency="zero_out", claimed=None,
-            num_tasks=M, features=range(D), message="direction", scaling="none", unsafe_seed=seed,
+            lambda noise: (A + noise, None), (law,), epsilon=epsilon, adjacency="zero_out", claimed=None,
+            num_tasks=M, features=range(D), message="direction", scaling="none", unsafe_seed=seed, lattice=h,
         )[0]  # fmt: skip
     source = truth.train if kind == "estimates" else unit_columns(truth.W)
     return release(source, epsilon, mechanism=law, adjacency="zero_out", scaling="none", unsafe_seed=seed)
@@ -126,7 +129,7 @@ def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     return out
 
 
-def cell(kind: str, law: Wishart, epsilon: float, replications: int) -> dict[str, FloatArray]:
+def cell(kind: str, law: Noise, epsilon: float, replications: int) -> dict[str, FloatArray]:
     """Coverage by method, (replication, weights or targets, level), beside that of the oracle."""
     seeds = range(replications)
     truths = [simulate(np.random.default_rng(seed), OWNERS if kind == "model" else M) for seed in seeds]
@@ -159,6 +162,7 @@ def main() -> None:
         for epsilon in options.epsilons:
             laws = {
                 "calibrated": calibrate(epsilon, default_delta(M), D, adjacency="zero_out"),
+                "gaussian": calibrate_gaussian(epsilon, default_delta(M), D, adjacency="zero_out"),
                 "paper": paper_wishart(D, epsilon),
             }
             for mechanism, law in laws.items():

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.evidence import posterior_means
+from mpmtl_prob.privacy import exact
+from mpmtl_prob.privacy.lattice import bound, cut
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import Mechanism, Quantile
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -30,10 +32,14 @@ class BoughtClip:
     Attributes:
         clip: K, a point of a public grid.
         law: how it was found, and what it costs.
+        id: by which a ledger knows the purchase again, so that nobody pays twice.
+        ledger: the id of the ledger that paid; empty if none did, and the first that sees it pays.
     """
 
     clip: float
     law: Quantile
+    id: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    ledger: str = field(default="", repr=False)
 
 
 def buy_clip(
@@ -55,7 +61,7 @@ def buy_clip(
         high: the largest, > low.
         quantile: in (0, 1).
         scaling: as in :func:`release`.
-        ledger: pays for it, on disk, before anything is drawn.
+        ledger: pays for it, on disk, before anything is drawn. Without one, the ledger of the release pays for it.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
@@ -68,10 +74,14 @@ def buy_clip(
     in_range("quantile", quantile, 0, 1)
     W, _, _ = messages(source, scaling)
     check_ledger(ledger, None)
-    if ledger is not None:
-        ledger.charge(law, data=source)
+    paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}
     norms = np.linalg.norm(W, axis=0)
-    return BoughtClip(law.sample(entropy(None), norms, np.geomspace(low, high, 100), quantile), law)
+    return BoughtClip(law.draw(norms, np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
+
+
+def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
+    """What was bought for a release with this clip norm."""
+    return (clip,) if isinstance(clip, BoughtClip) else ()
 
 
 def unit_columns(W: FloatArray) -> FloatArray:
@@ -87,6 +97,11 @@ def clipped(W: FloatArray, clip: float) -> FloatArray:
     largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
     norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
     return W / np.maximum(1.0, norm / clip)
+
+
+def sent(W: FloatArray, clip: float, h: float) -> FloatArray:
+    """Bounded messages as they leave their owners: on the lattice, and not longer than K, exactly."""
+    return cut(clipped(W, bound(clip, h)), h)
 
 
 def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
@@ -129,13 +144,7 @@ def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
     """Raise ValueError unless the ledger can pay for noise from this source."""
     if ledger is not None and not isinstance(ledger, Ledger):
         raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
+    if unsafe_seed is not None:
+        whole("unsafe_seed", unsafe_seed, 0)
     if ledger is not None and unsafe_seed is not None:
         raise ValueError("unsafe_seed: expected none with a ledger; noise from a known seed protects nothing")
-
-
-def entropy(unsafe_seed: int | None) -> np.random.Generator:
-    """The operating system's entropy: nobody, the curator included, can draw the same noise again."""
-    try:
-        return np.random.default_rng(secrets.randbits(256) if unsafe_seed is None else unsafe_seed)
-    except (TypeError, ValueError):
-        raise ValueError(f"unsafe_seed: expected a whole number >= 0, got {unsafe_seed!r}") from None

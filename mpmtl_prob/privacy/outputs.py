@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob.privacy import exact
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import UNITS, Ledger
-from mpmtl_prob.privacy.messages import check_ledger, entropy
+from mpmtl_prob.privacy.messages import BoughtClip, check_ledger
 from mpmtl_prob.privacy.vectors import VectorLaplace
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -20,28 +21,34 @@ def draw_vectors(
     vectors: int,
     *,
     epsilon: float,
+    lattice: float,
     unit: str = "row",
     claimed: Bound | None = None,
     unproved: str = "",
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
     data: TaskData | ArrayLike | None = None,
+    besides: Sequence[BoughtClip] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """The door: pay for T rounds, then draw fresh noise for every vector in each of them.
 
     A change of one unit may move one vector, by at most the mechanism's sensitivity, in every round; the other vectors of
-    the round then cost nothing more. The caller bounds the vectors, adds the noise to them, and does not keep it.
+    the round then cost nothing more. The caller bounds the vectors, cuts them to the lattice, adds the noise to them, and
+    does not keep it.
 
     Args:
         mechanisms: the noise law of each round, all of one dimension d.
         vectors: how many are let out per round: m, or one for an average.
         epsilon: at which the guarantee is stated, > 0.
+        lattice: h, of which the vectors and the noise are whole multiples.
         unit: what the sensitivity is about: a "row" of a task, or a whole "task". Adjacency is replacement.
         claimed: what the source of the method says, if anything.
         unproved: why the sensitivity does not bound the change, if it does not: nothing is then proved, and no ledger pays.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         ledger: pays for all rounds, on disk, before any noise is drawn.
         data: what the release is about, for the ledger's fingerprint.
+        besides: what was bought for this release, such as the norm that bounds the vectors; it is part of the guarantee,
+            and what the ledger has not paid for yet is charged with the rounds.
 
     Returns:
         The noise, (T, d, vectors), and the guarantee of all rounds together.
@@ -53,6 +60,7 @@ def draw_vectors(
     rounds = tuple(mechanisms)
     whole("vectors", vectors)
     positive("epsilon", epsilon)
+    positive("lattice", lattice)
     one_of("unit", unit, UNITS)
     if not rounds:
         raise ValueError("mechanisms: expected one per round, at least one, got none")
@@ -64,12 +72,18 @@ def draw_vectors(
     if unproved and ledger is not None:
         raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
     guarantee = of_release(
-        rounds, epsilon=epsilon, adjacency="replace", claimed=claimed, seeded=unsafe_seed is not None, unit=unit
+        (*rounds, *(purchase.law for purchase in besides)),
+        epsilon=epsilon,
+        adjacency="replace",
+        claimed=claimed,
+        seeded=unsafe_seed is not None,
+        unit=unit,
     )
     if unproved and guarantee.proved:
-        guarantee = Guarantee(claimed, None, unproved)
+        guarantee = Guarantee(claimed, None, unproved, guarantee.arithmetic)
     if ledger is not None:
-        ledger.charge(rounds, data=data, unit=unit, adjacency="replace")
-    rng = entropy(unsafe_seed)
-    zero = np.zeros((vectors, rounds[0].num_features))
-    return np.stack([law.sample(rng, zero).T for law in rounds]), guarantee
+        ledger.charge(rounds, data=data, unit=unit, adjacency="replace", bought=besides)
+    noise = [
+        [law.draw(lattice, exact.source(unsafe_seed, t, i)) for i in range(vectors)] for t, law in enumerate(rounds)
+    ]
+    return np.swapaxes(np.array(noise), 1, 2), guarantee

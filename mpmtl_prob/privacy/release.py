@@ -6,10 +6,9 @@ else; :func:`perturb` is the door itself, through which the iterative algorithms
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,12 +19,15 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
+from mpmtl_prob.privacy import exact, files
+from mpmtl_prob.privacy import lattice as grid
 from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.calibration import calibrate
+from mpmtl_prob.privacy.calibration import calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.curves import MembershipOdds
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart, from_dict, to_dict
-from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bounded, check_ledger, entropy, messages
+from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, PaperWishart
+from mpmtl_prob.privacy.messages import MESSAGES, SCALINGS, BoughtClip, bought, bounded, check_ledger, messages, sent
 from mpmtl_prob.privacy.rounds import checked_answer, converse, how_many, owners
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -44,6 +46,7 @@ class Release:
         scaling: the coordinates of the messages: "pareto" (every owner scaled its features by its own rows) or "none".
         library_version: of the code that made it.
         besides: what else was bought for this release and is in its guarantee, such as the clip norm.
+        lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
 
     Raises:
         ValueError: Sigma that is not finite and symmetric, or not positive definite where its noise is; shapes that
@@ -59,6 +62,7 @@ class Release:
     scaling: str
     library_version: str
     besides: tuple[Mechanism, ...] = ()
+    lattice: float | None = None
 
     def __post_init__(self) -> None:
         d = len(self.features)
@@ -77,6 +81,17 @@ class Release:
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
+    def membership_odds(self, prior: float = 0.5) -> MembershipOdds:
+        """How far the strongest attacker's odds that a task is in the release can move; in words if printed.
+
+        Args:
+            prior: the attacker's probability before the release, in (0, 1).
+
+        Raises:
+            ValueError: a prior outside (0, 1), or nothing is proved.
+        """
+        return self.guarantee.membership_odds(prior)
+
     @property
     def rounds(self) -> int:
         """T."""
@@ -89,53 +104,45 @@ class Release:
 
     def to_xarray(self) -> xr.Dataset:
         """The release as a data set with dims (round, feature, feature_other); all else in the attribute ``release``."""
-        meta = {
-            "mechanisms": [to_dict(mechanism) for mechanism in self.mechanisms],
-            "besides": [to_dict(mechanism) for mechanism in self.besides],
-            "num_tasks": self.num_tasks,
-            "features": list(self.features),
-            "guarantee": asdict(self.guarantee),
-            "message": self.message,
-            "scaling": self.scaling,
-            "library_version": self.library_version,
-        }
-        names = [str(feature) for feature in self.features]
-        return xr.Dataset(
-            {"sigma": (("round", "feature", "feature_other"), self.sigma)},
-            coords={"round": np.arange(1, self.rounds + 1), "feature": names, "feature_other": names},
-            attrs={"release": json.dumps(meta)},
-        )
+        return files.to_dataset(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the release to a NetCDF file; a file that was there stays until the new one is whole."""
-        write_netcdf(self.to_xarray(), path)
+    def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+        """Write the release to a NetCDF file; a file that was there stays until the new one is whole.
+
+        Args:
+            path: of the file.
+            key: signs it (HMAC-SHA256), for readers who share the key: at least 16 secret bytes.
+
+        Raises:
+            ValueError: a key that is none.
+        """
+        data = self.to_xarray()
+        write_netcdf(data if key is None else files.signed(data, key), path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Read a release that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+    def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Release:
+        """Read a release that :meth:`save` wrote.
+
+        The guarantee is worked out anew from the noise laws in the file; what they do not give is not called proved. That
+        Sigma is what those laws made of the messages, and that the noise was fresh, rests on who wrote the file: with a
+        ``key`` it must be signed by it.
+
+        Raises:
+            ValueError: a file that holds no release or a law that this version does not know; with a ``key``, a signature
+                that is missing or wrong.
+        """
+        data = files.read(path)
+        if key is not None:
+            files.check_signature(data, key, path)
         try:
-            with xr.open_dataset(path, engine="h5netcdf") as data:
-                return cls.from_xarray(data)
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob") from error
+            return cls.from_xarray(data)
+        except ValueError as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob: {error}") from error
 
     @classmethod
     def from_xarray(cls, data: xr.Dataset) -> Release:
-        """The release that :meth:`to_xarray` turned into data. Raises KeyError or TypeError for other data."""
-        meta = json.loads(data.attrs["release"])
-        return cls(
-            sigma=data["sigma"].values,
-            mechanisms=tuple(from_dict(fields) for fields in meta["mechanisms"]),  # type: ignore[misc]
-            num_tasks=meta["num_tasks"],
-            features=tuple(meta["features"]),
-            guarantee=Guarantee.from_dict(meta["guarantee"]),
-            message=meta["message"],
-            scaling=meta["scaling"],
-            library_version=meta["library_version"],
-            besides=tuple(from_dict(fields) for fields in meta.get("besides", ())),
-        )
+        """The release that :meth:`to_xarray` turned into data, as :meth:`load`. Raises ValueError for other data."""
+        return cls(**files.fields(data))
 
     def __repr__(self) -> str:
         rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
@@ -170,7 +177,7 @@ def release(
     *,
     message: str = "direction",
     clip: float | BoughtClip | None = None,
-    mechanism: str | Noise = "calibrated",
+    mechanism: str | Noise = "wishart",
     adjacency: str = "replace",
     scaling: str = "pareto",
     rounds: int | str = 1,
@@ -189,8 +196,9 @@ def release(
             spent or leaked; "clip" shortens longer messages to ``clip``.
         clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`buy_clip`,
             whose price is then part of the total.
-        mechanism: "calibrated" (the least Wishart noise that is (epsilon, delta)-private), "paper" (the papers' noise,
-            whose guarantee is weaker than claimed), or a :class:`Wishart` or :class:`Gaussian` of your choice.
+        mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
+            "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
+            claimed), or a :class:`Wishart` or :class:`Gaussian` of your choice.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
             "none" leaves them. Messages that you bring are taken as they are.
@@ -227,6 +235,8 @@ def release(
         (*laws, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
     )
     named = tuple(_name(feature) for feature in features)
+    h = grid.step(K, d, m, laws)
+    W = sent(W, K, h)
 
     reply = respond
     if reply is None and T > 1:  # before anything is charged: targets may be of a kind that has to be said
@@ -234,10 +244,10 @@ def release(
 
     def answer(sigma: Sequence[FloatArray]) -> FloatArray:
         so_far = Release(
-            np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides
+            np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides, h
         )
         assert reply is not None  # a single round asks nobody
-        return checked_answer(reply(so_far), W.shape, message, K)
+        return sent(checked_answer(reply(so_far), W.shape, message, K), K, h)
 
     published, _ = perturb(
         lambda noise: (converse(W, noise, answer), None),
@@ -252,7 +262,8 @@ def release(
         unsafe_seed=unsafe_seed,
         ledger=ledger,
         data=source,
-        besides=besides,
+        besides=bought(clip),
+        lattice=h,
     )
     return published
 
@@ -271,7 +282,8 @@ def perturb[Private](
     unsafe_seed: int | None,
     ledger: Ledger | None = None,
     data: TaskData | ArrayLike | None = None,
-    besides: Sequence[Mechanism] = (),
+    besides: Sequence[BoughtClip] = (),
+    lattice: float,
 ) -> tuple[Release, Private]:
     """The door: pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
 
@@ -279,7 +291,7 @@ def perturb[Private](
 
     Args:
         run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and whatever stays in the room. It must
-            clip its messages to the mechanisms' K, and must not keep the noise.
+            clip its messages to the mechanisms' K and cut them to the lattice, and must not keep the noise.
         mechanisms: the noise law of each round.
         epsilon: at which the guarantee is stated.
         adjacency: "replace" or "zero_out".
@@ -291,7 +303,9 @@ def perturb[Private](
         unsafe_seed: as in :func:`release`.
         ledger: pays for all rounds, on disk, before any noise is drawn.
         data: what the release is about, for the ledger's fingerprint.
-        besides: what was bought for this release already, and is part of its guarantee.
+        besides: what was bought for this release already, and is part of its guarantee. What the ledger has not paid for
+            yet is charged with the rounds.
+        lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
 
     Returns:
         The release, and what ``run`` keeps.
@@ -307,15 +321,17 @@ def perturb[Private](
         raise ValueError("mechanisms: expected one per round, at least one, got none")
     _check_dimension(rounds, len(names))
     check_ledger(ledger, unsafe_seed)
+    prices = tuple(purchase.law for purchase in besides)
     guarantee = of_release(
-        (*rounds, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
+        (*rounds, *prices), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
     )
     if ledger is not None:
-        ledger.charge(rounds, data=data, adjacency=adjacency)
-    rng = entropy(unsafe_seed)
-    zero = np.zeros((len(names), len(names)))
-    noise = np.stack([mechanism.sample(rng, zero) for mechanism in rounds])
+        ledger.charge(rounds, data=data, adjacency=adjacency, bought=besides)
+    unit = positive("lattice", lattice) ** 2
+    noise = np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)])
     sigma, private = run(noise)
+    if not np.all(np.mod(sigma, unit) == 0):  # whatever came of it is then lost, and nothing is published
+        raise ValueError("run: expected second moments of messages on the lattice, got others")
     published = Release(
         sigma=np.asarray(sigma, dtype=np.float64),
         mechanisms=rounds,
@@ -325,7 +341,8 @@ def perturb[Private](
         message=message,
         scaling=scaling,
         library_version=_library_version(),
-        besides=tuple(besides),
+        besides=prices,
+        lattice=lattice,
     )
     return published, private
 
@@ -345,9 +362,10 @@ def _mechanisms(
         if mechanism.num_features != d or mechanism.clip != clip:
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {clip}, got {mechanism}")
         return (mechanism,) * rounds, None
-    if one_of("mechanism", mechanism, ("calibrated", "paper")) == "paper":
+    if one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
         return (PaperWishart(d, epsilon / rounds, clip),) * rounds, Bound(epsilon, 0.0, adjacency)
-    return (calibrate(epsilon, delta, d, rounds, clip=clip, adjacency=adjacency, besides=besides),) * rounds, None
+    least = calibrate_gaussian if mechanism == "gaussian" else calibrate
+    return (least(epsilon, delta, d, rounds, clip=clip, adjacency=adjacency, besides=besides),) * rounds, None
 
 
 def _check_dimension(mechanisms: Sequence[Noise], d: int) -> None:
