@@ -92,7 +92,7 @@ class DPAggr:
         average, guarantee = local.mean(axis=1), NOT_PRIVATE
         if self.epsilon is not None:
             longest = self.lipschitz(bounded) / self.penalty
-            h = lattice.step(longest, *local.shape, ())
+            h = lattice.step(longest, tasks.num_features, tasks.num_tasks, ())
             b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
             average = (sent(local, longest, h).sum(axis=1) + b) / tasks.num_tasks  # sums on the lattice are exact
         W = np.repeat(average[:, None], tasks.num_tasks, axis=1)

@@ -55,7 +55,7 @@ def membership(shared: SharedPosterior, messages: ArrayLike, prior: float = 0.5)
         raise ValueError(f"shared: expected a release of at least {d} tasks, one per feature, got {release.num_tasks}")
     if U.ndim != 2 or len(U) != d:
         raise ValueError(f"messages: expected {d} rows, one per feature, got shape {U.shape}")
-    A = shared.to_arviz()["posterior/A"].values.reshape(-1, d, d)
+    A = shared.to_arviz()["posterior"].to_dataset()["A"].values.reshape(-1, d, d)
     log_factor, ess = log_factors(A, U)
     return Membership(expit(logit(prior) + log_factor), log_factor, ess)
 

@@ -19,11 +19,12 @@ from mpmtl_prob._html import card
 from mpmtl_prob.inference.chains import Draws
 from mpmtl_prob.inference.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Guarantee
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 
 _PREDICTIVE_DRAWS = 400
+UNFOUNDED = "The file states a guarantee, and holds no release that it could follow from."
 _X, _Y, _TASK = ("constant_data", "X"), ("observed_data", "y"), ("constant_data", "task_of")
 
 
@@ -197,12 +198,17 @@ class Posterior:
             features=features,
             subject=None if subject is None else [subject[w] for w in which],
         )
+        stated = Guarantee.from_dict(meta["guarantee"])
+        if (
+            stated.proved is not None and stated != NOTHING_SHARED
+        ):  # anybody can write a file: a release is worked out anew
+            stated = Guarantee(stated.claimed, None, UNFOUNDED) if release is None else release.guarantee
         return cls(
             name=meta["name"],
             tasks=tasks,
             draws=groups[0],
             statistics=groups[1],
-            guarantee=Guarantee.from_dict(meta["guarantee"]),
+            guarantee=stated,
             release=release,
             seconds=meta["seconds"],
             exact=meta["exact"],

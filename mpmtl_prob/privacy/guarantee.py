@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,8 @@ class Guarantee:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
         """The guarantee that :meth:`to_dict` made fields of."""
-        bounds = {k: None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved")}
-        return cls(reason=fields["reason"], arithmetic=fields.get("arithmetic", DOUBLES), **bounds)
+        claimed, proved = (None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved"))
+        return cls(claimed, proved, fields["reason"], fields.get("arithmetic", DOUBLES))
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""
@@ -116,12 +116,8 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for :meth:`from_dict`; without the laws."""
-        bounds = {k: None if bound is None else vars(bound) for k, bound in self._bounds.items()}
-        return {**bounds, "reason": self.reason, "arithmetic": self.arithmetic}
-
-    @property
-    def _bounds(self) -> dict[str, Bound | None]:
-        return {"claimed": self.claimed, "proved": self.proved}
+        claimed, proved = (None if bound is None else asdict(bound) for bound in (self.claimed, self.proved))
+        return {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
 
     @property
     def curve(self) -> Curve:
