@@ -1,0 +1,328 @@
+"""Mutants: mistakes that would break a guarantee, each put into a copy of the package, where a test must notice it.
+
+    python tests/mutation.py            all of them, in a few minutes
+    python tests/mutation.py clip seed  those with one of the words in their names
+
+A mutant that no test notices is an error, as is one whose text is no longer in the code. Tests skip what they cannot find,
+so that the copy holds nothing but what is in the repository.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("mpmtl_prob", "tests", "docs", "pyproject.toml")
+#: imported once, and shared by the processes of all mutants; the package itself every one imports anew
+PRELOADED = ["arviz", "dp_accounting.pld.privacy_loss_distribution", "numpyro", "pytest", "scipy.stats"]
+
+
+class Mutant(NamedTuple):
+    """One mistake: in ``file``, ``old`` stands once and becomes ``new``; ``test`` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTANTS = [
+    # Randomness
+    Mutant("system bits from a fixed stream", "privacy/exact.py",
+           "return secrets.token_bytes(last - first)", "return seeded(0)(number, first, last)",
+           "test_exact.py::test_the_systems_bits_are_asked_for_once_each"),
+    Mutant("system bits repeated from 16", "privacy/exact.py",
+           "secrets.token_bytes(last - first)", "(secrets.token_bytes(2) * last)[: last - first]",
+           "test_exact.py::test_the_systems_bits_are_asked_for_once_each"),
+    Mutant("a seed where there is none", "privacy/exact.py",
+           "return system if unsafe_seed is None else", "return seeded(0, *which) if unsafe_seed is None else",
+           "test_exact.py::test_a_seed_gives_the_same_draw_and_other_rounds_another"),
+    Mutant("one draw for all rounds", "privacy/release.py",
+           "exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]", "exact.source(unsafe_seed, 0))] * len(rounds)",
+           "test_doors.py::test_a_release_is_its_messages_and_the_laws_own_draws"),
+    Mutant("one draw for all vectors", "privacy/outputs.py",
+           "[law.draw(lattice, exact.source(unsafe_seed, t, i)) for i in range(vectors)]",
+           "[law.draw(lattice, exact.source(unsafe_seed, t, 0))] * vectors",
+           "test_vectors.py::test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds"),
+    # The laws as they are drawn
+    Mutant("Wishart noise x .95", "privacy/mechanisms.py",
+           "(arb(self.scale) / arb(unit))", "(0.95 * arb(self.scale) / arb(unit))",
+           "test_doors.py::test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_stated"),
+    Mutant("Wishart degrees of freedom off by one", "privacy/mechanisms.py",
+           "draws.gamma((self.df - i) / 2)", "draws.gamma((self.df - i - 1) / 2)",
+           "test_doors.py::test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_stated"),
+    Mutant("Gaussian diagonal without sqrt 2", "privacy/mechanisms.py",
+           "arb(2).sqrt() * self.sd / arb(unit)", "arb(self.sd) / arb(unit)",
+           "test_doors.py::test_drawn_gaussian_noise_has_the_variances_that_are_stated_on_and_off_the_diagonal"),
+    Mutant("vector noise x .95 in the law", "privacy/vectors.py",
+           "draws.gamma(float(self.num_features)) * self.scale", "draws.gamma(float(self.num_features)) * 0.95 * self.scale",
+           "test_doors.py::test_drawn_noise_on_vectors_has_the_size_that_is_stated"),
+    Mutant("independent noise x .95 in the law", "privacy/vectors.py",
+           "(first - second) * self.scale", "(first - second) * 0.95 * self.scale",
+           "test_doors.py::test_drawn_noise_on_vectors_has_the_size_that_is_stated"),
+    Mutant("vector noise x .95 at the door", "privacy/outputs.py",
+           "[law.draw(lattice,", "[0.95 * law.draw(lattice,",
+           "test_doors.py::test_noise_on_vectors_is_the_laws_own_draws"),
+    Mutant("Wishart noise halved at the door", "privacy/release.py",
+           "sigma, private = run(noise)", "sigma, private = run(unit * np.rint(noise / unit / 2))",
+           "test_doors.py::test_a_release_is_its_messages_and_the_laws_own_draws"),
+    Mutant("quantile: epsilon is not halved", "privacy/exact.py",
+           "arb(epsilon) / 2 * int(utility)", "arb(epsilon) * int(utility)",
+           "test_exact.py::test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanism"),
+    Mutant("quantile: utilities x 20", "privacy/mechanisms.py",
+           "(-np.abs(count - rank)).tolist()", "(-20 * np.abs(count - rank)).tolist()",
+           "test_exact.py::test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanism"),
+    Mutant("an open rounding is rounded all the same", "privacy/exact.py",
+           "    if found is None:\n        raise Undecided\n",
+           "    if found is None:\n        return round(float(value.mid()))\n",
+           "test_exact.py::test_an_interval_that_holds_two_roundings_is_not_rounded"),
+    # Messages
+    Mutant("messages are not cut", "privacy/messages.py",
+           "return cut(clipped(W, bound(clip, h)), h)", "return clipped(W, bound(clip, h))",
+           "test_exact.py::test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm"),
+    Mutant("messages are rounded, not cut", "privacy/lattice.py",
+           "xp.trunc(W / h) * h", "xp.round(W / h) * h",
+           "test_exact.py::test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm"),
+    Mutant("K is not cut to the lattice", "privacy/messages.py",
+           "return cut(clipped(W, bound(clip, h)), h)", "return cut(clipped(W, clip), h)",
+           "test_doors.py::test_a_cut_message_is_not_longer_than_the_bound_on_the_lattice"),
+    Mutant("clipping by the largest entry", "privacy/messages.py",
+           "norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)", "norm = largest",
+           "test_release.py::test_clipping_shortens_what_is_longer_and_nothing_else"),
+    Mutant("directions keep their length", "privacy/messages.py",
+           "return unit_columns(W), 1.0, ()", "return W, 1.0, ()",
+           "test_release.py::test_directions_say_nothing_of_norms"),
+    Mutant("answers are not cut", "privacy/release.py",
+           "return sent(checked_answer(reply(so_far), W.shape, message, K), K, h)",
+           "return checked_answer(reply(so_far), W.shape, message, K)",
+           "test_doors.py::test_a_release_is_its_messages_and_the_laws_own_draws"),
+    Mutant("models of the rounds are not clipped", "estimators/framework.py",
+           "W = clip_columns(carry.W, run.clip)", "W = carry.W",
+           "test_mp_mtl.py::test_rounds_are_those_printed_in_the_papers"),
+    # Accounting
+    Mutant("a Wishart replacement counts as a zeroing", "privacy/mechanisms.py",
+           'return zeroed if adjacency == "zero_out" else replaced(zeroed)', "return zeroed",
+           "test_replacement.py::test_one_release_is_the_bound_from_above"),
+    Mutant("one replaced round counts as zeroed", "privacy/composition.py",
+           '(len(laws) == 1 and adjacency == "zero_out")', "len(laws) == 1",
+           "test_replacement.py::test_one_release_is_the_bound_from_above"),
+    Mutant("a replacement is two removals", "privacy/losses.py",
+           "PrivacyLossDistribution(remove.compose(add))", "PrivacyLossDistribution(remove.compose(remove))",
+           "test_replacement.py::test_one_release_is_the_bound_from_above"),
+    Mutant("a Gaussian replacement counts as a zeroing", "privacy/mechanisms.py",
+           '== "zero_out" else np.sqrt(2))', '== "zero_out" else 1.0)',
+           "test_accounting.py::test_gaussian_replacement_is_a_rotation_by_a_right_angle"),
+    Mutant("a replaced vector counts as zeroed", "privacy/vectors.py",
+           '== "replace" else 0.5)', '== "replace" and False else 0.5)',
+           "test_vectors.py::test_zeroing_is_half_a_replacement_and_mixtures_with_whole_tasks_are_counted"),
+    Mutant("add and remove swapped", "privacy/composition.py",
+           "return Profile(read(add), read(remove))", "return Profile(read(remove), read(add))",
+           "test_composition.py::test_composition_agrees_with_monte_carlo"),
+    Mutant("round-off is taken off delta", "privacy/composition.py",
+           "ROUND_OFF = 1e-12", "ROUND_OFF = -1e-12",
+           "test_composition.py::test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny"),
+    Mutant("composition is optimistic", "privacy/composition.py",
+           "interval=interval, pessimistic=pessimistic))", "interval=interval, pessimistic=False))",
+           "test_replacement.py::test_one_release_is_the_bound_from_above"),
+    Mutant("pure losses are rounded down", "privacy/losses.py",
+           "rounded, likely = (np.ceil if pessimistic else np.floor),", "rounded, likely = np.floor,",
+           "test_composition.py::test_a_bought_quantile_costs_what_pure_privacy_costs"),
+    Mutant("mass at infinity is forgotten", "privacy/losses.py",
+           "min(float(infinity_mass), 1 - 1e-15)", "0.0",
+           "test_composition.py::test_one_round_on_the_grid_brackets_the_closed_form"),
+    Mutant("rounds of one law count once", "privacy/composition.py",
+           "return distribution if times == 1 else distribution.self_compose(times, tail)", "return distribution",
+           "test_composition.py::test_composition_agrees_with_monte_carlo"),
+    Mutant("the filter counts equal charges once", "privacy/filters.py",
+           "moments += times * price[1]", "moments += price[1]",
+           "test_filters.py::test_for_gaussian_noise_it_is_the_renyi_filter"),
+    Mutant("the filter forgets infinite losses", "privacy/filters.py",
+           "above += times * price[0]", "above += 0 * price[0]",
+           "test_filters.py::test_an_infinite_loss_is_paid_from_its_own_share_of_delta"),
+    Mutant("a group is one task", "privacy/curves.py",
+           "for _ in range(group - 1):", "for _ in range(0):",
+           "test_curves.py::test_a_group_costs_no_less_than_its_members_with_one_vector_in_common"),
+    Mutant("a group under Gaussian noise is one task", "privacy/curves.py",
+           "mu * self.group", "mu",
+           "test_curves.py::test_a_group_under_gaussian_noise_is_exact"),
+    # Calibration
+    Mutant("calibration forgets what was bought", "privacy/calibration.py",
+           "(*laws(shape, log_theta), *besides)", "laws(shape, log_theta)",
+           "test_release.py::test_a_bought_clip_is_near_the_quantile_and_is_part_of_the_price"),
+    Mutant("rounds are calibrated without what was bought", "estimators/mp_mtl.py",
+           "self.adjacency, self._besides)", "self.adjacency, ())",
+           "test_doors.py::test_calibrated_rounds_with_a_bought_clip_norm_keep_their_promise"),
+    Mutant("a row moves its model by K, not 2 K", "estimators/mp_mtl.py",
+           "VectorLaplace(tasks.num_features, eps, 2 * K)", "VectorLaplace(tasks.num_features, eps, K)",
+           "test_framework.py::test_algorithm_5_has_two_budgets_for_two_units_in_two_ledgers"),
+    # What is stated
+    Mutant("the guarantee is for another adjacency", "privacy/guarantee.py",
+           "true_delta = delta(epsilon, laws, adjacency)", 'true_delta = delta(epsilon, laws, "zero_out")',
+           "test_release.py::test_the_default_release_keeps_its_promise"),
+    Mutant("the guarantee forgets what was bought", "privacy/release.py",
+           "(*rounds, *prices), epsilon=epsilon", "rounds, epsilon=epsilon",
+           "test_release.py::test_a_bought_clip_is_near_the_quantile_and_is_part_of_the_price"),
+    Mutant("a seeded release is proved", "privacy/guarantee.py",
+           "    if seeded:\n", "    if seeded and False:\n",
+           "test_release.py::test_two_releases_never_share_noise_and_a_seed_guarantees_nothing"),
+    Mutant("a file is believed", "privacy/files.py",
+           '_recomputed(stated, (*laws, *besides))', "stated",
+           "test_files.py::test_a_file_edited_to_promise_more_proves_nothing"),
+    Mutant("a file's purchases are not counted", "privacy/files.py",
+           "_recomputed(stated, (*laws, *besides))", "_recomputed(stated, laws)",
+           "test_files.py::test_a_file_edited_to_promise_more_proves_nothing"),
+    Mutant("a file's arithmetic is believed", "privacy/files.py",
+           "stated if on_lattice else DOUBLES", "stated",
+           "test_files.py::test_arithmetic_is_exact_only_on_the_lattice"),
+    Mutant("steps read off the rows are proved", "estimators/mp_mtl.py",
+           'START_SHARED if tied else "" if public or own else STEP_READ_OFF', '""',
+           "test_framework.py::test_a_step_size_read_off_the_rows_proves_nothing"),
+    Mutant("row counts read off are proved", "estimators/dp_aggr.py",
+           'return NO_ROW_BOUNDS if self.rows is None else ""', 'return ""',
+           "test_baselines.py::test_row_counts_that_were_read_off_prove_nothing_of_a_task"),
+    Mutant("the bound on rows is not kept", "estimators/dp_aggr.py",
+           "tuple(part[:most] for part", "tuple(part for part",
+           "test_baselines.py::test_row_counts_that_were_read_off_prove_nothing_of_a_task"),
+    # What one task lets others see
+    Mutant("all tasks draw from one stream", "conjugate.py",
+           "enumerate(rng.spawn(len(self.n)))", "enumerate([rng] * len(self.n))",
+           "test_neighbours.py::test_other_tasks_later_messages_are_equal_bit_for_bit"),
+    Mutant("a task is computed on with its padding", "tasks.py",
+           "dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]",
+           "dtype=np.float64), np.asarray(self.y[i], dtype=np.float64)",
+           "test_neighbours.py::test_other_tasks_first_messages_are_equal_bit_for_bit"),
+    # The ledger
+    Mutant("a release is charged after its noise is drawn", "privacy/release.py",
+           "    if ledger is not None:\n        ledger.charge(rounds, data=data, adjacency=adjacency, bought=besides)\n"
+           '    unit = positive("lattice", lattice) ** 2\n'
+           "    noise = np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)])\n",
+           '    unit = positive("lattice", lattice) ** 2\n'
+           "    noise = np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)])\n"
+           "    if ledger is not None:\n        ledger.charge(rounds, data=data, adjacency=adjacency, bought=besides)\n",
+           "test_doors.py::test_a_release_pays_before_it_touches_any_randomness"),
+    Mutant("a clip norm is not paid for", "privacy/messages.py",
+           "paid = {} if ledger is None else", "paid = {} if ledger is None or True else",
+           "test_doors.py::test_a_release_pays_before_it_touches_any_randomness"),
+    Mutant("a release does not say what was bought", "privacy/release.py",
+           "ledger.charge(rounds, data=data, adjacency=adjacency, bought=besides)",
+           "ledger.charge(rounds, data=data, adjacency=adjacency)",
+           "test_ledger.py::test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once"),
+    Mutant("vectors do not say what was bought", "privacy/outputs.py",
+           'adjacency="replace", bought=besides)', 'adjacency="replace")',
+           "test_ledger.py::test_noise_on_vectors_pays_for_the_norm_that_bounds_them"),
+    Mutant("what was bought is not compared with the total", "privacy/ledger.py",
+           "(*(purchase.law for purchase in owed), *rounds)", "rounds",
+           "test_ledger.py::test_where_purchase_and_rounds_are_too_much_together_neither_is_charged"),
+    Mutant("what was bought is not written", "privacy/ledger.py",
+           "[*new, paid]", "[paid]",
+           "test_ledger.py::test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once"),
+    Mutant("earlier charges do not count", "privacy/ledger.py",
+           "self._exceeds((*before, *more))", "self._exceeds(more)",
+           "test_ledger.py::test_charges_compose_and_the_one_too_many_is_refused_and_not_written"),
+    Mutant("a ledger pays for seeded noise", "privacy/messages.py",
+           "if ledger is not None and unsafe_seed is not None:", "if False:",
+           "test_ledger.py::test_what_is_not_proved_is_not_sold"),
+    Mutant("an adaptive ledger composes", "privacy/ledger.py",
+           "return self._filtered(laws) > self.epsilon", "pass",
+           "test_ledger.py::test_an_adaptive_ledger_refuses_by_the_filter_and_says_so"),
+    Mutant("edited charges are not seen", "privacy/ledger_file.py",
+           "if row.hash != before:", "if False:",
+           "test_ledger.py::test_an_edited_ledger_is_refused_by_all_that_read_it"),
+    Mutant("an older copy is not seen", "privacy/ledger_file.py",
+           "if count > len(rows):", "if False and count > len(rows):",
+           "test_ledger.py::test_an_older_copy_in_the_ledgers_place_is_seen_by_whoever_kept_a_receipt"),
+    Mutant("a ledger is for everybody to read", "privacy/ledger_file.py",
+           "os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600", "os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644",
+           "test_ledger.py::test_the_file_and_its_journal_are_for_the_owner_alone"),
+    # Audits
+    Mutant("an audit that never fires", "privacy/audit/found.py",
+           "return self.epsilon_lower > self.claim.epsilon", "return False",
+           "test_audit.py::test_the_controls_fire"),
+    Mutant("an audit that replaces a task by nothing", "privacy/audit/game.py",
+           'if self.claim.adjacency == "zero_out" or self.d == 1:', "if True:",
+           "test_audit.py::test_a_replacement_shows_more_than_a_zeroed_task_does"),
+    Mutant("an audit that finds every double reachable", "privacy/audit/attempts.py",
+           "return np.any([sigma == A + E for E in tried], axis=0)", "return np.ones(np.shape(sigma), dtype=bool)",
+           "test_audit.py::test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not"),
+    Mutant("an audit of doubles for what is published", "privacy/audit/attempts.py",
+           '({"exact": True} | options)', "options",
+           "test_audit.py::test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not"),
+    Mutant("an audit of a ledger that plays one charge", "privacy/audit/attempts.py",
+           "for law in charge.mechanisms)", "for law in charge.mechanisms)[:1]",
+           "test_audit.py::test_a_ledger_that_forgets_a_charge_is_found"),
+]  # fmt: skip
+
+
+def main(words: list[str]) -> int:
+    """Try the mutants; how many were not caught."""
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            ignored = shutil.ignore_patterns("__pycache__", "_build")
+            shutil.copytree(source, copy / name, ignore=ignored) if source.is_dir() else shutil.copy(source, copy)
+        if run(copy, sorted({mutant.test for mutant in chosen})) != 0:
+            print("the tests do not pass without any mutant", file=sys.stderr)
+            return 1
+        width, survivors = max(len(mutant.name) for mutant in chosen), 0
+        for mutant in chosen:
+            verdict = tried(copy, mutant)
+            survivors += verdict != "caught"
+            print(f"{mutant.name:{width}}  {verdict}: {mutant.test}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} caught")
+    return survivors
+
+
+def tried(copy: Path, mutant: Mutant) -> str:
+    """What became of a mutant: "caught", or why not."""
+    path = copy / "mpmtl_prob" / mutant.file
+    before = path.read_text()
+    if (times := before.count(mutant.old)) != 1:
+        return f"NOT TRIED, its text is {times} times in {mutant.file}"
+    path.write_text(before.replace(mutant.old, mutant.new))
+    try:
+        status = run(copy, [mutant.test])
+    finally:
+        path.write_text(before)
+    return {0: "SURVIVED", 1: "caught"}.get(status, f"NOT TRIED, pytest's exit status is {status}")
+
+
+def run(copy: Path, tests: list[str]) -> int:
+    """pytest's exit status, in a process of its own: 0 if all pass, 1 if one fails; others if they did not get there."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with ProcessPoolExecutor(1, mp_context=context) as process:
+        return process.submit(_pytest, copy, tests).result()
+
+
+def _pytest(copy: Path, tests: list[str]) -> int:
+    import pytest
+
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(copy)  # for the processes that tests start
+    sys.path.insert(0, str(copy))
+    sys.dont_write_bytecode = True
+    options = ["-x", "-q", "--tb=line", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        status = pytest.main([*options, *(f"tests/{test}" for test in tests)])
+    if status and len(tests) > 1:
+        print(said.getvalue(), file=sys.stderr)
+    import mpmtl_prob
+
+    assert Path(mpmtl_prob.__file__).is_relative_to(copy)  # not the package that is installed
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) > 0)
