@@ -84,8 +84,14 @@ def _parser() -> argparse.ArgumentParser:
     _data_options(publish)
     publish.add_argument("--epsilon", type=float, required=True)
     publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
-    publish.add_argument("--adjacency", default="replace", help="replace or zero_out")
-    publish.add_argument("--mechanism", default="calibrated", help="calibrated or paper")
+    publish.add_argument(
+        "--adjacency",
+        default="replace",
+        help="replace, the default (any other task in its place), or zero_out (no task)",
+    )
+    publish.add_argument(
+        "--mechanism", default="wishart", help="wishart, the default; gaussian; or paper, whose eps is only claimed"
+    )
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     publish.add_argument(
@@ -169,7 +175,7 @@ def _demo(options: argparse.Namespace) -> None:
         f"\n{options.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n"
     )
     print(comparison)
-    print("\nthe noise-aware posterior")
+    print(f"\n{demo.NOT_COVERED}\n\nthe noise-aware posterior")
     for name, value in headline.items():
         print(f"  {name}: {value:.3f}")
     written = sorted(path.name for path in options.out.iterdir())
