@@ -136,7 +136,7 @@ MUTANTS = [
            "test_replacement.py::test_one_release_is_the_bound_from_above"),
     Mutant("pure losses are rounded down", "privacy/losses.py",
            "rounded, likely = (np.ceil if pessimistic else np.floor),", "rounded, likely = np.floor,",
-           "test_composition.py::test_a_bought_quantile_costs_what_pure_privacy_costs"),
+           "test_composition.py::test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task"),
     Mutant("mass at infinity is forgotten", "privacy/losses.py",
            "min(float(infinity_mass), 1 - 1e-15)", "0.0",
            "test_composition.py::test_one_round_on_the_grid_brackets_the_closed_form"),
