@@ -24,7 +24,7 @@ def numbers(html):
 
 def test_tables_show_no_rows_weights_or_noise(tasks):
     release = mp.release(tasks, epsilon=1.0)
-    fitted = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=2, rows=RowProtection(5.0)).fit(tasks)
+    fitted = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=2, curvature=50.0, rows=RowProtection(5.0)).fit(tasks)
     for shown, private in ((tasks, tasks.X), (tasks, tasks.y), (release, release.sigma), (fitted, fitted.W)):
         html = shown._repr_html_()
         assert html.startswith("<div")
@@ -33,7 +33,7 @@ def test_tables_show_no_rows_weights_or_noise(tasks):
 
 
 def test_the_guarantee_is_on_every_result_claimed_and_proved_apart(tasks):
-    fitted = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=2, rows=RowProtection(5.0)).fit(tasks)
+    fitted = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=2, curvature=50.0, rows=RowProtection(5.0)).fit(tasks)
     html = fitted._repr_html_()
     for line in (fitted.guarantee.proved, fitted.guarantee.claimed, fitted.row_guarantee.proved):
         assert str(line) in html

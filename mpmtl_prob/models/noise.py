@@ -21,7 +21,7 @@ from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
 
-class Noise(Protocol):
+class NoisyRelease(Protocol):
     """A release and the law of its noise, with a leading axis for several rounds. Its leaves are traced arrays."""
 
     @property

@@ -26,7 +26,7 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.noise import Noise, of_release
+from mpmtl_prob.models.noise import NoisyRelease, of_release
 from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
@@ -48,7 +48,7 @@ class Observed(NamedTuple):
     """
 
     eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
-    noise: Noise  #: the release and the law of its noise
+    noise: NoisyRelease  #: the release and the law of its noise
     num_tasks: ArrayLike  #: m
     log_phi_mean: ArrayLike  #: prior mean of log(phi)
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
