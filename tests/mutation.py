@@ -196,7 +196,7 @@ MUTANTS = [
     # What one task lets others see
     Mutant("all tasks draw from one stream", "conjugate.py",
            "enumerate(rng.spawn(len(self.n)))", "enumerate([rng] * len(self.n))",
-           "test_neighbours.py::test_other_tasks_later_messages_are_equal_bit_for_bit"),
+           "test_neighbours.py::test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn"),
     Mutant("a task is computed on with its padding", "tasks.py",
            "dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]",
            "dtype=np.float64), np.asarray(self.y[i], dtype=np.float64)",

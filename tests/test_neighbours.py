@@ -8,6 +8,7 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators
+from mpmtl_prob.conjugate import task_posteriors
 from mpmtl_prob.estimators import (
     DPMTRL,
     L1,
@@ -237,6 +238,13 @@ def test_other_tasks_later_messages_are_equal_bit_for_bit(published, monkeypatch
     same(*map(rest, found))
     assert all(np.isfinite(messages).all() for messages in found)
     assert bits(found[0]) != bits(found[1])
+
+
+@pytest.mark.parametrize("change", ["more rows", "one row"])
+def test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn(change):
+    # a stream that tasks shared would go out of step, sooner or later, where a gamma variable is drawn again
+    found = [task_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
+    same(*({name: rest(draws) for name, draws in each.items()} for each in found))
 
 
 def test_a_release_says_nothing_else_of_a_task():
