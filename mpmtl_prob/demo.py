@@ -18,7 +18,8 @@ DATA = ("synthetic_low_rank", "synthetic_group_sparse", "school")
 NOT_COVERED = (
     "What is proved of Algorithms 2 and 3 is proved of their rounds. Their hyper-parameters, and the bound on curvatures\n"
     "that sets their steps, were chosen on all tasks' rows, which no budget was charged for. The noise-aware posterior\n"
-    "has none to choose. Where nothing is proved, a step size was read off all tasks' rows, or models were shared as they are."
+    "has none to choose. Where the table says none, a step size was read off all tasks'\n"
+    "rows, or models were shared as they are."
 )
 
 
