@@ -228,7 +228,7 @@ MUTANTS = [
            "test_ledger.py::test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once"),
     Mutant("earlier charges do not count", "privacy/ledger.py",
            "self._exceeds((*before, *more))", "self._exceeds(more)",
-           "test_ledger.py::test_charges_compose_and_the_one_too_many_is_refused_and_not_written"),
+           "test_ledger.py::test_rounds_are_reserved_at_once_or_paid_one_by_one_at_the_same_price"),
     Mutant("a ledger pays for seeded noise", "privacy/messages.py",
            "if ledger is not None and unsafe_seed is not None:", "if False:",
            "test_ledger.py::test_what_is_not_proved_is_not_sold"),
