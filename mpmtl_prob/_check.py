@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
+from typing import Any
 
 
 def positive(name: str, value: float) -> float:
@@ -31,6 +33,12 @@ def whole(name: str, value: int, least: int = 1) -> int:
     if number < least:
         raise ValueError(f"{name}: expected a whole number >= {least}, got {value!r}")
     return number
+
+
+def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> None:
+    """Check fields of a frozen data class and keep them as Python's numbers: the square of a NumPy integer may overflow."""
+    for name in names:
+        object.__setattr__(instance, name, check(name, getattr(instance, name)))
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:

@@ -67,21 +67,24 @@ class TaskPosteriors:
     @property
     def mean(self) -> FloatArray:
         """Posterior mean of W, (d, m)."""
-        return self.scale.T * self.scaled_mean
+        with np.errstate(all="ignore"):
+            return self.scale.T * self.scaled_mean
 
     @property
     def scaled_mean(self) -> FloatArray:
         """Posterior mean of v = S^{-1} w, in which tasks are compared, (d, m)."""
-        shrunk = self.ratio[:, :, None] / (1 + self.ratio[:, :, None] * self.eigenvalues[:, None, :])
-        z = np.einsum("tg,tgj,tj->tj", self.weights, shrunk, self.projected)
-        return np.einsum("tij,tj->it", self.basis, z)
+        with np.errstate(all="ignore"):
+            shrunk = self.ratio[:, :, None] / (1 + self.ratio[:, :, None] * self.eigenvalues[:, None, :])
+            z = np.einsum("tg,tgj,tj->tj", self.weights, shrunk, self.projected)
+            return np.einsum("tij,tj->it", self.basis, z)
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
         """Independent draws: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m).
 
         Every task has a stream of its own: how many numbers a gamma variable takes tells of its number of rows.
         """
-        drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(len(self.n)))]
+        with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
+            drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(len(self.n)))]
         W, sigma, log_snr = (np.moveaxis(np.stack(parts), 0, -1) for parts in zip(*drawn, strict=True))
         return {"W": W, "sigma": sigma, "log_snr": log_snr}
 

@@ -29,7 +29,8 @@ class Means(NamedTuple):
     @property
     def W(self) -> FloatArray:
         """Of the weights, (d, m)."""
-        return self.scale.T * self.scaled
+        with np.errstate(over="ignore"):
+            return self.scale.T * self.scaled
 
 
 def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, Quantile, Release, VectorLaplace, Wishart, calibrate, delta, epsilon, release
 from mpmtl_prob.privacy.accounting import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.curves import Curve, membership_odds
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED
 
@@ -153,11 +154,19 @@ def test_gaussian_log_factors_are_normal():
     assert odds.quantile(0.9) == pytest.approx(1 / (1 + np.exp(-(mu**2 / 2 + mu * stats.norm.ppf(0.9)))), rel=1e-3)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_the_cap_is_passed_as_often_as_is_said(epsilon):
+    law = calibrate_gaussian(epsilon, 1e-3, 3)
+    odds, mu = membership_odds(Curve((law,), "replace"), epsilon), law.mu("replace")
+    assert odds.above == pytest.approx(stats.norm.cdf(mu / 2 - epsilon / mu), rel=0.05)
+    assert odds.above > 3 * odds.delta
+
+
 def test_the_odds_are_said_in_words():
     out = release(W, 1.0, 1e-2)
     words = str(out.membership_odds())
     assert "thought it 50% likely that you are in it" in words
-    assert "more than 73.1% with a probability of about 0.01" in words
+    assert f"more than 73.1% with a probability of about {out.membership_odds().above:.2g}" in words
     assert words in out.guarantee.explain()
     assert out.membership_odds(0.01).cap == pytest.approx(np.e / (np.e + 99))
     with pytest.raises(ValueError, match="prior: expected a number in"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpmtl_prob import TaskData
+from mpmtl_prob import TaskData, conjugate
 from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.privacy import (
     Gaussian,
@@ -97,6 +97,17 @@ def test_a_cut_message_is_not_longer_than_the_bound_on_the_lattice():
     h, clip = 0.25, 0.9  # the bound is .75, and (.75, .25) is shorter than .9
     long = np.array([[0.76, 3.0], [0.26, 1.0]])
     assert np.linalg.norm(sent(long, clip, h), axis=0).max() <= bound(clip, h) == 0.75
+
+
+def test_no_task_can_raise_a_warning():  # which are errors here
+    huge = np.where(np.arange(8) == 3, 1.7e308, W)
+    assert np.all(np.isfinite(release(huge, 1.0, 1e-3, message="clip", clip=0.5).sigma))
+    assert not np.any(sent(W * (np.arange(8) > 0), 1.0, 2.0))  # a lattice on which K is zero
+    tasks = TaskData.from_lists([W.T, np.full((2, 3), 1e-160)], [np.ones(8), np.full(2, 1e150)])
+    LowRank(0.5, 1.0, 2, 1.0, 1e-3, curvature=30.0, step_size="per_task").fit(tasks)
+    posteriors = conjugate.task_posteriors(tasks.gram, np.eye(3), conjugate.pareto_scale(tasks.gram))
+    assert np.isfinite(posteriors.sample(np.random.default_rng(0), 2)["W"][..., 0]).all()
+    assert np.isfinite(posteriors.mean[:, 0]).all()
 
 
 def test_calibrated_rounds_with_a_bought_clip_norm_keep_their_promise():

@@ -1,10 +1,13 @@
 """The noise laws: densities that integrate to one, draws that follow them, and what a mechanism refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart
+from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart, calibrate
+from mpmtl_prob.privacy.calibration import calibrate_gaussian
 
 LAWS = [Wishart(3, 4.0, 0.5), Wishart(3, 11.0, 0.2, clip=2.0), PaperWishart(3, 0.7), Gaussian(3, 0.8)]
 A = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.5]])
@@ -67,6 +70,16 @@ def test_the_papers_law_is_the_one_they_print():
     assert (law.shape, law.epsilon) == (1.0, 0.5)
     assert "both signs" in PaperTaskWishart(5, 0.5).unproved
     assert not law.unproved
+
+
+@pytest.mark.parametrize("clip", [np.uint8(20), np.int32(100_000), np.float16(300)])
+@pytest.mark.parametrize("least", [calibrate, calibrate_gaussian], ids=["wishart", "gaussian"])
+def test_noise_follows_the_square_of_a_clip_norm_of_any_type(clip, least):
+    found, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
+    assert found == expected
+    assert type(found.clip) is float
+    assert expected.fluctuation == pytest.approx(least(1.0, 1e-3, 3).fluctuation * float(clip) ** 2)
+    assert replace(found, clip=clip).clip ** 2 == expected.clip**2
 
 
 @pytest.mark.parametrize(

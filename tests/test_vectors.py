@@ -209,6 +209,14 @@ def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
     assert book.charges() == []
 
 
+def test_the_door_refuses_noise_that_doubles_cannot_add_to():
+    book = Ledger(epsilon=1.0, delta=1e-6, unit="row")
+    for law in (VectorLaplace(3, 1e-13, 2.0), IndependentLaplace(3, 1e-13, 2.0)):
+        with pytest.raises(ValueError, match="lattice: expected at least"):
+            draw_vectors([law], 1, lattice=2.0**-11, epsilon=1.0, ledger=book)
+    assert book.charges() == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "change", "message"),
     [

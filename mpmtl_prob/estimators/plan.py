@@ -111,7 +111,8 @@ def step_sizes(
     if step_size is None or isinstance(step_size, str):
         one_of("step_size", step_size or "per_task", ("per_task",))
         common = 1 / float(curvature.max() if bound is None else bound)
-        own = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)  # no curvature, no slope
+        with np.errstate(over="ignore"):
+            own = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)  # no curvature, no slope
         return own if step_size else np.minimum(own, common), common
     eta = np.asarray(step_size, dtype=np.float64)
     if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
@@ -131,4 +132,4 @@ def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:
 
 
 def clip_norm(clip: float | BoughtClip) -> float:
-    return clip.clip if isinstance(clip, BoughtClip) else clip
+    return float(clip.clip if isinstance(clip, BoughtClip) else clip)  # of a NumPy integer the square may overflow

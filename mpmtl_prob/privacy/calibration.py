@@ -89,7 +89,7 @@ def calibrate(
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1)
     d = whole("num_features", num_features)
-    positive("clip", clip)
+    clip = positive("clip", clip)
     one_of("adjacency", adjacency, ADJACENCIES)
     weights = _weights(rounds, schedule)
     if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
@@ -135,7 +135,7 @@ def calibrate_gaussian(
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1)
     T, d = whole("rounds", rounds), whole("num_features", num_features)
-    positive("clip", clip)
+    clip = positive("clip", clip)
 
     def law(log_sd: float) -> Gaussian:
         return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)

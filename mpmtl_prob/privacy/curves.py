@@ -185,8 +185,16 @@ class MembershipOdds:
 
     @property
     def cap(self) -> float:
-        """The posterior probability at a Bayes factor of e^eps, which is passed with probability about delta."""
+        """The posterior probability at a Bayes factor of e^eps."""
         return float(expit(logit(self.prior) + self.epsilon))
+
+    @property
+    def above(self) -> float:
+        """The probability with which the cap is passed when the task is there.
+
+        It is more than delta, which weighs every case by how far it goes beyond.
+        """
+        return float(self.mass[self.log_factor > 1.002 * self.epsilon].sum())  # losses are rounded up to a grid
 
     def quantile(self, q: float) -> float:
         """The posterior probability that the task is there which is not passed with probability q, when it is there."""
@@ -202,7 +210,7 @@ class MembershipOdds:
         return (
             f"Whoever knows everything but {_UNKNOWN[self.adjacency]}, and thought it {self.prior:.0%} likely that you are "
             f"in it, will after seeing this typically think it {self.typical:.0%} likely if you are (in one case of ten more "
-            f"than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.delta:.2g}."
+            f"than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.above:.2g}."
         )
 
 

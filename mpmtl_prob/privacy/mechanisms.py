@@ -15,7 +15,7 @@ import numpy as np
 from flint import arb, arb_mat
 from scipy.special import multigammaln
 
-from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._check import one_of, positive, settle, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.exact import Draws, Source, exponential, rounded, symmetric
 from mpmtl_prob.privacy.losses import gamma_loss, gamma_spread, gaussian_loss, pure_loss, replaced, two_point_loss
@@ -48,10 +48,9 @@ class Wishart:
     positive_definite: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        whole("num_features", self.num_features)
-        positive("scale", self.scale)
-        positive("clip", self.clip)
-        if not positive("df", self.df) >= self.num_features + 1:
+        settle(self, whole, "num_features")
+        settle(self, positive, "df", "scale", "clip")
+        if not self.df >= self.num_features + 1:
             # with fewer the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways
             raise ValueError(f"df: expected at least num_features + 1 = {self.num_features + 1}, got {self.df!r}")
 
@@ -194,9 +193,8 @@ class Gaussian:
     positive_definite: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        whole("num_features", self.num_features)
-        positive("sd", self.sd)
-        positive("clip", self.clip)
+        settle(self, whole, "num_features")
+        settle(self, positive, "sd", "clip")
 
     @property
     def kind(self) -> str:
@@ -273,7 +271,7 @@ class Quantile:
     unproved: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        settle(self, positive, "epsilon")
 
     @property
     def kind(self) -> str:

@@ -95,8 +95,9 @@ def unit_columns(W: FloatArray) -> FloatArray:
 def clipped(W: FloatArray, clip: float) -> FloatArray:
     """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
     largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
-    norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
-    return W / np.maximum(1.0, norm / clip)
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
+        return W / np.maximum(1.0, norm / clip)
 
 
 def sent(W: FloatArray, clip: float, h: float) -> FloatArray:

@@ -81,9 +81,16 @@ def draw_vectors(
     )
     if unproved and guarantee.proved:
         guarantee = Guarantee(claimed, None, unproved, guarantee.arithmetic)
+    held = 2.0**52 * lattice  # above, sums on the lattice are rounded, and show what was added
+    largest = max((64 + 2 * law.num_features) * law.scale for law in rounds)  # passed with next to no probability
+    if guarantee.proved and largest >= held:
+        raise ValueError(f"lattice: expected at least {largest / 2.0**52:.3g} for noise of this size, got {lattice!r}")
     if ledger is not None:
         ledger.charge(rounds, data=data, unit=unit, adjacency="replace", bought=besides)
-    noise = [
+    drawn = [
         [law.draw(lattice, exact.source(unsafe_seed, t, i)) for i in range(vectors)] for t, law in enumerate(rounds)
     ]
-    return np.swapaxes(np.array(noise), 1, 2), guarantee
+    noise = np.swapaxes(np.array(drawn), 1, 2)
+    if guarantee.proved and np.abs(noise).max() >= held:
+        raise OverflowError("the noise left the lattice's range; nothing was published")
+    return noise, guarantee

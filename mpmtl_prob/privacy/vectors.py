@@ -13,7 +13,7 @@ import numpy as np
 from flint import arb
 from scipy.special import gammaln
 
-from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._check import one_of, positive, settle, whole
 from mpmtl_prob.privacy.accounting import ADJACENCIES
 from mpmtl_prob.privacy.exact import Draws, Source, rounded
 from mpmtl_prob.privacy.losses import pure_loss, vector_loss, vector_spread
@@ -46,9 +46,8 @@ class VectorLaplace:
     unproved: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        whole("num_features", self.num_features)
-        positive("epsilon", self.epsilon)
-        positive("sensitivity", self.sensitivity)
+        settle(self, whole, "num_features")
+        settle(self, positive, "epsilon", "sensitivity")
 
     @property
     def kind(self) -> str:
