@@ -5,8 +5,21 @@ are the same, so tests of a public posterior take two chains and 200 iterations 
 """
 
 import gc
+from collections.abc import Iterator
+from pathlib import Path
 
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 gc.set_threshold(20_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_programs() -> Iterator[None]:
+    """Forget compiled programs, which are on disk, before they use up the memory maps that a process may have."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > 15_000:
+        jax.clear_caches()
+        gc.collect()

@@ -150,9 +150,4 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
 
 def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "zero_out") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
-    profile = composition.profile(composition.as_rounds(mechanisms), adjacency)
-    a, power = np.asarray(false_alarms, dtype=np.float64), np.ones(np.shape(false_alarms))
-    for epsilon in np.concatenate([np.linspace(0, 3, 121), np.linspace(3, 20, 69)[1:]]):
-        power = np.minimum(power, np.exp(epsilon) * a + profile.add(epsilon))
-        power = np.minimum(power, 1 - np.exp(-epsilon) * (1 - a - profile.remove(epsilon)))
-    return np.clip(power, 0.0, 1.0)
+    return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)
