@@ -196,7 +196,8 @@ def test_private_rounds_at_temperature_zero_are_the_algorithm(name, tasks):
 
 
 def test_private_rounds_spend_the_budget_of_every_round_before_noise_is_drawn(tasks, tmp_path):
-    estimator = partial(mp.estimators.LowRank, 0.8, clip=4.0, rounds=T, mechanism="calibrated", delta=1e-3)
+    options = {"clip": 4.0, "rounds": T, "mechanism": "calibrated", "delta": 1e-3, "curvature": 100.0}
+    estimator = partial(mp.estimators.LowRank, 0.8, **options)
     spent = {}
     for name, use in (
         ("fit", lambda e: e.fit(tasks)),

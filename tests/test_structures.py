@@ -308,3 +308,16 @@ def test_fewer_tasks_than_features_have_a_posterior_too():
         assert np.isfinite(found.omega).all()
     with pytest.raises(ValueError, match="structure: 'low_rank' needs at least as many tasks as features, got 3 tasks"):
         shared_covariance(release, structure="low_rank")
+
+
+def test_the_density_of_a_log_chi_square_keeps_its_digits_where_kappa_is_enormous():
+    for a in (0.7, 3.0, 29.9, 30.1, 500.0):
+        x = np.array([-1.2, -0.3, 1e-4, 0.4])
+        exact = st.chi2(2 * a).logpdf(2 * a * np.exp(x)) + np.log(2 * a) + x - 0.5 * np.log(a)
+        found = np.asarray(latent_weights.log_density_of_log_chi2(np.float64(a), x))
+        assert_allclose(found - found[2], exact - exact[2], rtol=1e-9, atol=1e-9)
+        assert_allclose(found, exact, atol=1e-5)  # and the constants on both sides of Stirling's series agree
+    y = np.array([-2.0, 0.0, 1.5])  # in units of the spread it is normal there
+    for a in (1e10, 1e32):
+        found = np.asarray(latent_weights.log_density_of_log_chi2(np.float64(a), y / np.sqrt(a)))
+        assert_allclose(found, st.norm.logpdf(y), atol=1e-4)

@@ -162,11 +162,11 @@ def _simulate(
     )
     if (law := setting.noise) is not None:
         bounded = W / np.maximum(1.0, np.linalg.norm(W, axis=0) / law.clip)
-        sigma = law.sample(rng, bounded @ bounded.T)
+        released = law.sample(rng, bounded @ bounded.T)
         ones = np.ones((setting.num_tasks, setting.num_features))
         data = data._replace(
             release=ReleasedMoments(
-                sigma[None], (of_release(sigma, law),), np.asarray(law.clip), np.asarray(False), ones
+                released[None], (of_release(released, law),), np.asarray(law.clip), np.asarray(False), ones
             )
         )
     truth = {"W": W, "sigma": np.asarray(sigma), "rate": np.asarray(rates[0])}

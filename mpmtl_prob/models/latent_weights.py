@@ -19,6 +19,7 @@ from numpyro.distributions import constraints
 
 from mpmtl_prob.models.shared_covariance import (
     LOG_PHI_SD,
+    STIRLING,
     Observed,
     degrees_of_freedom,
     known_trace,
@@ -35,6 +36,20 @@ def unit(observed: Observed, num_tasks: int) -> Array:
     known = jnp.isfinite(observed.trace_sd)
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
     return jnp.sqrt(guess / num_tasks)[:, None]
+
+
+def log_density_of_log_chi2(a: Array, x: Array) -> Array:
+    """log density of log(chi^2_{2a} / 2a) at x, times the unit sqrt(1 / a) of x, up to a constant.
+
+    ``a (x - e^x + 1) + log(a^a e^{-a} / Gamma(a)) - log(a) / 2``, in which large numbers cancel where kappa is large: a
+    trajectory that goes there must not find a density made of rounding errors.
+    """
+    small, near = jnp.minimum(a, STIRLING), jnp.abs(x) < 1e-3
+    tiny = jnp.where(near, x, 0.0)
+    convex = jnp.where(near, 0.5 * tiny**2 * (1 + tiny / 3 + tiny**2 / 12), jnp.expm1(x) - x)
+    direct = small * jnp.log(small) - small - gammaln(small) - 0.5 * jnp.log(small)
+    series = -0.5 * jnp.log(2 * jnp.pi) - 1 / (12 * jnp.maximum(a, STIRLING))  # Stirling's
+    return -a * convex + jnp.where(a < STIRLING, direct, series)
 
 
 @lru_cache
@@ -65,8 +80,7 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))
         spread = jnp.sqrt(0.5 / df)
         log_chi = 0.5 * jnp.log(df) + spread * log_diagonal
-        log_density = df * log_chi - 0.5 * jnp.exp(2 * log_chi) - 0.5 * df * jnp.log(2.0) - gammaln(0.5 * df)
-        numpyro.factor("diagonal", jnp.sum(log_density + jnp.log(spread)))
+        numpyro.factor("diagonal", jnp.sum(log_density_of_log_chi2(0.5 * df, 2 * spread * log_diagonal)))
         T = jnp.diag(jnp.exp(log_chi)).at[lower].set(off)
         V = triangular_solve(T, N, left_side=False, lower=True)
         size = jnp.sum(V**2)

@@ -36,7 +36,7 @@ LOG_PHI_SD = 2.0
 LOG_KAPPA_MEAN = 1.0
 LOG_KAPPA_SD = 2.0
 #: From here on Stirling's series, to its second term, is right to 1e-7.
-_STIRLING = 30.0
+STIRLING = 30.0
 #: Directions of `low_rank`: more than there is use for.
 MAX_RANK = 8
 
@@ -118,10 +118,10 @@ def kappa_at(z: ArrayLike, num_features: int) -> Array:
 def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
     """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
     a, h = 0.5 * (kappa - jnp.arange(num_features)), 0.5 * num_tasks
-    small = jnp.minimum(a, _STIRLING)
-    large = jnp.maximum(a, _STIRLING)  # there single precision would not survive the difference
+    small = jnp.minimum(a, STIRLING)
+    large = jnp.maximum(a, STIRLING)  # there single precision would not survive the difference
     series = (large - 0.5) * jnp.log1p(h / large) + h * (jnp.log(large + h) - 1) + (1 / (large + h) - 1 / large) / 12
-    return jnp.sum(jnp.where(a < _STIRLING, gammaln(small + h) - gammaln(small), series))
+    return jnp.sum(jnp.where(a < STIRLING, gammaln(small + h) - gammaln(small), series))
 
 
 class Triangular(NamedTuple):
