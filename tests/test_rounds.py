@@ -131,3 +131,13 @@ def test_a_release_of_several_rounds_has_a_posterior():
     own = task_posteriors(tasks, shared, sharpness=1.1, draws=20)
     scale = conjugate.pareto_scale(tasks.gram)
     assert_allclose(own.W, conjugate.task_posteriors(tasks.gram, shared.shape(1.1), scale).mean)
+
+
+def test_an_answer_that_is_not_finite_is_silent_as_its_round_is_paid_for():
+    W = np.random.default_rng(0).standard_normal((3, 8))
+    answer = W.copy()
+    answer[1, 2] = np.nan
+    book = Ledger(epsilon=5.0, delta=1e-2)
+    published = mp.release(W, 4.0, 1e-2, rounds=2, respond=lambda _: answer, ledger=book)
+    assert published.rounds == 2
+    assert len(book.charges()) == 1

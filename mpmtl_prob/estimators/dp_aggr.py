@@ -119,14 +119,18 @@ class DPAggr:
             return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
         loss, zero = Logistic(**options).alone(tasks), np.zeros((tasks.num_features, tasks.num_tasks))
         with jax.enable_x64(True):
-            return np.asarray(solve_alone(NoPenalty(), loss, 0.0, zero, loss.curvature(), 1e-9, 20_000).W)
+            found = solve_alone(NoPenalty(), loss, 0.0, zero, loss.curvature(), 1e-9, 20_000)
+        if np.any(found.optimality > 1e-9):  # the sensitivity is that of minimisers
+            raise ValueError(f"penalty: expected one at which every task's model is found, got {self.penalty!r}")
+        return np.asarray(found.W)
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
         """Noise for the sum of the owners' models, which lie on the lattice of h."""
         m, d, n = tasks.num_tasks, tasks.num_features, tasks.mask.sum(axis=1)
         L, lam = self.lipschitz(tasks), self.penalty
         least, most = (int(n.min()), int(n.max())) if self.rows is None else self.rows
-        row = 2 * L / lam / least + np.sqrt(d) * h  # what a row can move, and the cuts of two models to the lattice
+        # what a row can move, the cuts of two models to the lattice, and more than the errors of two minimisations
+        row = 2 * L / lam / least + np.sqrt(d) * h + 2e-6 * L / lam
         scale = (2 * m / lam / least if self.noise == "circulated" else row) / epsilon
         if self.level == "task":
             scale *= most  # Proposition 3: eps / n for every row

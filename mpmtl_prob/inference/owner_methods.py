@@ -19,6 +19,7 @@ from mpmtl_prob.inference.nuts import Draws, run_nuts
 from mpmtl_prob.inference.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.structures import observed, program
 from mpmtl_prob.models import task as model
+from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.messages import clipped, messages, sent, unit_columns
 from mpmtl_prob.privacy.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -196,7 +197,9 @@ def without(release: Release, message: FloatArray) -> Release:
         mechanisms=release.mechanisms,
         num_tasks=release.num_tasks - 1,
         features=release.features,
-        guarantee=release.guarantee,
+        guarantee=Guarantee(
+            None, None, "It is the release without one owner's message, which that owner alone can make."
+        ),
         message=release.message,
         scaling=release.scaling,
         library_version=release.library_version,

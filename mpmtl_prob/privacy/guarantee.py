@@ -36,7 +36,8 @@ _SCOPE = (
     "the release, now or later. {alone}\n\n"
     "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
     "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
-    "model, which depends on its own rows; and the number of tasks and the names of the features, which are public. "
+    "model, which depends on its own rows; and what is public: the number of tasks, the names of the features, and whether "
+    "all targets are labels -1 and 1. "
     "{arithmetic}"
 )
 

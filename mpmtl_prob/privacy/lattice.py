@@ -25,7 +25,12 @@ def step(clip: float, num_features: int, num_tasks: int, laws: Sequence[Any]) ->
         num_features: d, the length of a message.
         num_tasks: m.
         laws: of the noise, each with a ``mean`` (d, d) and a ``fluctuation``.
+
+    Raises:
+        ValueError: a clip norm whose square leaves the range of doubles.
     """
+    if not 1e-100 <= clip <= 1e100:
+        raise ValueError(f"clip: expected a norm between 1e-100 and 1e100, got {clip!r}")
     finest = ERROR * clip / np.sqrt(num_features)
     # 64 times its size away from its mean noise has next to no probability
     largest = num_tasks * clip**2 + max((np.max(np.abs(law.mean)) + 64 * law.fluctuation for law in laws), default=0.0)

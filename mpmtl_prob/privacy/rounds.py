@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob.privacy.mechanisms import Wishart
-from mpmtl_prob.privacy.messages import clipped, messages, unit_columns
+from mpmtl_prob.privacy.messages import clipped, unit_columns
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 if TYPE_CHECKING:
@@ -63,10 +63,14 @@ def converse(first: FloatArray, noise: FloatArray, answer: Callable[[Sequence[Fl
 
 
 def checked_answer(answer: ArrayLike, shape: tuple[int, ...], message: str, clip: float) -> FloatArray:
-    """An answer's messages, bounded like the first. Raises ValueError for another shape or numbers that are not finite."""
-    W, _, _ = messages(np.asarray(answer), "none")
+    """An answer's messages, bounded like the first; one that is not finite is silent, as the round is paid for already.
+
+    Raises ValueError for another shape.
+    """
+    W = np.asarray(answer, dtype=np.float64)
     if W.shape != shape:
         raise ValueError(f"respond: expected messages of shape {shape}, got {W.shape}")
+    W = np.where(np.isfinite(W).all(axis=0), W, 0.0)
     return unit_columns(W) if message == "direction" else clipped(W, clip)
 
 
