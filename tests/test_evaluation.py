@@ -145,7 +145,7 @@ def test_on_school_the_posterior_beats_what_needs_no_sharing():
         pytest.skip(str(error))
     fits = {
         name: cross_validate(grid, train, progress_bar=False).fit(train)
-        for name, grid in {STL: grids.ridge(train), ALONE: grids.alone()[::3]}.items()
+        for name, grid in {STL: grids.ridge(train), ALONE: grids.alone(train)[::3]}.items()
     }
     fits["ours"] = mp.NoiseAware(1.0, adjacency="zero_out", chains=2, warmup=150, draws=150).fit(train)
     table = compare(fits, test)

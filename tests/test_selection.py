@@ -116,7 +116,7 @@ def test_every_grid_is_as_long_as_the_others(tasks):
         len(grids.ridge(tasks)),
         len(grids.lasso(tasks)),
         len(grids.ridge_logistic(tasks)),
-        len(grids.alone()),
+        len(grids.alone(tasks)),
         len(grids.multi_task(TraceNorm(), tasks)),
         len(grids.multi_task(GroupLasso(), tasks)),
         len(grids.rounds(LowRank, tasks, epsilon=1.0)),

@@ -135,7 +135,7 @@ def standard_fits(
             return chosen.best
 
         start = tuned(STL, grids.ridge(train))
-        tuned(ALONE, grids.alone())
+        tuned(ALONE, grids.alone(train))
         tuned(NON_PRIVATE, grids.multi_task(TraceNorm(), train))
         for epsilon in epsilons:
             for name, algorithm in (("Algorithm 2", LowRank), ("Algorithm 3", GroupSparse)):

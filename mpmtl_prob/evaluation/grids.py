@@ -59,15 +59,20 @@ def multi_task(norm: Penalty, train: TaskData, loss: Loss | None = None) -> list
     return [MultiTask(norm, float(top * share), chosen, **_ROUGH) for share in np.geomspace(1e-4, 1.0, SIZE)]
 
 
-def alone(loss: Loss | None = None) -> list[Alone]:
-    """Early stopping, with and without acceleration, from zero and from ridge, with one step size and with each task's."""
+def alone(train: TaskData, loss: Loss | None = None) -> list[Alone]:
+    """Early stopping, with and without acceleration, from zero and from ridge, with one step size and with each task's.
+
+    The one step size is 1/L of the training rows, chosen here like all else in a grid.
+    """
     chosen = LeastSquares() if loss is None else loss
+    largest = float(chosen.of(train).curvature().max())
+    steps: tuple[dict[str, Any], ...] = ({"step_size": None, "curvature": largest}, {"step_size": "per_task"})
     starts: tuple[Ridge | str, ...] = (Ridge(), "zero")
     return [
-        Alone(rounds=rounds, acceleration=acceleration, start=start, step_size=step, loss=chosen)
+        Alone(rounds=rounds, acceleration=acceleration, start=start, loss=chosen, **step)
         for rounds, acceleration in itertools.product((1, 3, 10, 30, 100), (False, True))
         for start in starts
-        for step in (None, "per_task")
+        for step in steps
     ]
 
 

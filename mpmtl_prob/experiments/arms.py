@@ -71,7 +71,7 @@ def _grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
         case name if name == LASSO:
             return grids.lasso(train, loss)
         case name if name == ALONE:
-            return grids.alone(loss)
+            return grids.alone(train, loss)
         case name if name in (TRACE, GROUP):
             return grids.multi_task(TraceNorm() if name == TRACE else GroupLasso(), train, loss)
         case name if name == DP_AGGR:
