@@ -66,7 +66,7 @@ def scores(
         "evidence": of(conjugate.task_posteriors(train.gram).mean),
         "evidence, Pareto": of(evidence.posterior_means(train).W),
         "one penalty": of(tuned(grids.ridge(train))),
-        "M = I": of(tuned(grids.alone())),
+        "M = I": of(tuned(grids.alone(train))),
         "best on test": min(of(conjugate.ridge(train.gram, penalty)) for penalty in PENALTIES),
         "coverage": evaluation.coverage(own.predict(test), test),
     }
