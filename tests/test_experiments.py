@@ -332,7 +332,7 @@ def test_command_line(done, tmp_path, capsys):
     assert "no results of an experiment" in capsys.readouterr().err
     options = ["--fast", "--replications", "2", "--workers", "1", "--out", str(tmp_path), "--quiet"]
     assert main(["reproduce", "fig2", *options]) == 0
-    assert "holds: claim Fig 2" in capsys.readouterr().out
+    assert "claim Fig 2" in capsys.readouterr().out  # whether it holds in two replications is chance
     assert json.loads((tmp_path / "fig2.json").read_text())["command"].endswith("fig2 --fast --replications 2")
 
 
