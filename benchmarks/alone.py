@@ -21,9 +21,10 @@ jax.config.update("jax_enable_x64", True)
 
 import record  # noqa: E402
 
-from mpmtl_prob import conjugate, datasets, evaluation, evidence, inference, release  # noqa: E402
+from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
 from mpmtl_prob.evaluation import grids  # noqa: E402
 from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction  # noqa: E402
+from mpmtl_prob.taskwise import conjugate, evidence  # noqa: E402
 
 POSTERIOR = "noise-aware posterior"
 LOCAL = {

@@ -20,7 +20,7 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob.inference import ProximalLangevin  # noqa: E402
-from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity  # noqa: E402
+from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity  # noqa: E402
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse  # noqa: E402
 from mpmtl_prob.privacy import Gaussian, Wishart  # noqa: E402
 

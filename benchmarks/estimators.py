@@ -32,8 +32,8 @@ import peers  # noqa: E402
 import record  # noqa: E402
 
 from mpmtl_prob import datasets  # noqa: E402
+from mpmtl_prob.convex.losses import LeastSquares  # noqa: E402
 from mpmtl_prob.estimators import GroupLasso, LowRank, MultiTask, Noise, TraceNorm  # noqa: E402
-from mpmtl_prob.losses import LeastSquares  # noqa: E402
 from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
 ACCURACY = 1e-6

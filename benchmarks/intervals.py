@@ -33,15 +33,18 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 from numpyro.infer import NUTS  # noqa: E402
 
-from mpmtl_prob import TaskData, conjugate, release  # noqa: E402
-from mpmtl_prob.inference import SharedPosterior, owner_methods, shared, structures  # noqa: E402
-from mpmtl_prob.inference.simulation import chain_for_each  # noqa: E402
+from mpmtl_prob import TaskData, release  # noqa: E402
+from mpmtl_prob.inference import SharedPosterior  # noqa: E402
+from mpmtl_prob.inference.owner import methods  # noqa: E402
+from mpmtl_prob.inference.public import shared, structures  # noqa: E402
+from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
-from mpmtl_prob.privacy.mechanisms import Noise  # noqa: E402
-from mpmtl_prob.privacy.messages import unit_columns  # noqa: E402
-from mpmtl_prob.privacy.release import Release, default_delta, perturb  # noqa: E402
+from mpmtl_prob.privacy.laws.mechanisms import Noise  # noqa: E402
+from mpmtl_prob.releases.messages import unit_columns  # noqa: E402
+from mpmtl_prob.releases.release import Release, default_delta, perturb  # noqa: E402
 from mpmtl_prob.tasks import FloatArray  # noqa: E402
+from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
 D, M, ROWS, TEST_ROWS = 5, 50, 12, 4
 OWNERS = 25  # where they are not those who send messages
@@ -100,13 +103,13 @@ def released(kind: str, truth: Truth, law: Noise, epsilon: float, seed: int) -> 
 def owner_draws(kind: str, method: str, truth: Truth, public: SharedPosterior, seed: int):
     """399 draws of W (S, d, m) and sigma (S, m)."""
     if method == "oracle":
-        found = owner_methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
+        found = methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
     elif method == "plug_in":
-        shapes, prior = owner_methods.sharpened(public, None if kind == "estimates" else 1.0)
-        found = owner_methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
+        shapes, prior = methods.sharpened(public, None if kind == "estimates" else 1.0)
+        found = methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
     else:
         omegas = public.to_arviz()["posterior/Omega"].values.reshape(-1, D, D)
-        found = owner_methods.mixture(truth.train, omegas, None, DRAWS, seed)
+        found = methods.mixture(truth.train, omegas, None, DRAWS, seed)
     return found.draws["W"], found.draws["sigma"]
 
 

@@ -30,7 +30,8 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets, inference, release  # noqa: E402
-from mpmtl_prob.inference import chains, structures  # noqa: E402
+from mpmtl_prob.inference.public import structures  # noqa: E402
+from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 

@@ -1,8 +1,8 @@
 """Multi-task learning in which no task's model leaks to the others, with the uncertainty of every estimate."""
 
-from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy
+from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases
 from mpmtl_prob.inference import NoiseAware
-from mpmtl_prob.privacy import Release, release
+from mpmtl_prob.releases import Release, release
 from mpmtl_prob.tasks import Prediction, TaskData
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "plots",
     "privacy",
     "release",
+    "releases",
 ]

@@ -184,7 +184,8 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _release(options: argparse.Namespace) -> None:
     from mpmtl_prob import release
-    from mpmtl_prob.privacy import Ledger, default_delta
+    from mpmtl_prob.privacy import Ledger
+    from mpmtl_prob.releases import default_delta
 
     tasks = _tasks(options)
     delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta

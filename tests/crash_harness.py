@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mpmtl_prob.privacy import BudgetExceeded, Ledger, Release, Wishart, calibrate, exact, release
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, Wishart, calibrate
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.releases import Release, release
 
 TOTAL = {"epsilon": 1.0, "delta": 1e-3}
 W = np.random.default_rng(0).standard_normal((3, 8))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, Wishart, delta
-from mpmtl_prob.privacy.accounting import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
 K_THETA = [(1.0, 0.3), (1.0, 3.0), (1.5, 0.3), (3.0, 0.3), (8.0, 1.0), (24.0, 3.0), (48.0, 1.0)]

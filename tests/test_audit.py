@@ -16,14 +16,13 @@ from mpmtl_prob.privacy import (
     VectorLaplace,
     Wishart,
     audit,
-    buy_clip,
     calibrate,
     calibrate_gaussian,
-    release,
-    views,
 )
-from mpmtl_prob.privacy.composition import profile
-from mpmtl_prob.privacy.messages import sent, unit_columns
+from mpmtl_prob.privacy.accounting.composition import profile
+from mpmtl_prob.privacy.audit import views
+from mpmtl_prob.releases import buy_clip, release
+from mpmtl_prob.releases.messages import sent, unit_columns
 
 pytest.importorskip("matplotlib").use("Agg")
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import conjugate, datasets
+from mpmtl_prob import datasets
 from mpmtl_prob.privacy import paper_wishart
+from mpmtl_prob.taskwise import conjugate
 
 ROOT = Path(__file__).parents[1]
 

@@ -48,7 +48,7 @@ def test_calibrated_noise_keeps_its_promise_and_spends_it(epsilon, log_delta, d,
 
 def test_no_other_shape_on_the_grid_has_less_fluctuation():
     from mpmtl_prob.privacy import Wishart
-    from mpmtl_prob.privacy.calibration import SHAPES
+    from mpmtl_prob.privacy.accounting.calibration import SHAPES
 
     best = calibrate(1.0, 1e-3, 12)
     for shape in SHAPES:

@@ -20,8 +20,8 @@ from mpmtl_prob.privacy import (
     delta_bracket,
     epsilon,
 )
-from mpmtl_prob.privacy.accounting import delta_gaussian
-from mpmtl_prob.privacy.composition import profile
+from mpmtl_prob.privacy.accounting.composition import profile
+from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
 

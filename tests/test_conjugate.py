@@ -5,9 +5,10 @@ import pytest
 import scipy.stats as st
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import TaskData, conjugate
-from mpmtl_prob.inference.nuts import run_nuts
+from mpmtl_prob import TaskData
+from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import task
+from mpmtl_prob.taskwise import conjugate
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpmtl_prob.privacy import Gaussian, Quantile, Release, VectorLaplace, Wishart, calibrate, delta, epsilon, release
-from mpmtl_prob.privacy.accounting import delta_add, delta_gaussian, delta_remove
-from mpmtl_prob.privacy.calibration import calibrate_gaussian
-from mpmtl_prob.privacy.curves import Curve, membership_odds
+from mpmtl_prob.privacy import Gaussian, Quantile, VectorLaplace, Wishart, calibrate, delta, epsilon
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.accounting.curves import Curve, membership_odds
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.releases import Release, release
 
 matplotlib.use("Agg")
 

@@ -13,7 +13,7 @@ from numpyro.distributions import biject_to
 from scipy.integrate import dblquad
 from scipy.special import betaln, multigammaln
 
-from mpmtl_prob import proximal
+from mpmtl_prob.convex import penalties
 from mpmtl_prob.models import (
     EntrywiseLaplace,
     GroupLaplace,
@@ -26,7 +26,7 @@ from mpmtl_prob.models import (
 )
 from mpmtl_prob.models.normaliser import acceptance_rate, log_trace_norm_integral
 
-PRIORS = {TraceNorm: proximal.TraceNorm(), GroupLaplace: proximal.GroupLasso(), EntrywiseLaplace: proximal.L1()}
+PRIORS = {TraceNorm: penalties.TraceNorm(), GroupLaplace: penalties.GroupLasso(), EntrywiseLaplace: penalties.L1()}
 KEY = jax.random.key(0)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import TaskData, conjugate, release
+from mpmtl_prob import TaskData, release
 from mpmtl_prob.estimators import Ridge
-from mpmtl_prob.evidence import posterior_means
+from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.taskwise.evidence import posterior_means
 
 
 def make(rows, d, seed=0):

@@ -36,7 +36,7 @@ from mpmtl_prob.experiments.settings import (
     Study,
     Unit,
 )
-from mpmtl_prob.privacy import default_delta
+from mpmtl_prob.releases import default_delta
 
 ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
 SMALL = Data("low rank", num_tasks=8, num_features=4, rows=8, group=4)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from mpmtl_prob.privacy import Bound, Release, buy_clip, delta, release
+from mpmtl_prob.privacy import Bound, delta
+from mpmtl_prob.releases import Release, buy_clip, release
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 KEY = b"sixteen bytes or more"

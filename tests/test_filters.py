@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, calibrate, epsilon
-from mpmtl_prob.privacy.filters import adaptive_epsilon
+from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 
 UNIT = 0.1
 

@@ -12,7 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import NUTS, Gibbs
 
 import mpmtl_prob as mp
-from mpmtl_prob.inference import Posterior, ProximalLangevin, chains, fit, fitting
+from mpmtl_prob.inference import Posterior, ProximalLangevin, fit
+from mpmtl_prob.inference.curator import fitting
+from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.models import low_rank, low_rank_sparse
 
 QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile

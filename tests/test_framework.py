@@ -35,7 +35,8 @@ from mpmtl_prob.estimators import (
     framework,
     one_round,
 )
-from mpmtl_prob.privacy import Ledger, Wishart, buy_clip, composition_bound
+from mpmtl_prob.privacy import Ledger, Wishart, composition_bound
+from mpmtl_prob.releases import buy_clip
 
 
 def make(m=12, d=4, n=9, seed=0, binary=False):

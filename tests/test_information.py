@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, compare_releases, shared_covariance, task_posteriors
-from mpmtl_prob.inference import omega as law
-from mpmtl_prob.inference.diagnostics import khat_advice
-from mpmtl_prob.inference.information import Information, functionals, information
+from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public.information import Information, functionals, information
+from mpmtl_prob.inference.sampling.diagnostics import khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 
 FAST = {"chains": 2, "warmup": 250, "draws": 250, "progress_bar": False}

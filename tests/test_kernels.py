@@ -11,12 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import MCMC, NUTS, Gibbs
 
 import mpmtl_prob as mp
+from mpmtl_prob.convex.penalties import TraceNorm
 from mpmtl_prob.estimators.framework import Noise, Proximal
-from mpmtl_prob.inference import MPMTLKernel, ProximalLangevin, chains, private_langevin
-from mpmtl_prob.inference.private import Rounds
+from mpmtl_prob.inference import MPMTLKernel, ProximalLangevin, private_langevin
+from mpmtl_prob.inference.curator.private import Rounds
+from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.models import low_rank, penalised
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
-from mpmtl_prob.proximal import TraceNorm
 
 T = 12
 

@@ -10,12 +10,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, conjugate, laplace
+from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.importance import resampled, smoothed
-from mpmtl_prob.inference.nuts import run_nuts
-from mpmtl_prob.inference.owner_methods import excluding, plug_in
+from mpmtl_prob.inference.owner.methods import excluding, plug_in
+from mpmtl_prob.inference.sampling.importance import resampled, smoothed
+from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import task
+from mpmtl_prob.taskwise import conjugate, laplace
 
 FAST = {"chains": 2, "warmup": 200, "draws": 150, "progress_bar": False}
 

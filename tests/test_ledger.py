@@ -26,14 +26,13 @@ from mpmtl_prob.privacy import (
     Quantile,
     VectorLaplace,
     Wishart,
-    buy_clip,
     calibrate,
     draw_vectors,
     epsilon,
-    release,
 )
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.release import perturb
+from mpmtl_prob.releases import buy_clip, release
+from mpmtl_prob.releases.release import perturb
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 H = 2.0**-10

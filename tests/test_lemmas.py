@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.proximal import GroupLasso, TraceNorm
+from mpmtl_prob.convex.penalties import GroupLasso, TraceNorm
 
 instances = given(
     seed=st.integers(0, 2**32 - 1),

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.losses import LeastSquares, Logistic, Quadratic, SquaredRows
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, Quadratic, SquaredRows
 
 
 def make(rows, d=4, seed=0):

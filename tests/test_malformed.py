@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, exact, release
+from mpmtl_prob.privacy import Gaussian, Ledger, Wishart
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.releases import release
 
 EXAMPLES = int(os.environ.get("MALFORMED", "3000"))
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart, calibrate
-from mpmtl_prob.privacy.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 
 LAWS = [Wishart(3, 4.0, 0.5), Wishart(3, 11.0, 0.2, clip=2.0), PaperWishart(3, 0.7), Gaussian(3, 0.8)]
 A = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.5]])

@@ -5,8 +5,9 @@ import pytest
 from scipy import integrate
 
 from mpmtl_prob.inference import membership, shared_covariance
-from mpmtl_prob.inference.odds import log_factors
-from mpmtl_prob.privacy import Wishart, release
+from mpmtl_prob.inference.public.odds import log_factors
+from mpmtl_prob.privacy import Wishart
+from mpmtl_prob.releases import release
 
 
 def test_the_factor_is_a_density_on_the_circle():

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
+from mpmtl_prob.convex.losses import LeastSquares
 from mpmtl_prob.estimators import (
     MPMTL,
     Alone,
@@ -25,9 +26,8 @@ from mpmtl_prob.estimators import (
     framework,
 )
 from mpmtl_prob.estimators.framework import run_rounds
-from mpmtl_prob.losses import LeastSquares
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
-from mpmtl_prob.privacy.messages import sent
+from mpmtl_prob.releases.messages import sent
 
 
 def make(m=12, d=4, n=9, seed=0):

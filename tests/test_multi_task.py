@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
+from mpmtl_prob.convex.solver import minimise
 from mpmtl_prob.estimators import (
     L1,
     MTRL,
@@ -19,7 +20,6 @@ from mpmtl_prob.estimators import (
     Ridge,
     TraceNorm,
 )
-from mpmtl_prob.estimators.solver import minimise
 
 
 @pytest.fixture(scope="module")

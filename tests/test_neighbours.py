@@ -8,7 +8,6 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators
-from mpmtl_prob.conjugate import task_posteriors
 from mpmtl_prob.estimators import (
     DPMTRL,
     L1,
@@ -35,9 +34,10 @@ from mpmtl_prob.estimators import (
 )
 from mpmtl_prob.estimators.framework import clip_columns, first_round
 from mpmtl_prob.estimators.plan import Plan
-from mpmtl_prob.evidence import posterior_means
 from mpmtl_prob.inference import NoiseAware
-from mpmtl_prob.inference.rounds import posterior_draws
+from mpmtl_prob.inference.owner.answers import posterior_draws
+from mpmtl_prob.taskwise.conjugate import task_posteriors
+from mpmtl_prob.taskwise.evidence import posterior_means
 
 CHANGED = 2
 ROWS = (6, 9, 5, 3, 11, 7, 4, 8)
@@ -233,7 +233,7 @@ def published():
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_tasks_later_messages_are_equal_bit_for_bit(published, monkeypatch, change, kind):
     public = mp.inference.shared_covariance(published, chains=2, warmup=100, draws=100, progress_bar=False)
-    monkeypatch.setattr("mpmtl_prob.inference.rounds.shared_covariance", lambda *_, **__: public)
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
     found = [posterior_draws(tasks, 0, kind)(published) for tasks in pair(change, kind == "bernoulli")]
     same(*map(rest, found))
     assert all(np.isfinite(messages).all() for messages in found)

@@ -8,11 +8,12 @@ import scipy.stats as st
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, conjugate
+from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.inference.importance import smoothed
-from mpmtl_prob.inference.owner_methods import as_sent, excluding, mixture, without
-from mpmtl_prob.privacy import exact
+from mpmtl_prob.inference.owner.methods import as_sent, excluding, mixture, without
+from mpmtl_prob.inference.sampling.importance import smoothed
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.taskwise import conjugate
 
 
 @pytest.fixture(scope="module")

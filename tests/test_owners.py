@@ -8,8 +8,10 @@ import scipy.stats as st
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, conjugate
-from mpmtl_prob.inference import owner_methods, shared_covariance, subspace, task_posteriors
+from mpmtl_prob import TaskData
+from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
+from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.taskwise import conjugate
 
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
@@ -128,7 +130,7 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
 def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
     # ten times as fine as the grid it uses
-    p = st.lognorm(owner_methods.SHARPNESS_LOG_SD, scale=owner_methods.SHARPNESS_MEDIAN).ppf((np.arange(70) + 0.5) / 70)
+    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(70) + 0.5) / 70)
     posteriors = [conjugate.task_posteriors(train.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))

@@ -10,11 +10,12 @@ from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
-from mpmtl_prob import models, proximal
+from mpmtl_prob import models
+from mpmtl_prob.convex import penalties
 from mpmtl_prob.models import penalised
 from mpmtl_prob.privacy import Gaussian
 
-PENALTIES = {models.low_rank: proximal.TraceNorm(), models.group_sparse: proximal.GroupLasso()}
+PENALTIES = {models.low_rank: penalties.TraceNorm(), models.group_sparse: penalties.GroupLasso()}
 
 
 @pytest.fixture(scope="module")

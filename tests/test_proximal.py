@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.proximal import (
+from mpmtl_prob.convex.penalties import (
     L1,
     ColumnGroupLasso,
     GroupLasso,

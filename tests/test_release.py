@@ -8,23 +8,11 @@ import pytest
 import xarray as xr
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.privacy import (
-    Bound,
-    Gaussian,
-    Ledger,
-    PaperTaskWishart,
-    PaperWishart,
-    Release,
-    Wishart,
-    buy_clip,
-    calibrate,
-    default_delta,
-    delta,
-    release,
-)
+from mpmtl_prob.privacy import Bound, Gaussian, Ledger, PaperTaskWishart, PaperWishart, Wishart, calibrate, delta
 from mpmtl_prob.privacy.lattice import cut
-from mpmtl_prob.privacy.messages import clipped, unit_columns
-from mpmtl_prob.privacy.release import perturb
+from mpmtl_prob.releases import Release, buy_clip, default_delta, release
+from mpmtl_prob.releases.messages import clipped, unit_columns
+from mpmtl_prob.releases.release import perturb
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 8))

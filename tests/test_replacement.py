@@ -9,7 +9,7 @@ import oracles
 import pytest
 
 from mpmtl_prob.privacy import Wishart, delta
-from mpmtl_prob.privacy.accounting import delta_add, delta_remove
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_remove
 
 ONE_RELEASE = [  # k, theta, and delta at eps = .1, 1, 3
     (10.0, 0.6, (0.267030, 0.0770173, 0.00650034)),

@@ -9,11 +9,12 @@ from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, conjugate
+from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, delta
-from mpmtl_prob.privacy.release import default_delta
+from mpmtl_prob.releases.release import default_delta
+from mpmtl_prob.taskwise import conjugate
 
 D, M, PHI = 2, 9, 0.8
 LAWS = {"wishart": Wishart(D, 11.0, 0.5), "gaussian": Gaussian(D, 1.5)}

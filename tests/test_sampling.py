@@ -13,8 +13,9 @@ from numpyro.infer import NUTS
 from numpyro.infer.util import log_density
 from scipy.integrate import quad
 
-from mpmtl_prob.inference import ProximalLangevin, chains, simulation
-from mpmtl_prob.inference.simulation import Setting, rank_statistics, uniformity
+from mpmtl_prob.inference import ProximalLangevin
+from mpmtl_prob.inference.sampling import chains, simulation
+from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity
 from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
 from mpmtl_prob.privacy import Wishart
 

@@ -11,8 +11,8 @@ from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.nuts import _program
-from mpmtl_prob.inference.simulation import chain_for_each, uniformity
+from mpmtl_prob.inference.sampling.nuts import _program
+from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy import Gaussian, Wishart
 

@@ -20,7 +20,7 @@ from mpmtl_prob.privacy import (
     epsilon,
     schedule,
 )
-from mpmtl_prob.privacy.mechanisms import from_dict, to_dict
+from mpmtl_prob.privacy.laws.mechanisms import from_dict, to_dict
 
 LAWS = [VectorLaplace(3, 0.8, 2.0), IndependentLaplace(3, 0.8, 2.0)]
 
@@ -182,12 +182,12 @@ def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
 
 
 def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
-    from mpmtl_prob.privacy import outputs
+    from mpmtl_prob.privacy import door
 
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(outputs.exact, "system", crash)
+    monkeypatch.setattr(door.exact, "system", crash)
     book = Ledger(epsilon=1.0, delta=1e-6, unit="row")
     with pytest.raises(KeyboardInterrupt):
         draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, ledger=book)

@@ -1,5 +1,16 @@
 """The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
 
+from mpmtl_prob.convex.losses import LeastSquares, Logistic
+from mpmtl_prob.convex.penalties import (
+    L1,
+    ColumnGroupLasso,
+    GroupLasso,
+    NoPenalty,
+    SquaredFrobenius,
+    SquaredTraceNorm,
+    TraceNorm,
+)
+from mpmtl_prob.convex.solver import ConvergenceWarning
 from mpmtl_prob.estimators.dp_aggr import DPAggr
 from mpmtl_prob.estimators.dp_mtrl import DPMTRL
 from mpmtl_prob.estimators.fitted import Fitted
@@ -19,17 +30,6 @@ from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, Low
 from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
 from mpmtl_prob.estimators.plan import RowProtection
 from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
-from mpmtl_prob.estimators.solver import ConvergenceWarning
-from mpmtl_prob.losses import LeastSquares, Logistic
-from mpmtl_prob.proximal import (
-    L1,
-    ColumnGroupLasso,
-    GroupLasso,
-    NoPenalty,
-    SquaredFrobenius,
-    SquaredTraceNorm,
-    TraceNorm,
-)
 
 __all__ = [
     "DPMTRL",

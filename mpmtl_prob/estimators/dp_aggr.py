@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.convex.penalties import NoPenalty
+from mpmtl_prob.convex.solver import solve_alone
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.solver import solve_alone
-from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
 from mpmtl_prob.privacy.ledger import UNITS, Ledger
-from mpmtl_prob.privacy.messages import sent
-from mpmtl_prob.privacy.outputs import draw_vectors
-from mpmtl_prob.privacy.vectors import IndependentLaplace, VectorLaplace
-from mpmtl_prob.proximal import NoPenalty
+from mpmtl_prob.releases.messages import sent
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 NO_TARGET_BOUND = (

@@ -13,12 +13,12 @@ import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.privacy.budget import schedule
+from mpmtl_prob.privacy.accounting.budgets import schedule
+from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.laws.vectors import VectorLaplace
 from mpmtl_prob.privacy.ledger import UNITS
-from mpmtl_prob.privacy.outputs import draw_vectors
-from mpmtl_prob.privacy.release import default_delta
-from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.releases.release import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 ESTIMATED = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpmtl_prob._html import card
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.release import Release
+from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
 
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from mpmtl_prob.losses import Smooth
+from mpmtl_prob.convex.losses import Smooth
+from mpmtl_prob.convex.penalties import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 from mpmtl_prob.privacy.lattice import cut
-from mpmtl_prob.proximal import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 
 
 class Run(NamedTuple):

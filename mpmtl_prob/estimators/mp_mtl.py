@@ -13,22 +13,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.convex.losses import LeastSquares, Loss
+from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
-from mpmtl_prob.losses import LeastSquares, Loss
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.budget import best_alpha, best_q, schedule
+from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
+from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
+from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
+from mpmtl_prob.privacy.laws.mechanisms import PaperTaskWishart, Wishart, paper_wishart
+from mpmtl_prob.privacy.laws.vectors import VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, Wishart, paper_wishart
-from mpmtl_prob.privacy.messages import BoughtClip, bought
-from mpmtl_prob.privacy.outputs import draw_vectors
-from mpmtl_prob.privacy.release import Release, default_delta, perturb
-from mpmtl_prob.privacy.vectors import VectorLaplace
-from mpmtl_prob.proximal import GroupLasso, NoPenalty, TraceNorm
+from mpmtl_prob.releases.messages import BoughtClip, bought
+from mpmtl_prob.releases.release import Release, default_delta, perturb
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")

@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from mpmtl_prob._check import positive, whole
+from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
+from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
+from mpmtl_prob.convex.solver import Solution, minimise_path, solve
 from mpmtl_prob.estimators.fitted import Fitted
-from mpmtl_prob.estimators.solver import Solution, minimise_path, solve
-from mpmtl_prob.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
-from mpmtl_prob.proximal import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 

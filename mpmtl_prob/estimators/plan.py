@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
-from mpmtl_prob.losses import Smooth
-from mpmtl_prob.privacy.calibration import calibrate
+from mpmtl_prob.privacy.accounting.calibration import calibrate
+from mpmtl_prob.privacy.laws.mechanisms import Wishart
+from mpmtl_prob.privacy.laws.vectors import VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import Wishart
-from mpmtl_prob.privacy.messages import BoughtClip
-from mpmtl_prob.privacy.release import default_delta
-from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.releases.messages import BoughtClip
+from mpmtl_prob.releases.release import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: from a total (eps, delta) to the budgets of all rounds

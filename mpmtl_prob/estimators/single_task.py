@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpmtl_prob import conjugate
 from mpmtl_prob._check import one_of, positive
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
+from mpmtl_prob.convex.solver import solve_alone
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
-from mpmtl_prob.estimators.solver import solve_alone
-from mpmtl_prob.evidence import posterior_means
-from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
-from mpmtl_prob.proximal import L1, SquaredFrobenius
 from mpmtl_prob.tasks import TaskData
+from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.taskwise.evidence import posterior_means
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob.estimators import (
-    DPMTRL,
-    L1,
-    MPMTL,
-    Alone,
-    DPAggr,
-    Lasso,
-    LeastSquares,
-    MultiTask,
-    Ridge,
-    RidgeLogistic,
-)
-from mpmtl_prob.losses import Loss
-from mpmtl_prob.proximal import GroupLasso, Penalty
+from mpmtl_prob.convex.losses import Loss
+from mpmtl_prob.convex.penalties import GroupLasso, Penalty
+from mpmtl_prob.estimators import DPMTRL, L1, MPMTL, Alone, DPAggr, Lasso, LeastSquares, MultiTask, Ridge, RidgeLogistic
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: candidates per estimator

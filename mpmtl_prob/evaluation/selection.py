@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
+from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
 from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
-from mpmtl_prob.losses import Smooth
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
 

@@ -13,8 +13,9 @@ from mpmtl_prob.estimators import DPMTRL, MPMTL, LeastSquares, LowRank, Noise
 from mpmtl_prob.evaluation import cross_validate, grids, nmse
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.settings import LOW_RANK, Study, Unit, groups
-from mpmtl_prob.privacy import Bound, default_delta
+from mpmtl_prob.privacy import Bound
 from mpmtl_prob.privacy.guarantee import of_release
+from mpmtl_prob.releases import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction
 
 #: dims of what is not a number

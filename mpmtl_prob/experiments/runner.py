@@ -19,7 +19,7 @@ from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import POSTERIOR, REPLACEMENT, WITHOUT_EPSILON, Study, Unit
 from mpmtl_prob.experiments.workers import Workers
-from mpmtl_prob.privacy.release import _library_version as library_version
+from mpmtl_prob.releases.release import _library_version as library_version
 
 _FORMAT = 1  # of a unit's record: another number starts afresh
 

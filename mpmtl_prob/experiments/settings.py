@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.datasets import lsoa2, school, synthetic_group_sparse, synthetic_low_rank
-from mpmtl_prob.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 RIDGE, LASSO, ALONE = "STL ridge", "STL lasso", "Algorithm 2, M = I"

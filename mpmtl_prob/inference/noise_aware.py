@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpmtl_prob.inference.likelihoods import chosen
-from mpmtl_prob.inference.owners import OwnerPosteriors, task_posteriors
-from mpmtl_prob.inference.rounds import posterior_draws
-from mpmtl_prob.inference.shared import shared_covariance
-from mpmtl_prob.privacy import Ledger, release
-from mpmtl_prob.privacy.mechanisms import Noise
+from mpmtl_prob.inference.owner.answers import posterior_draws
+from mpmtl_prob.inference.owner.likelihoods import chosen
+from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
+from mpmtl_prob.inference.public.shared import shared_covariance
+from mpmtl_prob.privacy import Ledger
+from mpmtl_prob.privacy.laws.mechanisms import Noise
+from mpmtl_prob.releases import release
 from mpmtl_prob.tasks import TaskData
 
 

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
-from mpmtl_prob.privacy import mechanisms
+from mpmtl_prob.privacy.laws import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
 

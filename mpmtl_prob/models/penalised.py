@@ -19,13 +19,13 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.typing import ArrayLike
 
-from mpmtl_prob import conjugate
 from mpmtl_prob._check import positive
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import GaussianNoise, WishartNoise, of_release
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
-from mpmtl_prob.privacy.release import Release
+from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+from mpmtl_prob.taskwise import conjugate
 
 #: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.
 LOG_SD = 1.0

@@ -27,7 +27,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.noise import NoisyRelease, of_release
-from mpmtl_prob.privacy import mechanisms
+from mpmtl_prob.privacy.laws import mechanisms
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.

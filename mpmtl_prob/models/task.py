@@ -1,6 +1,7 @@
 """The owner seat: one task's weights given its own rows and the shape of the shared covariance.
 
-For all tasks at once the same models are in :mod:`mpmtl_prob.conjugate` (closed form) and :mod:`mpmtl_prob.laplace`.
+For all tasks at once the same models are in :mod:`mpmtl_prob.taskwise.conjugate` (closed form) and
+:mod:`mpmtl_prob.taskwise.laplace`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from mpmtl_prob import laplace
-from mpmtl_prob.conjugate import SNR_LOG_SD, SNR_MEDIAN
 from mpmtl_prob.models import shared_covariance
+from mpmtl_prob.taskwise import laplace
+from mpmtl_prob.taskwise.conjugate import SNR_LOG_SD, SNR_MEDIAN
 
 
 def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:

@@ -1,14 +1,22 @@
-"""What leaves the room, and what it gives away: mechanisms, accounting, budgets, the release."""
+"""Differential privacy: noise laws, what they give away together, guarantees, the ledger, audits.
 
-from mpmtl_prob.privacy import audit, views
-from mpmtl_prob.privacy.budget import composition_bound, schedule
-from mpmtl_prob.privacy.calibration import calibrate, calibrate_gaussian
-from mpmtl_prob.privacy.composition import Bracket, delta, delta_bracket, epsilon
-from mpmtl_prob.privacy.curves import Curve, MembershipOdds
+It knows vectors and matrices of bounded norm, and nothing of models; what is made of tasks is in :mod:`mpmtl_prob.releases`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from mpmtl_prob.privacy import audit
+from mpmtl_prob.privacy.accounting.budgets import composition_bound, schedule
+from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.accounting.composition import Bracket, delta, delta_bracket, epsilon
+from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds
+from mpmtl_prob.privacy.audit import views
+from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
-from mpmtl_prob.privacy.ledger_file import LedgerAltered
-from mpmtl_prob.privacy.mechanisms import (
+from mpmtl_prob.privacy.laws.mechanisms import (
     Gaussian,
     Mechanism,
     PaperTaskWishart,
@@ -17,15 +25,16 @@ from mpmtl_prob.privacy.mechanisms import (
     Wishart,
     paper_wishart,
 )
-from mpmtl_prob.privacy.messages import BoughtClip, buy_clip
-from mpmtl_prob.privacy.outputs import draw_vectors
-from mpmtl_prob.privacy.release import Release, default_delta, release
-from mpmtl_prob.privacy.vectors import IndependentLaplace, VectorLaplace
+from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
+from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
+from mpmtl_prob.privacy.ledger_file import LedgerAltered
+
+#: names that users have from here, of things that live in the room above
+_RELEASES = ("BoughtClip", "Release", "buy_clip", "default_delta", "release")
 
 __all__ = [
     "NOTHING_SHARED",
     "NOT_PRIVATE",
-    "BoughtClip",
     "Bound",
     "Bracket",
     "BudgetExceeded",
@@ -41,21 +50,23 @@ __all__ = [
     "PaperTaskWishart",
     "PaperWishart",
     "Quantile",
-    "Release",
     "VectorLaplace",
     "Wishart",
     "audit",
-    "buy_clip",
     "calibrate",
     "calibrate_gaussian",
     "composition_bound",
-    "default_delta",
     "delta",
     "delta_bracket",
     "draw_vectors",
     "epsilon",
     "paper_wishart",
-    "release",
     "schedule",
     "views",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RELEASES:
+        return getattr(import_module("mpmtl_prob.releases"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import whole
 from mpmtl_prob._html import card
-from mpmtl_prob.privacy.composition import delta
-from mpmtl_prob.privacy.curves import Curve, MembershipOdds, membership_odds
-from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
-from mpmtl_prob.privacy.vectors import VectorLaplace
+from mpmtl_prob.privacy.accounting.composition import delta
+from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds, membership_odds
+from mpmtl_prob.privacy.laws.mechanisms import Gaussian, Mechanism, Wishart
+from mpmtl_prob.privacy.laws.vectors import VectorLaplace
 from mpmtl_prob.tasks import FloatArray
 
 _COMPARED = {

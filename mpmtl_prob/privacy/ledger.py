@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob.privacy import composition, ledger_file
-from mpmtl_prob.privacy.accounting import ADJACENCIES
-from mpmtl_prob.privacy.filters import adaptive_epsilon
+from mpmtl_prob.privacy import ledger_file
+from mpmtl_prob.privacy.accounting import composition
+from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
+from mpmtl_prob.privacy.laws.mechanisms import Mechanism, from_dict, to_dict
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, Row, Totals
-from mpmtl_prob.privacy.mechanisms import Mechanism, from_dict, to_dict
 from mpmtl_prob.tasks import TaskData
 
 UNITS = ("task", "row")
@@ -192,8 +193,8 @@ class Ledger:
         """The reading of the filter, at the declared delta, for charges that were settled by looking at earlier releases.
 
         While it is at most the declared eps, everything together is private at the declared (eps, delta), and no number
-        read off on the way is: see :mod:`mpmtl_prob.privacy.filters` for the theorem. Even a small charge reads as a good
-        part of the total, since the filter's order suits a total that is spent in full.
+        read off on the way is: see :mod:`mpmtl_prob.privacy.accounting.filters` for the theorem. Even a small charge reads
+        as a good part of the total, since the filter's order suits a total that is spent in full.
         """
         return self._bound(self._filtered(_laws(self._rows())))
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpmtl_prob._check import in_range
-from mpmtl_prob.privacy import composition
+from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit
 from mpmtl_prob.privacy.audit.game import SecondMoments, game
 from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, Wishart
 from mpmtl_prob.tasks import FloatArray
 
 

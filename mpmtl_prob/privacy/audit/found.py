@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from mpmtl_prob.privacy import composition
+from mpmtl_prob.privacy.accounting import composition
+from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.mechanisms import Mechanism
-from mpmtl_prob.privacy.views import View
+from mpmtl_prob.privacy.laws.mechanisms import Mechanism
 from mpmtl_prob.tasks import FloatArray
 
 

@@ -8,13 +8,15 @@ import numpy as np
 from tqdm import tqdm
 
 from mpmtl_prob._check import in_range, positive, whole
-from mpmtl_prob.privacy import exact, lattice, views
+from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
+from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.mechanisms import Mechanism, Noise, Quantile, Wishart
-from mpmtl_prob.privacy.messages import sent
-from mpmtl_prob.privacy.vectors import VectorLaplace
-from mpmtl_prob.privacy.views import View
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, Quantile, Wishart
+from mpmtl_prob.privacy.laws.vectors import VectorLaplace
+from mpmtl_prob.releases.messages import sent
 from mpmtl_prob.tasks import FloatArray
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]

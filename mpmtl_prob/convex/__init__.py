@@ -1,0 +1,1 @@
+"""Losses, penalties and the solver that puts them together."""

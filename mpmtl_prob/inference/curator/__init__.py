@@ -1,0 +1,1 @@
+"""The curator's seat: all rows, and the papers' rounds as a sampler."""

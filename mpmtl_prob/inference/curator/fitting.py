@@ -1,0 +1,222 @@
+"""One call from a model and data to a posterior."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro.infer import NUTS
+from numpyro.infer.mcmc import MCMCKernel
+
+from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.inference.curator.posterior import Posterior
+from mpmtl_prob.inference.sampling import chains as loop
+from mpmtl_prob.inference.sampling.chains import Draws, Program, Reached
+from mpmtl_prob.inference.sampling.checkpoint import fingerprint, read, write
+from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
+from mpmtl_prob.models import penalised
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import TaskData
+
+Model = Callable[..., None]
+
+#: Kernels by name.
+KERNELS: dict[str, Callable[[Model], MCMCKernel]] = {
+    "nuts": partial(NUTS, max_tree_depth=8),
+    "mala": partial(ProximalLangevin, adjusted=True),
+    "myula": partial(ProximalLangevin, adjusted=False),
+}
+_SAVE_EVERY = 30.0  # seconds between two writes of a checkpoint
+
+
+def fit(
+    model: Model,
+    data: TaskData,
+    *,
+    kernel: str | MCMCKernel = "nuts",
+    chains: int = 4,
+    warmup: int | None = None,
+    draws: int = 500,
+    thin: int = 1,
+    seed: int = 0,
+    progress_bar: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Posterior:
+    """Sample the posterior of a model of all tasks. The curator's: it conditions on everybody's rows.
+
+    Args:
+        model: of :mod:`mpmtl_prob.models`: ``low_rank``, ``group_sparse``, ``low_rank_sparse``; or any NumPyro model of a
+            TaskData with a site ``W`` (d, m), and ``sigma`` for predictions.
+        data: the rows of m tasks.
+        kernel: "nuts", with proximal gradients and local coordinates where the model offers them; "mala" or "myula"
+            (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on
+            this model, such as ``NUTS(model)`` with settings of your own or ``Gibbs([...])``.
+        chains: number of chains.
+        warmup: iterations of adaptation per chain; default as many as draws.
+        draws: kept per chain.
+        thin: iterations per draw.
+        seed: of the chains. The result is a function of the arguments.
+        progress_bar: show one.
+        checkpoint: a file in which the run is kept while it goes on. If it is there, the same call goes on from it; with
+            more draws, it adds them.
+        options: of :func:`mpmtl_prob.models.penalised.observe`, for models of this library: ``rate``, ``sigma``,
+            ``smoothing``, ``precondition``, ``with_release``.
+
+    Raises:
+        ValueError: an argument outside its range, a checkpoint of another run, or no start of positive density for a chain.
+        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
+    """
+    warmup = draws if warmup is None else warmup
+    for name, value in (("chains", chains), ("draws", draws), ("warmup", warmup), ("thin", thin)):
+        whole(name, value)
+    if not isinstance(data, TaskData):
+        raise ValueError(f"data: expected TaskData, got {type(data).__name__}; make one with TaskData.from_lists")
+    args = _arguments(model, data, options)
+    structure = jax.tree.structure(args)
+    own = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
+    run = _Run(
+        name=f"{getattr(model, '__name__', 'model')}, {kernel if isinstance(kernel, str) else type(kernel).__name__}",
+        model=getattr(model, "__qualname__", repr(model)),
+        tasks=data,
+        kernel=own,
+        args=args,
+        chains=chains,
+        warmup=warmup,
+        thin=thin,
+        seed=seed,
+        release=options.get("with_release"),
+        checkpoint=checkpoint,
+    )
+    return run.start(draws, progress_bar)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """The chains behind a posterior."""
+
+    name: str
+    model: str
+    tasks: TaskData
+    kernel: MCMCKernel
+    args: Any
+    chains: int
+    warmup: int
+    thin: int
+    seed: int
+    release: Release | None
+    checkpoint: str | os.PathLike[str] | None
+
+    def start(self, draws: int, progress_bar: bool) -> Posterior:
+        begin = time.perf_counter()
+        reached = loop.begin(self._compiled, self.args, chains=self.chains, seed=self.seed)
+        lost = int(np.sum(~np.isfinite(getattr(reached.state, "potential_energy", 0.0))))
+        if lost:  # they would stay where they are
+            raise ValueError(
+                f"model: found no start of positive density for {lost} of {self.chains} chains; beside a release only "
+                "weights that could be behind it have any, and local coordinates (precondition=True) begin near them"
+            )
+        found: tuple[Draws, Draws] = ({}, {})
+        if self.checkpoint is not None and os.path.exists(self.checkpoint):
+            reached, *kept = read(self.checkpoint, self._mark, reached)
+            found = (kept[0], kept[1])
+        return self._go_on(reached, found, draws, progress_bar, -begin)
+
+    @property
+    def _compiled(self) -> Program:
+        return loop.program(self.kernel, self.warmup, loop.side_by_side(self.chains), self.thin)
+
+    @property
+    def _mark(self) -> str:
+        settings = {k: getattr(self, k) for k in ("model", "name", "chains", "warmup", "thin", "seed")}
+        return fingerprint(settings | {"x64": jax.config.jax_enable_x64}, self.args)
+
+    def _go_on(
+        self, reached: Reached, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
+    ) -> Posterior:
+        """Until there are that many draws; ``seconds`` is what the run took so far, less the time now."""
+        parts = [found] if found[0] else []
+        saved = time.monotonic()
+        steps = loop.advance(
+            self._compiled,
+            self.kernel,
+            self.args,
+            reached,
+            warmup=self.warmup,
+            draws=draws,
+            thin=self.thin,
+            progress_bar=progress_bar,
+        )
+        try:
+            for now, samples, statistics in steps:
+                reached = now
+                if samples is not None and statistics is not None:
+                    # local coordinates say nothing that W does not
+                    parts.append(({k: v for k, v in samples.items() if not k.endswith("_local")}, statistics))
+                if self.checkpoint is not None and time.monotonic() - saved >= _SAVE_EVERY:
+                    self._save(reached, parts)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            self._save(reached, parts)
+            if not parts:
+                raise
+            warnings.warn(
+                f"interrupted: {reached.drawn} of {draws} draws per chain are in the posterior; extend() goes on from there",
+                UserWarning,
+                stacklevel=4,
+            )
+        else:
+            self._save(reached, parts)
+        joined = (loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts]))
+        return Posterior(
+            name=self.name,
+            tasks=self.tasks,
+            draws=joined[0],
+            statistics=joined[1],
+            release=self.release,
+            seconds=seconds + time.perf_counter(),
+            exact=getattr(self.kernel, "exact", True),
+            _extend=partial(self._more, reached),
+        )
+
+    def _more(self, reached: Reached, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
+        found = (dict(posterior.draws), dict(posterior.statistics))
+        seconds = posterior.seconds - time.perf_counter()
+        return self._go_on(reached, found, reached.drawn + whole("draws", draws), progress_bar, seconds)
+
+    def _save(self, reached: Reached, parts: list[tuple[Draws, Draws]]) -> None:
+        if self.checkpoint is not None:
+            write(
+                self.checkpoint, self._mark, reached, loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts])
+            )
+
+
+def _arguments(model: Model, data: TaskData, options: dict[str, Any]) -> tuple[Any, ...]:
+    if model in penalised.PRIORS:
+        return (penalised.observe(model, data, **options),)
+    if options:
+        raise ValueError(f"options: expected none for a model of your own, got {', '.join(options)}")
+    return (data,)
+
+
+@lru_cache(maxsize=32)
+def _named(model: Model, name: str) -> MCMCKernel:
+    one_of("kernel", name, tuple(KERNELS))
+    return KERNELS[name](model)
+
+
+@lru_cache(maxsize=32)
+def _fresh(kernel: MCMCKernel, structure: Any) -> MCMCKernel:
+    """A copy per structure of the arguments: kernels keep closures over the sites of the model that they first saw."""
+    return kernel.wrap_model(_same)
+
+
+def _same(model: Model) -> Model:
+    return model

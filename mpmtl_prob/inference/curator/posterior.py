@@ -1,0 +1,265 @@
+"""What inference on a curator's model returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import arviz as az
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._html import card
+from mpmtl_prob.inference.sampling.chains import Draws
+from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
+from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Guarantee
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
+
+_PREDICTIVE_DRAWS = 400
+UNFOUNDED = "The file states a guarantee, and holds no release that it could follow from."
+_X, _Y, _TASK = ("constant_data", "X"), ("observed_data", "y"), ("constant_data", "task_of")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """Draws from the posterior of the weights W (d x m) and what else the model holds, immutable.
+
+    Attributes:
+        name: of the model and its kernel, for tables.
+        tasks: the rows that it conditions on.
+        draws: by site, (chain, draw, ...).
+        statistics: of the sampler, (chain, draw).
+        guarantee: what protects one task's model from the owners of the others.
+        release: what the model observed or the sampler let out, if anything.
+        seconds: wall-clock time of the sampling.
+        exact: whether the sampler targets the posterior itself, or a neighbour of it.
+    """
+
+    name: str
+    tasks: TaskData
+    draws: Draws
+    statistics: Draws
+    guarantee: Guarantee = NOT_PRIVATE
+    release: Release | None = None
+    seconds: float = 0.0
+    exact: bool = True
+    _extend: Callable[[Posterior, int, bool], Posterior] | None = None
+
+    seat = "curator"
+
+    def __post_init__(self) -> None:
+        for arrays in (self.draws, self.statistics):
+            for array in arrays.values():
+                array.setflags(write=False)
+
+    @cached_property
+    def W(self) -> FloatArray:
+        """Posterior mean of the weights, (d, m)."""
+        W = self.draws["W"].mean(axis=(0, 1), dtype=np.float64)
+        W.setflags(write=False)
+        return W
+
+    def extend(self, draws: int, *, progress_bar: bool = True) -> Posterior:
+        """The posterior with that many more draws per chain, from where the chains stopped.
+
+        The result is the one that a longer run would have given.
+
+        Raises:
+            ValueError: a posterior that was loaded from a file, or whose budget is spent.
+        """
+        if self._extend is None:
+            raise ValueError(
+                "extend: this posterior holds no chains to go on from; fit with checkpoint=... to continue later"
+            )
+        return self._extend(self, draws, progress_bar)
+
+    def to_arviz(self, *, pointwise: bool = True) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``sample_stats``, ``log_likelihood``, ``posterior_predictive``,
+        ``observed_data``, ``constant_data`` and ``release``.
+
+        ``W`` has dims (chain, draw, feature, task). Rows of all tasks stand one after another along ``observation``, whose
+        task is ``constant_data["task_of"]``. All of it is the curator's: rows and models of all tasks are in the tree.
+
+        Args:
+            pointwise: with the two groups that hold a number per draw and row.
+        """
+        rows = _Rows.of(self.tasks)
+        groups: dict[str, Any] = {"posterior": self.draws, "sample_stats": self.statistics}
+        if pointwise and "sigma" in self.draws:
+            groups |= rows.pointwise(self.draws)
+        groups |= {"observed_data": {"y": rows.y}, "constant_data": {"X": rows.X, "task_of": rows.task}}
+        if rows.subject is not None:
+            groups["constant_data"]["subject"] = rows.subject
+        square = ["feature", "task"]
+        tree = az.from_dict(
+            groups,
+            dims=dict.fromkeys(("W", "P", "Q"), square)
+            | {
+                "y": ["observation"],
+                "X": ["observation", "feature"],
+                "task_of": ["observation"],
+                "subject": ["observation"],
+            },
+            coords={
+                "feature": [str(f) for f in self.tasks.features],
+                "task": [str(t) for t in self.tasks.tasks],
+            },
+        )
+        tree["release"] = xr.DataTree(xr.Dataset() if self.release is None else self.release.to_xarray())
+        tree["release"].attrs["guarantee"] = str(self.guarantee)
+        tree["release"].attrs["seat"] = self.seat
+        tree.attrs["seat"] = self.seat
+        tree.attrs["name"] = self.name
+        return tree
+
+    def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
+        """Posterior predictive of every row of tasks, which must be those of the fit.
+
+        The mean is that of all draws; intervals come from at most 400 of them, with the rows' noise.
+
+        Raises:
+            ValueError: data with other tasks or features, or a posterior without sigma.
+        """
+        check_weights(self.W, tasks)
+        if "sigma" not in self.draws:
+            raise ValueError(f"predict: the model has no site sigma, the sd of a row; it has {', '.join(self.draws)}")
+        W = self.draws["W"].reshape(-1, *self.W.shape)
+        sigma = self.draws["sigma"].reshape(-1)
+        pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
+        rng = np.random.default_rng(seed)
+        draws = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
+            mean = (tasks.X @ W[s].T[..., None])[..., 0]
+            draws[row] = mean + sigma[s] * rng.standard_normal(mean.shape)
+        return Prediction((tasks.X @ self.W.T[..., None])[..., 0], tasks.mask, tasks.tasks, draws)
+
+    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
+        """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
+        W = np.asarray(self.draws["W"], dtype=np.float64)
+        return subspace(W @ np.swapaxes(W, -1, -2), rank, features=self.tasks.features, reference=reference)
+
+    def diagnose(self) -> Diagnosis:
+        """r-hat and effective sample sizes of W, its spectrum and the scales, and what they mean, in words.
+
+        Parts of W, as P and Q, are not judged: the data do not tell them apart.
+        """
+        W = np.asarray(self.draws["W"], dtype=np.float64)
+        singular = np.linalg.svd(W, compute_uv=False)
+        scales = {k: v for k, v in self.draws.items() if v.ndim == 2 and np.ptp(v) > 0}
+        functionals = scales | {"the spectrum of W": np.log(singular), "W": W}
+        return diagnose(functionals, self.statistics, exact=self.exact)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior."""
+        tree = self.to_arviz(pointwise=False)
+        meta = {
+            "name": self.name,
+            "seconds": self.seconds,
+            "exact": self.exact,
+            "tasks": list(self.tasks.tasks),
+            "features": list(self.tasks.features),
+            "guarantee": self.guarantee.to_dict(),
+            "released": self.release is not None,
+        }
+        tree.attrs["posterior"] = json.dumps(meta)
+        write_netcdf(tree, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Posterior:
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        try:
+            with xr.open_datatree(path, engine="h5netcdf") as tree:
+                meta = json.loads(tree.attrs["posterior"])
+                sets = {name: group.to_dataset() for name, group in tree.children.items()}
+                groups = [
+                    {str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")
+                ]
+                X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
+                subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
+                release = Release.from_xarray(sets["release"]) if meta["released"] else None
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no posterior of mpmtl_prob") from error
+        names, features = meta["tasks"], meta["features"]
+        which = [np.flatnonzero(task == str(name)) for name in names]
+        tasks = TaskData.from_lists(
+            [X[w] for w in which],
+            [y[w] for w in which],
+            tasks=names,
+            features=features,
+            subject=None if subject is None else [subject[w] for w in which],
+        )
+        stated = Guarantee.from_dict(meta["guarantee"])
+        if (
+            stated.proved is not None and stated != NOTHING_SHARED
+        ):  # anybody can write a file: a release is worked out anew
+            stated = Guarantee(stated.claimed, None, UNFOUNDED) if release is None else release.guarantee
+        return cls(
+            name=meta["name"],
+            tasks=tasks,
+            draws=groups[0],
+            statistics=groups[1],
+            guarantee=stated,
+            release=release,
+            seconds=meta["seconds"],
+            exact=meta["exact"],
+        )
+
+    def __repr__(self) -> str:  # draws are models: not shown
+        chains, draws = self.draws["W"].shape[:2]
+        d, m = self.W.shape
+        return (
+            f"Posterior({self.name}; {m} tasks, {d} features, {chains} chains of {draws} draws, {self.seconds:.3g} s)\n"
+            f"  {self.guarantee}"
+        )
+
+    def _repr_html_(self) -> str:
+        chains, draws = self.draws["W"].shape[:2]
+        facts = {
+            "tasks": len(self.tasks.tasks),
+            "features": len(self.tasks.features),
+            "seat": "curator: it conditions on all tasks' rows",
+            "sampling": f"{chains} chains of {draws} draws, {self.seconds:.3g} s",
+        }
+        return card(f"Posterior: {self.name}", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """All tasks' rows, one after another."""
+
+    X: FloatArray
+    y: FloatArray
+    index: NDArray[np.int64]  # of the task
+    task: NDArray[np.str_]  # its name
+    subject: NDArray[np.int64] | None  # whom it is about, where tasks share subjects
+
+    @classmethod
+    def of(cls, tasks: TaskData) -> _Rows:
+        index, row = np.nonzero(tasks.mask)
+        names = np.array([str(t) for t in tasks.tasks])
+        subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
+        return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
+
+    def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.float32]]]:
+        """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation)."""
+        W, sigma = draws["W"], draws["sigma"][..., None]
+        mean = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32)
+        for i in range(W.shape[-1]):
+            own = self.index == i
+            mean[..., own] = W[..., i] @ self.X[own].T
+        log_density = -0.5 * ((self.y - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+        noise = np.random.default_rng(0).standard_normal(mean.shape, dtype=np.float32)
+        return {
+            "log_likelihood": {"y": log_density.astype(np.float32)},
+            "posterior_predictive": {"y": (mean + sigma * noise).astype(np.float32)},
+        }

@@ -1,0 +1,1 @@
+"""An owner's seat: its own rows and every release."""

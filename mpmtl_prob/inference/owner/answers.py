@@ -1,0 +1,41 @@
+"""What owners say in later rounds: a draw from what they believe after the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpmtl_prob.inference.owner.likelihoods import chosen
+from mpmtl_prob.inference.owner.methods import plug_in, sharpened
+from mpmtl_prob.inference.public.shared import shared_covariance
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.taskwise import conjugate
+
+
+def posterior_draws(tasks: TaskData, seed: int = 0, likelihood: str | None = None) -> Callable[[Release], FloatArray]:
+    """A simulating curator's ``respond`` of :func:`mpmtl_prob.release`: one posterior draw per task, in the message's units.
+
+    Draws, not means: where Omega is right, the second moment of draws is Omega's own; that of means would be smaller, in
+    the directions in which rows say little.
+
+    Args:
+        tasks: the owners' rows. Message i depends on task i's rows and on the release alone.
+        seed: of the sampler and the draws; noise protects the messages whatever it is.
+        likelihood: of the targets, as in :func:`task_posteriors`.
+
+    Raises:
+        ValueError: a likelihood that does not go with the targets, or none where these could be meant either way.
+    """
+    kind = chosen(likelihood, tasks)
+
+    def respond(release: Release) -> FloatArray:
+        shared = shared_covariance(release, chains=2, warmup=100, draws=100, seed=seed, progress_bar=False)
+        pareto = release.scaling == "pareto"
+        scale = conjugate.pareto_scale(tasks.gram) if pareto else np.ones((tasks.num_tasks, tasks.num_features))
+        found = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind)
+        V: FloatArray = found.draws["W"][0] / scale.T
+        return np.where(np.isfinite(V).all(axis=0), V, 0.0)  # as in the first round: beyond double precision, silence
+
+    return respond

@@ -1,0 +1,245 @@
+"""Three ways for an owner to use the public posterior: plug in its mean, mix over its draws, or sample both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats as st
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from mpmtl_prob._check import positive
+from mpmtl_prob.inference.owner.likelihoods import Posteriors, given
+from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
+from mpmtl_prob.inference.public.structures import observed, program
+from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
+from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.models import task as model
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.releases.messages import clipped, messages, sent, unit_columns
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.taskwise import conjugate, laplace
+
+#: Draws of the public posterior that "mixture" mixes over.
+MIXED = 64
+#: Prior of the sharpness p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
+#: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
+SHARPNESS_MEDIAN = 1.5
+SHARPNESS_LOG_SD = 0.5
+_NODES = {
+    "gaussian": 7,
+    "bernoulli": 3,
+}  #: of the sharpness; a binary task costs a hundred times one with a closed form
+
+
+class Found(NamedTuple):
+    """Posterior means W (d, m), draws by name (S, ..., m), and by task what says how far they can be trusted."""
+
+    W: FloatArray
+    draws: Draws
+    khat: FloatArray | None = None  #: Pareto k of the mixture over Omega
+    khat_draws: FloatArray | None = None  #: Pareto k of the correction of approximate draws
+    divergences: NDArray[np.int64] | None = None  #: of the chains
+
+    @property
+    def of_tasks(self) -> dict[str, NDArray[Any]]:
+        """Those that there are, (m,) each."""
+        found = {"khat": self.khat, "khat_draws": self.khat_draws, "divergences": self.divergences}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def sharpened(
+    shared: SharedPosterior, sharpness: float | None, likelihood: str = "gaussian"
+) -> tuple[FloatArray, FloatArray]:
+    """The mean of Omega's shape at one sharpness, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
+    if sharpness is not None:
+        return shared.shape(sharpness)[None], np.ones(1)
+    z = np.linspace(-2.0, 2.0, _NODES[likelihood])  # in prior standard deviations of log p
+    p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * z)
+    return np.stack([shared.shape(each) for each in p]), np.exp(-0.5 * z**2)
+
+
+def drawn(shared: SharedPosterior, sharpness: float | None) -> FloatArray:
+    """Draws of Omega's shape, each at one sharpness or at a draw of it, (S, d, d)."""
+    if sharpness is not None:
+        return shared.shapes(np.full(MIXED, positive("sharpness", sharpness)))
+    quantiles = st.norm.ppf((np.arange(MIXED) + 0.5) / MIXED)
+    p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * np.random.default_rng(0).permutation(quantiles))
+    return shared.shapes(p)
+
+
+def plug_in(
+    tasks: TaskData,
+    omegas: FloatArray,
+    prior: FloatArray,
+    scale: FloatArray | None,
+    num_draws: int,
+    seed: int,
+    likelihood: str = "gaussian",
+) -> Found:
+    """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
+    posteriors = [given(likelihood, tasks, omega, scale) for omega in omegas]
+    log_weight = np.log(prior) + _evidence(posteriors)
+    weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, seed, likelihood)
+
+
+def mixture(
+    tasks: TaskData,
+    omegas: FloatArray,
+    scale: FloatArray | None,
+    num_draws: int,
+    seed: int,
+    likelihood: str = "gaussian",
+) -> Found:
+    """Every draw of Omega's shape (S, d, d) weighted by each task's own evidence for it, Pareto-smoothed.
+
+    Source: Vehtari et al. (2024), JMLR 25(72).
+    """
+    posteriors = [given(likelihood, tasks, omega, scale) for omega in omegas]
+    weight, khat = smoothed(_evidence(posteriors))
+    return _blend(posteriors, weight, num_draws, seed, likelihood)._replace(khat=khat)
+
+
+def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
+    """(m, S)."""
+    return np.stack([posterior.log_evidence for posterior in posteriors], axis=1)
+
+
+def _blend(posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: str) -> Found:
+    """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
+    W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
+
+    rng = np.random.default_rng(seed)
+    count = num_draws if likelihood == "gaussian" else num_proposals(num_draws)
+    u = rng.random((count, len(weight), 1))
+    pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
+    draws: Draws = {}
+    block = -(-count // 16)
+    for s, posterior in enumerate(posteriors):
+        draw, task = np.nonzero(pick == s)
+        if len(draw) == 0:
+            continue
+        order = np.cumsum(pick == s, axis=0)[draw, task] - 1  # the how-manieth draw of its task from this Omega
+        for b in range(int(order.max()) // block + 1):  # each from its own stream: how many others take does not matter
+            now = order // block == b
+            found = posterior.sample(np.random.default_rng((seed, s, b)), block)
+            for name, value in found.items():
+                room = draws.setdefault(name, np.empty((count, *value.shape[1:])))
+                room[draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]
+    if "log_ratio" not in draws:
+        return Found(W, draws)
+    W, draws, khat = resampled(draws, W, num_draws, rng)
+    return Found(W, draws, khat_draws=khat)
+
+
+def joint(
+    tasks: TaskData,
+    release: Release,
+    scale: FloatArray | None,
+    chains: int,
+    num_draws: int,
+    seed: int,
+    progress_bar: bool,
+    likelihood: str = "gaussian",
+) -> Found:
+    """NUTS on an owner's model and the public one together, one owner at a time: exact, and slow."""
+    d, public, gaussian = tasks.num_features, observed(release), likelihood == "gaussian"
+    start = {
+        **program("full", release).start,
+        "log_snr": np.log((conjugate if gaussian else laplace).SNR_MEDIAN),
+        "u": np.zeros(d),
+    }
+    names = ("w", "sigma", "log_snr") if gaussian else ("w", "log_snr")
+    S = np.ones((tasks.num_tasks, d)) if scale is None else scale
+    kept: list[Draws] = []
+    divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
+    for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
+        rows = (tasks.X[i], tasks.y[i], tasks.mask[i].astype(float), S[i])
+        begin = start | ({"log_sigma": np.log(tasks.y[i][tasks.mask[i]].std() + 1e-3)} if gaussian else {})
+        per_chain = -(-num_draws // chains)
+        found, statistics = run_nuts(
+            model.joint if gaussian else model.joint_bernoulli,
+            public,
+            *rows,
+            start=begin,
+            chains=chains,
+            warmup=300,
+            draws=per_chain,
+            seed=seed + i,
+            progress_bar=False,
+        )
+        divergences[i] = statistics["diverging"].sum()
+        kept.append({k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in names})
+    draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in names}
+    return Found(draws["W"].mean(axis=0), draws, divergences=divergences)
+
+
+def without(release: Release, message: FloatArray) -> Release:
+    """The release as if one task had not sent its message: Sigma - w~ w~' by m - 1 tasks, which has exactly that law.
+
+    Only the owner can compute it, who knows w~ (d,); what follows from it is its own.
+
+    Raises:
+        ValueError: a release of several rounds, or a message that cannot be in it.
+    """
+    if release.rounds != 1:
+        raise ValueError(f"release: expected one round, whose message the owner can recompute, got {release.rounds}")
+    rest = release.sigma[0] - np.outer(message, message)
+    if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(rest)[0] <= 0:
+        raise ValueError("message: expected the message behind the release; without it Sigma is not positive definite")
+    return Release(
+        sigma=rest[None],
+        mechanisms=release.mechanisms,
+        num_tasks=release.num_tasks - 1,
+        features=release.features,
+        guarantee=Guarantee(
+            None, None, "It is the release without one owner's message, which that owner alone can make."
+        ),
+        message=release.message,
+        scaling=release.scaling,
+        library_version=release.library_version,
+        besides=release.besides,
+        lattice=release.lattice,
+    )
+
+
+def as_sent(tasks: TaskData, release: Release) -> FloatArray:
+    """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
+    W, _, _ = messages(tasks, release.scaling)
+    K = release.mechanisms[0].clip
+    W = unit_columns(W) if release.message == "direction" else clipped(W, K)
+    return W if release.lattice is None else sent(W, K, release.lattice)
+
+
+def excluding(
+    tasks: TaskData,
+    shared: SharedPosterior,
+    scale: FloatArray | None,
+    sharpness: float | None,
+    num_draws: int,
+    seed: int,
+    progress_bar: bool,
+    likelihood: str = "gaussian",
+) -> Found:
+    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message."""
+    own = as_sent(tasks, shared.release)
+    kept = []
+    for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
+        rest = without(shared.release, own[:, i])
+        public = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+        this = slice(i, i + 1)
+        one = replace(
+            tasks, X=tasks.X[this], y=tasks.y[this], mask=tasks.mask[this], tasks=tasks.tasks[this], subject=None
+        )
+        S = None if scale is None else scale[this]
+        kept.append(plug_in(one, *sharpened(public, sharpness, likelihood), S, num_draws, seed + i, likelihood))
+    draws = {k: np.concatenate([each.draws[k] for each in kept], axis=-1) for k in kept[0].draws}
+    corrected = [each.khat_draws for each in kept if each.khat_draws is not None]
+    return Found(
+        np.concatenate([each.W for each in kept], axis=1), draws, None, np.concatenate(corrected) if corrected else None
+    )

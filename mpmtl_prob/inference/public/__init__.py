@@ -1,0 +1,1 @@
+"""The public's seat: what anybody can say who has the releases alone."""

@@ -1,0 +1,97 @@
+"""What a release says, as the width of intervals: against those without its noise, and those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.tasks import FloatArray
+
+_PRIOR_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Information:
+    """How wide the posterior of a release is, by functional: "the spectrum" (shares), "the covariance" (its shape).
+
+    Attributes:
+        noise: the posterior sd over the sd that m tasks leave where their second moment is known, so how many times wider
+            intervals are than they would be without noise; 1 is a release without noise. Empty where it is not known:
+            it needs Omega | A in closed form, as with the structures "full" and "auto".
+        prior: the posterior sd over the sd before the release; 1 is a release that says nothing. Empty for the papers'
+            priors.
+    """
+
+    noise: Mapping[str, float]
+    prior: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self._amount(), self._before()) if part)
+
+    def _amount(self) -> str:
+        if not self.noise:
+            return ""
+        widest = max(self.noise.values())
+        much = "nearly all that the tasks could" if widest < 1.25 else "much" if widest < 3 else "little"
+        if self.prior and min(self.prior.values()) > 0.9:
+            much = "next to nothing"
+        each = ", ".join(f"those of {k} {v:.1f} times" for k, v in self.noise.items() if k != "the spectrum")
+        return (
+            f"The release says {much}: intervals of the spectrum are {self.noise['the spectrum']:.1f} times as wide as "
+            f"they would be without noise, {each}."
+        )
+
+    def _before(self) -> str:
+        if not self.prior:
+            return ""
+        each = ", ".join(f"those of {k} {v:.2f} times" for k, v in self.prior.items() if k != "the spectrum")
+        spectrum = f"intervals of the spectrum are {self.prior['the spectrum']:.2f} times as wide"
+        return f"Compared to before the release, {spectrum}, {each}."
+
+
+def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int = 0) -> Information:
+    """Compare the spread of functionals of Omega with that given A, and with that before the release.
+
+    By the law of total variance ``Var f(Omega) = E Var(f | A) + Var E(f | A)``, the first part is what m tasks would leave
+    open without noise. Two independent draws of Omega for every draw of A give it without bias: half their mean squared
+    difference. Everything here is computed from the public posterior, and public.
+
+    Args:
+        posterior: of :func:`shared_covariance`, as :meth:`SharedPosterior.to_arviz` holds it.
+        structure: its name.
+        num_tasks: m.
+        seed: of the second draws and the prior's.
+    """
+    drawn = functionals(posterior["Omega"].values)
+    noise: dict[str, float] = {}
+    if (conditional := law.given_second_moment(posterior, num_tasks)) is not None:
+        # a spawned stream: that of the posterior's own draws, whatever its seed, would give the same draws again
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        again = functionals(law.inverse_wishart(rng, *conditional))
+        for name, first in drawn.items():
+            second = again[name]
+            within = np.mean((first - second) ** 2, axis=(0, 1)).sum() / 2
+            total = (_variance(first) + _variance(second)) / 2
+            noise[name] = float(np.sqrt(max(total / within, 1.0)))
+    if structure == "auto" and "inclusion" not in posterior:
+        structure = "full"  # with fewer tasks than features
+    before = law.prior(structure, posterior.sizes["feature"], _PRIOR_DRAWS, seed)
+    if before is None:
+        return Information(noise, {})
+    reference = functionals(before[None])
+    return Information(noise, {k: float(np.sqrt(_variance(v) / _variance(reference[k]))) for k, v in drawn.items()})
+
+
+def functionals(omega: FloatArray) -> dict[str, FloatArray]:
+    """What the data identify of Omega (chain, draw, d, d): eigenvalues as shares of their sum, and Omega over its trace."""
+    shape = omega / np.trace(omega, axis1=-2, axis2=-1)[..., None, None]
+    return {"the spectrum": np.linalg.eigvalsh(shape)[..., ::-1], "the covariance": shape}
+
+
+def _variance(values: FloatArray) -> float:
+    """Of all components together, over (chain, draw)."""
+    return float(values.var(axis=(0, 1)).sum())

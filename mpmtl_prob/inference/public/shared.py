@@ -1,0 +1,297 @@
+"""The public seat: from a release to the posterior of the covariance that tasks share."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import arviz as az
+import jax
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
+
+from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._html import card
+from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public.information import Information, information
+from mpmtl_prob.inference.public.structures import DOUBLE, ROTATION_INVARIANT, STRUCTURES, describe, observed, program
+from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
+from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedPosterior:
+    """Posterior of the tasks' shared covariance given a release. Computed from public things alone, and public.
+
+    Attributes:
+        release: what it conditions on.
+        structure: of Omega, as given to :func:`shared_covariance`.
+        seconds: wall-clock time of the sampling.
+    """
+
+    release: Release
+    structure: str
+    seconds: float
+    _tree: xr.DataTree
+
+    seat = "public"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the release: everything after it is post-processing."""
+        return self.release.guarantee
+
+    def to_arviz(self) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
+
+        ``posterior`` holds ``A``, the second moment behind the release (per round where there are several); ``Omega``, the
+        covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
+        as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
+        ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
+        """
+        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
+
+    @property
+    def omega(self) -> FloatArray:
+        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
+        return self.shape()
+
+    def shape(self, sharpness: float = 1.0) -> FloatArray:
+        """Posterior mean of the shape of Omega^p, p the sharpness, scaled to mean variance 1, (d, d): what a plug-in needs.
+
+        Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
+        The power is taken draw by draw, so that where the release says little the mean stays near the identity.
+
+        Raises:
+            ValueError: sharpness that is not positive.
+        """
+        positive("sharpness", sharpness)
+        eigenvalues, U = self._spectra
+        power, d = _powers(eigenvalues, sharpness), U.shape[-1]
+        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
+            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
+        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
+        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        V = np.linalg.eigh(self.release.sigma[0])[1]
+        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
+        return d * (V * isotonic_regression(diagonal).x) @ V.T
+
+    def shapes(self, sharpness: ArrayLike) -> FloatArray:
+        """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
+        p = np.atleast_1d(np.asarray(sharpness, dtype=np.float64))
+        eigenvalues, U = self._spectra
+        d = U.shape[-1]
+        pick = np.linspace(0, U[..., 0, 0].size - 1, len(p)).astype(int)
+        eigenvalues, U = eigenvalues.reshape(-1, d)[pick], U.reshape(-1, d, d)[pick]
+        return d * (U * _powers(eigenvalues, p[:, None])[:, None, :]) @ np.swapaxes(U, -1, -2)
+
+    @cached_property
+    def _spectra(self) -> tuple[FloatArray, FloatArray]:
+        """Eigenvalues and eigenvectors of every draw of the shape: (chain, draw, d) and (chain, draw, d, d)."""
+        posterior = self._tree.children["posterior"].dataset
+        conditional = law.given_second_moment(posterior, self.release.num_tasks)
+        M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
+        eigenvalues, U = np.linalg.eigh(M)
+        return eigenvalues, U
+
+    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
+        """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
+        draws = self._tree.children["posterior"].dataset["Omega"].values
+        return subspace(draws, rank, features=self.release.features, reference=reference)
+
+    @cached_property
+    def information(self) -> Information:
+        """What the release says: how wide intervals are, against those without its noise and those before it."""
+        return information(self._tree["posterior"].to_dataset(), self.structure, self.release.num_tasks)
+
+    def structure_in_words(self) -> str:
+        """What is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
+        return describe(self.structure, self._tree["posterior"].to_dataset())
+
+    def diagnose(self) -> Diagnosis:
+        """r-hat and effective sample sizes, what they mean, and what the release says, in words.
+
+        Judged is what the release identifies: the spectrum of Omega, its scale phi, kappa and the inclusion of features;
+        never eigenvectors.
+        """
+        posterior = self._tree["posterior"].to_dataset()
+        judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
+        functionals = {name: posterior[site].values for name, site in judged.items() if site in posterior}
+        statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
+        remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
+        return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release."""
+        tree = self.to_arviz()
+        tree.attrs["seconds"] = self.seconds
+        write_netcdf(tree, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SharedPosterior:
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        try:
+            with xr.open_datatree(path, engine="h5netcdf") as found:
+                return cls.from_tree(found.load())
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"path: {os.fspath(path)!r} holds no public posterior of mpmtl_prob") from error
+
+    @classmethod
+    def from_tree(cls, tree: xr.DataTree) -> SharedPosterior:
+        """The posterior of a tree as :meth:`to_arviz` made it. Raises KeyError or TypeError for another tree."""
+        groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "observed_data", "release")}
+        attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
+        own = xr.DataTree.from_dict(groups)
+        own.attrs |= attributes
+        release = Release.from_xarray(groups["release"])
+        return cls(release, attributes["structure"], float(tree.attrs.get("seconds", 0.0)), own)
+
+    def _sampling(self) -> str:
+        divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
+        worst = az.rhat(self._tree.children["posterior"].to_dataset()[["spectrum", "log_phi"]])
+        largest = max(float(v.max()) for v in worst.data_vars.values())
+        sizes = self._tree.children["posterior"].sizes
+        return (
+            f"{sizes['chain']} chains of {sizes['draw']} draws, {self.seconds:.3g} s; largest r-hat {largest:.3f}, "
+            f"{divergences} divergences"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"SharedPosterior({self.release.num_features} features, {self._sampling()})\n"
+            f"  structure: {self.structure_in_words()}\n  {self.guarantee}"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"features": self.release.num_features, "seat": "public", "structure": self.structure_in_words()}
+        facts["sampling"] = self._sampling()
+        return card("SharedPosterior", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+def shared_covariance(
+    release: Release,
+    *,
+    structure: str = "full",
+    chains: int = 4,
+    warmup: int = 300,
+    draws: int = 300,
+    seed: int = 0,
+    progress_bar: bool = True,
+) -> SharedPosterior:
+    """Sample the posterior of the shared covariance given a release, with NUTS.
+
+    Args:
+        release: with Wishart or Gaussian noise.
+        structure: of Omega:
+
+            - "full": none. The default, and the only one that treats all directions alike and fast.
+            - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
+            - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
+              learnt from the release with the rest, so the posterior averages over structures; it takes longer.
+            - "low_rank": a few directions above a floor.
+            - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
+              unknown scale; m d latent numbers, for small problems.
+
+            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it.
+        chains: number of chains.
+        warmup: iterations of adaptation per chain.
+        draws: kept iterations per chain.
+        seed: of the sampler. The result is a function of the release and the seed.
+        progress_bar: show one.
+
+    "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
+
+    Raises:
+        ValueError: a structure that needs more tasks than the release has, or one round; noise of another kind than
+            Wishart or Gaussian, or of several; or an
+            argument outside its range.
+
+    Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
+    """
+    one_of("structure", structure, STRUCTURES)
+    if not isinstance(release, Release):
+        raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
+    begin = time.perf_counter()
+    public, chosen = observed(release), program(structure, release)
+    double = structure in DOUBLE or bool(jax.config.jax_enable_x64)
+    with jax.enable_x64(double):
+        found, statistics = run_nuts(
+            chosen.model,
+            public,
+            start=chosen.start,
+            chains=chains,
+            warmup=warmup,
+            draws=draws,
+            seed=seed,
+            progress_bar=progress_bar,
+        )
+    return SharedPosterior(
+        release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed)
+    )
+
+
+def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:
+    """Eigenvalues of a shape to this power, summing to 1."""
+    power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
+    return power / power.sum(axis=-1, keepdims=True)
+
+
+def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
+    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its law given A."""
+    if "omega" in found:
+        return found["omega"][..., None] * np.eye(release.num_features)
+    if (conditional := law.given_second_moment(found, release.num_tasks)) is None:
+        return found["Omega"].astype(np.float64)
+    return law.inverse_wishart(np.random.default_rng(seed), *conditional)
+
+
+def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
+    names = [str(feature) for feature in release.features]
+    found = {k: v.astype(np.float64) for k, v in found.items()}
+    omega = _omega(release, found, seed)
+    eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
+    square = ["feature", "feature_other"]
+    by_round = square if release.rounds == 1 else ["round", *square]
+    posterior = {
+        "A": found["A"],
+        "Omega": omega,
+        "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
+        "log_phi": found["log_phi"],
+    }
+    posterior |= {name: found[name] for name in ("prior_scale", "inclusion", "kappa") if name in found}
+    tree = az.from_dict(
+        {
+            "posterior": posterior,
+            "sample_stats": statistics,
+            "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
+        },
+        dims={
+            "A": by_round,
+            "Omega": square,
+            "spectrum": ["component"],
+            "sigma": by_round,
+            "inclusion": ["feature"],
+            "prior_scale": ["feature"],
+        },
+        coords={
+            "feature": names,
+            "feature_other": names,
+            "component": np.arange(1, len(names) + 1),
+            "round": np.arange(1, release.rounds + 1),
+        },
+    )
+    tree["release"] = xr.DataTree(release.to_xarray())
+    tree.attrs |= {"seat": SharedPosterior.seat, "structure": structure}
+    return tree

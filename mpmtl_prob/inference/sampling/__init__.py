@@ -1,0 +1,1 @@
+"""Machinery: chains of any kernel, their files, their diagnoses, and calibration by simulation."""

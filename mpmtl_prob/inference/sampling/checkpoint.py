@@ -1,0 +1,77 @@
+"""A run of chains on disk, so that what was drawn survives an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mpmtl_prob.inference.sampling.chains import Draws, Reached
+
+_FORMAT = 1
+
+
+def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
+    """Of what must be the same for a run to go on: the settings and the numbers of the model's arguments."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for leaf in jax.tree.leaves(args):
+        array = np.asarray(leaf)
+        digest.update(str((array.shape, array.dtype)).encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def write(path: str | os.PathLike[str], mark: str, reached: Reached, draws: Draws, statistics: Draws) -> None:
+    """Write a run; a file that was there stays until the new one is whole."""
+    leaves = [_plain(leaf) for leaf in jax.tree.leaves(reached.state)]
+    arrays: dict[str, Any] = {f"state/{i:03d}": leaf for i, leaf in enumerate(leaves)}
+    arrays |= {f"draws/{k}": v for k, v in draws.items()} | {f"statistics/{k}": v for k, v in statistics.items()}
+    unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez(file, format=_FORMAT, mark=mark, reached=[reached.warmed, reached.drawn], **arrays)
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reached, Draws, Draws]:
+    """Read a run that :func:`write` wrote, into a state of the same structure.
+
+    Raises:
+        ValueError: a file of another run, or none at all.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        same = str(found["mark"]) == mark
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"checkpoint: {os.fspath(path)!r} holds no run of mpmtl_prob") from error
+    if not same:
+        raise ValueError(
+            f"checkpoint: {os.fspath(path)!r} holds another run; expected the same model, data, kernel, chains, warm-up, "
+            "thinning and seed. Give another file, or delete this one"
+        )
+    leaves, structure = jax.tree.flatten(like.state)
+    state = [_restored(found[f"state/{i:03d}"], leaf) for i, leaf in enumerate(leaves)]
+    warmed, drawn = (int(n) for n in found["reached"])
+    parts = [{k.split("/", 1)[1]: v for k, v in found.items() if k.startswith(p)} for p in ("draws/", "statistics/")]
+    return Reached(jax.tree.unflatten(structure, state), warmed, drawn), parts[0], parts[1]
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> Any:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _restored(array: Any, like: Any) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)

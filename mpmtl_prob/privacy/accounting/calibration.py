@@ -1,0 +1,172 @@
+"""The least noise that keeps a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+
+from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.privacy.accounting import composition
+from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
+from mpmtl_prob.privacy.laws.mechanisms import Gaussian, Mechanism, Wishart
+from mpmtl_prob.tasks import FloatArray
+
+#: The grid of k that is searched. Beyond its end the noise is nearly Gaussian, and its fluctuation could fall by no more
+#: than another per cent under replacement (``python -m mpmtl_prob.privacy`` prints how much), while the density would
+#: lose digits.
+SHAPES = tuple(np.geomspace(1.5, 3072.0, 23).tolist())
+#: Cells of the loss grid while k is being chosen; the scale at the chosen k is found on the grid of the guarantee itself.
+ROUGH_CELLS = 200
+
+
+@overload
+def calibrate(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int = ...,
+    *,
+    schedule: None = ...,
+    clip: float = ...,
+    adjacency: str = ...,
+    besides: Sequence[Mechanism] = ...,
+    max_shape: float = ...,
+) -> Wishart: ...
+@overload
+def calibrate(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int | None = ...,
+    *,
+    schedule: ArrayLike,
+    clip: float = ...,
+    adjacency: str = ...,
+    besides: Sequence[Mechanism] = ...,
+    max_shape: float = ...,
+) -> tuple[Wishart, ...]: ...
+
+
+def calibrate(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int | None = None,
+    *,
+    schedule: ArrayLike | None = None,
+    clip: float = 1.0,
+    adjacency: str = "replace",
+    besides: Sequence[Mechanism] = (),
+    max_shape: float = SHAPES[-1],
+) -> Wishart | tuple[Wishart, ...]:
+    """The Wishart noise with the least fluctuation whose T releases are together (eps, delta)-private.
+
+    More degrees of freedom give a smoother likelihood and less fluctuation round a larger, known mean. Exact for one
+    release; composed pessimistically for more.
+
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+        num_features: d.
+        rounds: T; default 1, or the length of the schedule.
+        schedule: a positive weight per round, (T,), such as the budgets of :func:`mpmtl_prob.privacy.schedule`: as in the
+            papers, a round's noise scale is inversely proportional to its weight.
+        clip: K, the largest norm of a message.
+        adjacency: "replace" or "zero_out".
+        besides: what else is paid from the same (eps, delta), such as the law of :func:`buy_clip`.
+        max_shape: the largest k to consider, >= 1.5; the degrees of freedom are d - 1 + 2k.
+
+    Returns:
+        The law of every round, or with a schedule one law per round.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    positive("epsilon", epsilon)
+    in_range("delta", delta, 0, 1)
+    d = whole("num_features", num_features)
+    clip = positive("clip", clip)
+    one_of("adjacency", adjacency, ADJACENCIES)
+    weights = _weights(rounds, schedule)
+    if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
+        raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
+
+    def laws(shape: float, log_theta: float) -> tuple[Wishart, ...]:
+        thetas = np.exp(log_theta) / weights
+        return tuple(Wishart(d, float(d - 1 + 2 * shape), float(clip**2 * theta / 2), clip) for theta in thetas)
+
+    def excess(shape: float, cells: int | None = None) -> Callable[[float], float]:
+        def at(log_theta: float) -> float:
+            together = composition.profile((*laws(shape, log_theta), *besides), adjacency, cells=cells)
+            return float(np.log(max(together.delta(epsilon), 1e-300)) - np.log(delta))
+
+        return at
+
+    shapes = [shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9)]
+    if not shapes:
+        raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
+    guess, best = float(np.log(len(weights)) / 2), (np.inf, shapes[-1], 0.0)
+    for shape in reversed(shapes):  # roughly: the fluctuation has one minimum, and is flat round it
+        guess = _root(excess(shape, ROUGH_CELLS), guess, 1e-3)
+        fluctuation = sum(law.fluctuation for law in laws(shape, guess))
+        if fluctuation > best[0]:
+            break
+        best = (fluctuation, shape, guess)
+    _, shape, guess = best
+    found = laws(shape, _root(excess(shape), guess, 1e-10, width=1e-2))
+    return found if schedule is not None else found[0]
+
+
+def calibrate_gaussian(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int = 1,
+    *,
+    clip: float = 1.0,
+    adjacency: str = "replace",
+    besides: Sequence[Mechanism] = (),
+) -> Gaussian:
+    """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
+    positive("epsilon", epsilon)
+    in_range("delta", delta, 0, 1)
+    T, d = whole("rounds", rounds), whole("num_features", num_features)
+    clip = positive("clip", clip)
+
+    def law(log_sd: float) -> Gaussian:
+        return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)
+
+    def excess(log_sd: float) -> float:
+        found = composition.delta(epsilon, ((law(log_sd),) * T) + tuple(besides), adjacency)
+        return float(np.log(max(found, 1e-300)) - np.log(delta))
+
+    return law(_root(excess, float(np.log(T) / 2), 1e-10))
+
+
+def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
+    """One positive weight per round, with mean 1."""
+    if schedule is None:
+        return np.ones(whole("rounds", 1 if rounds is None else rounds))
+    weights = np.asarray(schedule, dtype=np.float64)
+    if weights.ndim != 1 or weights.size == 0 or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise ValueError("schedule: expected one positive number per round")
+    if rounds is not None and whole("rounds", rounds) != len(weights):
+        raise ValueError(f"schedule: expected {rounds} weights, one per round, got {len(weights)}")
+    return weights / weights.mean()
+
+
+def _root(excess: Callable[[float], float], guess: float, tolerance: float, width: float = 0.5) -> float:
+    """Where a falling function crosses zero, to the tolerance, and on the side where it is below."""
+    low, high = guess - width, guess + width
+    while excess(high) > 0:
+        low, high = high, high + 2 * (high - low)
+    while excess(low) <= 0:
+        low, high = low - 2 * (high - low), low
+    found = brentq(excess, low, high, xtol=tolerance)
+    while excess(found) > -1e-12:
+        found += tolerance
+    return found

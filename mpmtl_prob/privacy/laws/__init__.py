@@ -1,0 +1,1 @@
+"""Noise laws: drawn exactly, their densities, and what one draw gives away."""

@@ -1,0 +1,151 @@
+"""What a task says before noise is added: one vector, of bounded length.
+
+The bound K is public. Directions have K = 1 and say nothing of a task's norm; otherwise K is chosen without looking at the
+messages, or bought.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.privacy.lattice import bound, cut
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Quantile
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.taskwise.evidence import posterior_means
+
+MESSAGES = ("direction", "clip")
+SCALINGS = ("pareto", "none")
+
+
+@dataclass(frozen=True)
+class BoughtClip:
+    """A clip norm K read off the messages' norms, privately.
+
+    Attributes:
+        clip: K, a point of a public grid.
+        law: how it was found, and what it costs.
+        id: by which a ledger knows the purchase again, so that nobody pays twice.
+        ledger: the id of the ledger that paid; empty if none did, and the first that sees it pays.
+    """
+
+    clip: float
+    law: Quantile
+    id: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    ledger: str = field(default="", repr=False)
+
+
+def buy_clip(
+    source: TaskData | ArrayLike,
+    epsilon: float,
+    *,
+    low: float,
+    high: float,
+    quantile: float = 0.5,
+    scaling: str = "pareto",
+    ledger: Ledger | None = None,
+) -> BoughtClip:
+    """A quantile of the messages' norms, by the exponential mechanism on a logarithmic grid of 100 points.
+
+    Args:
+        source: as in :func:`release`.
+        epsilon: what to spend on it, > 0; small beside the release's own.
+        low: the least K worth having, > 0, chosen without looking at the messages.
+        high: the largest, > low.
+        quantile: in (0, 1).
+        scaling: as in :func:`release`.
+        ledger: pays for it, on disk, before anything is drawn. Without one, the ledger of the release pays for it.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range. Nothing was charged.
+    """
+    one_of("scaling", scaling, SCALINGS)
+    law = Quantile(positive("epsilon", epsilon))
+    if positive("high", high) <= positive("low", low):
+        raise ValueError(f"high: expected more than low = {low!r}, got {high!r}")
+    in_range("quantile", quantile, 0, 1)
+    W, _, _ = messages(source, scaling)
+    check_ledger(ledger, None)
+    paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}
+    norms = np.linalg.norm(W, axis=0)
+    return BoughtClip(law.draw(norms, np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
+
+
+def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
+    """What was bought for a release with this clip norm."""
+    return (clip,) if isinstance(clip, BoughtClip) else ()
+
+
+def unit_columns(W: FloatArray) -> FloatArray:
+    """Columns of W scaled to Euclidean length 1; a zero column stays zero."""
+    largest = np.abs(W).max(axis=0)  # first, so that squaring neither overflows nor underflows
+    W = W / np.where(largest > 0, largest, 1.0)
+    norm = np.linalg.norm(W, axis=0)
+    return W / np.where(norm > 0, norm, 1.0)
+
+
+def clipped(W: FloatArray, clip: float) -> FloatArray:
+    """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
+    largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
+        return W / np.maximum(1.0, norm / clip)
+
+
+def sent(W: FloatArray, clip: float, h: float) -> FloatArray:
+    """Bounded messages as they leave their owners: on the lattice, and not longer than K, exactly."""
+    return cut(clipped(W, bound(clip, h)), h)
+
+
+def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
+    """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
+    if isinstance(source, TaskData):
+        return posterior_means(source, pareto=scaling == "pareto").scaled, source.features, scaling
+    try:
+        W = np.asarray(source, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("source: expected TaskData or one message per task as a d x m matrix of numbers") from None
+    if W.ndim != 2 or W.size == 0:
+        raise ValueError(f"source: expected TaskData or one message per task as a d x m matrix, got shape {W.shape}")
+    if not np.all(np.isfinite(W)):  # the values are private: count them, do not show them
+        raise ValueError(f"source: expected finite messages, got {int(np.sum(~np.isfinite(W)))} entries that are not")
+    return W, tuple(range(W.shape[0])), "none"
+
+
+def bounded(
+    W: FloatArray, message: str, clip: float | BoughtClip | None
+) -> tuple[FloatArray, float, tuple[Mechanism, ...]]:
+    """Messages of norm at most K, K, and what K cost."""
+    if message == "direction":
+        if clip is not None:
+            raise ValueError("clip: directions have unit length; give clip only with message='clip'")
+        return unit_columns(W), 1.0, ()
+    if isinstance(clip, BoughtClip):
+        return clipped(W, clip.clip), clip.clip, (clip.law,)
+    if clip is None or isinstance(clip, str):
+        raise ValueError(
+            "clip: expected a number K chosen without looking at the messages, with message='clip'; "
+            f"got {clip!r}. A K read off the tasks' norms would leak them; buy_clip buys one."
+        )
+    if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
+        raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
+    K = positive("clip", clip)
+    return clipped(W, K), K, ()
+
+
+def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
+    """Raise ValueError unless the ledger can pay for noise from this source."""
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
+    if unsafe_seed is not None:
+        whole("unsafe_seed", unsafe_seed, 0)
+    if ledger is not None and unsafe_seed is not None:
+        raise ValueError("unsafe_seed: expected none with a ledger; noise from a known seed protects nothing")

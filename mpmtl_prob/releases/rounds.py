@@ -1,0 +1,83 @@
+"""Several rounds of one release: how many, and who answers whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.privacy.laws.mechanisms import Wishart
+from mpmtl_prob.releases.messages import clipped, unit_columns
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+if TYPE_CHECKING:
+    from mpmtl_prob.releases.release import Release
+
+#: The most rounds that "auto" takes.
+MAX_ROUNDS = 3
+
+Respond = Callable[["Release"], ArrayLike]
+
+
+def how_many(
+    rounds: int | str, epsilon: float, num_tasks: int, answered: bool, one_round: Callable[[], Wishart]
+) -> int:
+    """T, a number or "auto".
+
+    Args:
+        rounds: as the user gave it.
+        epsilon: of the release.
+        num_tasks: m.
+        answered: somebody can answer a round.
+        one_round: the noise that one round would have.
+
+    Raises:
+        ValueError: later rounds that nobody answers, or anything but a whole number >= 1 or "auto".
+    """
+    if not isinstance(rounds, str):
+        if whole("rounds", rounds) > 1 and not answered:
+            raise ValueError(
+                "respond: expected a function from the release so far to the next messages, with rounds > 1"
+            )
+        return rounds
+    one_of("rounds", rounds, ("auto",))
+    if epsilon <= 1 or not answered:
+        return 1
+    law = one_round()
+    if num_tasks < law.num_features:
+        return 1  # the posterior of several rounds wants a second moment of full rank
+    average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A
+    return int(np.clip(round(average / law.fluctuation), 1, MAX_ROUNDS))
+
+
+def converse(first: FloatArray, noise: FloatArray, answer: Callable[[Sequence[FloatArray]], FloatArray]) -> FloatArray:
+    """Sigma^(1:T), (T, d, d): the second moment of the first messages (d, m), then of those that answer the rounds so far."""
+    sigma = [first @ first.T + noise[0]]
+    for each in noise[1:]:
+        W = answer(sigma)
+        sigma.append(W @ W.T + each)
+    return np.stack(sigma)
+
+
+def checked_answer(answer: ArrayLike, shape: tuple[int, ...], message: str, clip: float) -> FloatArray:
+    """An answer's messages, bounded like the first; one that is not finite is silent, as the round is paid for already.
+
+    Raises ValueError for another shape.
+    """
+    W = np.asarray(answer, dtype=np.float64)
+    if W.shape != shape:
+        raise ValueError(f"respond: expected messages of shape {shape}, got {W.shape}")
+    W = np.where(np.isfinite(W).all(axis=0), W, 0.0)
+    return unit_columns(W) if message == "direction" else clipped(W, clip)
+
+
+def owners(source: TaskData | ArrayLike, seed: int) -> Respond:
+    """Who answers if the user says nothing: simulated owners, whose rows are here."""
+    # imported here: inference stands above privacy, and only a simulation needs it
+    from mpmtl_prob.inference.owner.answers import posterior_draws
+
+    assert isinstance(source, TaskData)  # else how_many has refused
+    return posterior_draws(source, seed)
