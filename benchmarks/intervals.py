@@ -40,8 +40,8 @@ from mpmtl_prob.inference.public import shared, structures  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
+from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws.mechanisms import Noise  # noqa: E402
-from mpmtl_prob.releases.messages import unit_columns  # noqa: E402
 from mpmtl_prob.releases.release import Release, default_delta, perturb  # noqa: E402
 from mpmtl_prob.tasks import FloatArray  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402

@@ -21,8 +21,8 @@ from mpmtl_prob.privacy import (
 )
 from mpmtl_prob.privacy.accounting.composition import profile
 from mpmtl_prob.privacy.audit import views
+from mpmtl_prob.privacy.lattice import sent, unit_columns
 from mpmtl_prob.releases import buy_clip, release
-from mpmtl_prob.releases.messages import sent, unit_columns
 
 pytest.importorskip("matplotlib").use("Agg")
 

@@ -6,10 +6,9 @@ import pytest
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, Ledger, VectorLaplace, Wishart, draw_vectors
-from mpmtl_prob.privacy.lattice import bound
+from mpmtl_prob.privacy.lattice import bound, sent, unit_columns
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.releases import buy_clip, release
-from mpmtl_prob.releases.messages import sent, unit_columns
 from mpmtl_prob.taskwise import conjugate
 
 W = np.random.default_rng(0).standard_normal((3, 8))

@@ -6,8 +6,8 @@ from flint import arb
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, PaperWishart, Quantile, VectorLaplace, Wishart, lattice
+from mpmtl_prob.privacy.lattice import sent
 from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.releases.messages import sent
 
 RARE = 1e-7  # a test of a law that holds fails this often
 

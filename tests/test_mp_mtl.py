@@ -27,7 +27,7 @@ from mpmtl_prob.estimators import (
 )
 from mpmtl_prob.estimators.framework import run_rounds
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
-from mpmtl_prob.releases.messages import sent
+from mpmtl_prob.privacy.lattice import sent
 
 
 def make(m=12, d=4, n=9, seed=0):

@@ -9,9 +9,8 @@ import xarray as xr
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.privacy import Bound, Gaussian, Ledger, PaperTaskWishart, PaperWishart, Wishart, calibrate, delta
-from mpmtl_prob.privacy.lattice import cut
+from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
 from mpmtl_prob.releases import Release, buy_clip, default_delta, release
-from mpmtl_prob.releases.messages import clipped, unit_columns
 from mpmtl_prob.releases.release import perturb
 
 RNG = np.random.default_rng(0)

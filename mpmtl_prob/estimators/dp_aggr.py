@@ -20,7 +20,6 @@ from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
 from mpmtl_prob.privacy.ledger import UNITS, Ledger
-from mpmtl_prob.releases.messages import sent
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 NO_TARGET_BOUND = (
@@ -94,7 +93,8 @@ class DPAggr:
             longest = self.lipschitz(bounded) / self.penalty
             h = lattice.step(longest, tasks.num_features, tasks.num_tasks, ())
             b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
-            average = (sent(local, longest, h).sum(axis=1) + b) / tasks.num_tasks  # sums on the lattice are exact
+            # sums on the lattice are exact
+            average = (lattice.sent(local, longest, h).sum(axis=1) + b) / tasks.num_tasks
         W = np.repeat(average[:, None], tasks.num_tasks, axis=1)
         return Fitted(W, guarantee, {"local": local[None]}, seconds=time.perf_counter() - begin, name=self.name)
 

@@ -11,8 +11,7 @@ from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.privacy.laws.vectors import VectorLaplace
-from mpmtl_prob.privacy.ledger import UNITS, Ledger
-from mpmtl_prob.releases.messages import BoughtClip, check_ledger
+from mpmtl_prob.privacy.ledger import UNITS, Ledger, Purchase, check_ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -28,7 +27,7 @@ def draw_vectors(
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
     data: TaskData | ArrayLike | None = None,
-    besides: Sequence[BoughtClip] = (),
+    besides: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """The door: pay for T rounds, then draw fresh noise for every vector in each of them.
 

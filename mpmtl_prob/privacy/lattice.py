@@ -1,4 +1,4 @@
-"""The grid that messages and releases lie on: where sums are exact, and rounding tells nothing.
+"""Vectors of bounded length, and the grid that they and their releases lie on: sums are exact, rounding tells nothing.
 
 Messages are cut towards zero to multiples of h, a power of two, so that their second moment is a whole multiple of h^2, and
 so is the noise. In double precision every sum of such numbers is then exact, in whatever order it is taken, and the release
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from mpmtl_prob.tasks import FloatArray
 
 #: How far cutting moves a message at most, relative to the clip norm; farther where noise is so large that doubles need room.
 ERROR = 1e-3
@@ -48,3 +50,24 @@ def bound(clip: float, h: float) -> float:
 def cut(W: Any, h: Any, xp: Any = np) -> Any:
     """W towards zero to multiples of h; what is not finite counts as zero. ``xp`` is NumPy or jax.numpy."""
     return xp.where(xp.isfinite(W), xp.trunc(W / h) * h, 0.0)
+
+
+def unit_columns(W: FloatArray) -> FloatArray:
+    """Columns of W scaled to Euclidean length 1; a zero column stays zero."""
+    largest = np.abs(W).max(axis=0)  # first, so that squaring neither overflows nor underflows
+    W = W / np.where(largest > 0, largest, 1.0)
+    norm = np.linalg.norm(W, axis=0)
+    return W / np.where(norm > 0, norm, 1.0)
+
+
+def clipped(W: FloatArray, clip: float) -> FloatArray:
+    """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
+    largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
+        return W / np.maximum(1.0, norm / clip)
+
+
+def sent(W: FloatArray, clip: float, h: float) -> FloatArray:
+    """Bounded messages as they leave their owners: on the lattice, and not longer than K, exactly."""
+    return cut(clipped(W, bound(clip, h)), h)

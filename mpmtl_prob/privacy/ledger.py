@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
@@ -357,3 +357,13 @@ def _charge(row: Row) -> Charge:
     return Charge(
         datetime.fromisoformat(row.time), row.fingerprint, row.unit, row.adjacency, _parsed(row.mechanisms), row.token
     )
+
+
+def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
+    """Raise ValueError unless the ledger can pay for noise from this source."""
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
+    if unsafe_seed is not None:
+        whole("unsafe_seed", unsafe_seed, 0)
+    if ledger is not None and unsafe_seed is not None:
+        raise ValueError("unsafe_seed: expected none with a ledger; noise from a known seed protects nothing")

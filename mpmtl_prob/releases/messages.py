@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
-from mpmtl_prob.privacy.lattice import bound, cut
+from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob.privacy.lattice import clipped, unit_columns
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Quantile
-from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.ledger import Ledger, check_ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise.evidence import posterior_means
 
@@ -84,27 +84,6 @@ def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
     return (clip,) if isinstance(clip, BoughtClip) else ()
 
 
-def unit_columns(W: FloatArray) -> FloatArray:
-    """Columns of W scaled to Euclidean length 1; a zero column stays zero."""
-    largest = np.abs(W).max(axis=0)  # first, so that squaring neither overflows nor underflows
-    W = W / np.where(largest > 0, largest, 1.0)
-    norm = np.linalg.norm(W, axis=0)
-    return W / np.where(norm > 0, norm, 1.0)
-
-
-def clipped(W: FloatArray, clip: float) -> FloatArray:
-    """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
-    largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
-    with np.errstate(all="ignore"):  # a warning would tell of one task
-        norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
-        return W / np.maximum(1.0, norm / clip)
-
-
-def sent(W: FloatArray, clip: float, h: float) -> FloatArray:
-    """Bounded messages as they leave their owners: on the lattice, and not longer than K, exactly."""
-    return cut(clipped(W, bound(clip, h)), h)
-
-
 def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
@@ -139,13 +118,3 @@ def bounded(
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
     K = positive("clip", clip)
     return clipped(W, K), K, ()
-
-
-def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
-    """Raise ValueError unless the ledger can pay for noise from this source."""
-    if ledger is not None and not isinstance(ledger, Ledger):
-        raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
-    if unsafe_seed is not None:
-        whole("unsafe_seed", unsafe_seed, 0)
-    if ledger is not None and unsafe_seed is not None:
-        raise ValueError("unsafe_seed: expected none with a ledger; noise from a known seed protects nothing")

@@ -26,9 +26,9 @@ from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
 from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, PaperWishart
-from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.ledger import Ledger, check_ledger
 from mpmtl_prob.releases import files
-from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, bought, bounded, check_ledger, messages, sent
+from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, bought, bounded, messages
 from mpmtl_prob.releases.rounds import checked_answer, converse, how_many, owners
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -237,7 +237,7 @@ def release(
     )
     named = tuple(_name(feature) for feature in features)
     h = grid.step(K, d, m, laws)
-    W = sent(W, K, h)
+    W = grid.sent(W, K, h)
 
     reply = respond
     if reply is None and T > 1:  # before anything is charged: targets may be of a kind that has to be said
@@ -248,7 +248,7 @@ def release(
             np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides, h
         )
         assert reply is not None  # a single round asks nobody
-        return sent(checked_answer(reply(so_far), W.shape, message, K), K, h)
+        return grid.sent(checked_answer(reply(so_far), W.shape, message, K), K, h)
 
     published, _ = perturb(
         lambda noise: (converse(W, noise, answer), None),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.privacy.lattice import clipped, unit_columns
 from mpmtl_prob.privacy.laws.mechanisms import Wishart
-from mpmtl_prob.releases.messages import clipped, unit_columns
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, s
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.models import task as model
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.releases.messages import clipped, messages, sent, unit_columns
+from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
+from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise import conjugate, laplace

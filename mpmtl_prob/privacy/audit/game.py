@@ -16,7 +16,6 @@ from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, Quantile, Wishart
 from mpmtl_prob.privacy.laws.vectors import VectorLaplace
-from mpmtl_prob.releases.messages import sent
 from mpmtl_prob.tasks import FloatArray
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
@@ -115,7 +114,7 @@ class SecondMoments(Game):
         """n sets of tasks' messages of length K, (n, d, m)."""
         W = rng.standard_normal((n, self.d, self.num_tasks))
         W = self.law.clip * W / np.linalg.norm(W, axis=1, keepdims=True)
-        return W if self.h is None else np.stack([sent(each, self.law.clip, self.h) for each in W])
+        return W if self.h is None else np.stack([lattice.sent(each, self.law.clip, self.h) for each in W])
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         sigma = self.sigma(self.releases(rng, n, there))
@@ -173,7 +172,7 @@ class SecondMoments(Game):
         v = np.random.default_rng([self.seed, 3]).standard_normal(self.d)
         v -= (v @ self.w) / (self.w @ self.w) * self.w
         u = self.law.clip * v / np.linalg.norm(v)
-        return u if self.h is None else sent(u[:, None], self.law.clip, self.h)[:, 0]
+        return u if self.h is None else lattice.sent(u[:, None], self.law.clip, self.h)[:, 0]
 
     def _noise_size(self) -> FloatArray:
         return self.law.mean if isinstance(self.law, Wishart) else self.law.fluctuation * np.eye(self.d)
