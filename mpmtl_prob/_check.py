@@ -7,12 +7,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from mpmtl_prob._discreet import shown
+
 
 def positive(name: str, value: float) -> float:
     """A finite number above 0."""
     number = _number(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name}: expected a positive number, got {value!r}")
+        raise ValueError(f"{name}: expected a positive number, got {shown(value)}")
     return number
 
 
@@ -20,7 +22,9 @@ def in_range(name: str, value: float, low: float, high: float, *, left_closed: b
     """A number in (low, high), or in [low, high) with left_closed."""
     number = _number(name, value)
     if not (low < number < high or (left_closed and number == low)):
-        raise ValueError(f"{name}: expected a number in {'[' if left_closed else '('}{low}, {high}), got {value!r}")
+        raise ValueError(
+            f"{name}: expected a number in {'[' if left_closed else '('}{low}, {high}), got {shown(value)}"
+        )
     return number
 
 
@@ -29,9 +33,9 @@ def whole(name: str, value: int, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}: expected a whole number, got {value!r}") from None
+        raise ValueError(f"{name}: expected a whole number, got {shown(value)}") from None
     if number < least:
-        raise ValueError(f"{name}: expected a whole number >= {least}, got {value!r}")
+        raise ValueError(f"{name}: expected a whole number >= {least}, got {shown(value)}")
     return number
 
 
@@ -43,8 +47,8 @@ def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> No
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """One of the named choices."""
-    if value not in choices or not isinstance(value, str):
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
 
 
@@ -54,4 +58,4 @@ def _number(name: str, value: float) -> float:
             raise TypeError
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected a number, got {value!r}") from None
+        raise ValueError(f"{name}: expected a number, got {shown(value)}") from None

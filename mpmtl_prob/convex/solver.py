@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.convex.losses import Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
 from mpmtl_prob.tasks import FloatArray
@@ -45,6 +46,8 @@ class Solution(NamedTuple):
     objective: Any
     optimality: Any
     iterations: Any
+
+    __repr__ = shown
 
 
 class _Problem(NamedTuple):

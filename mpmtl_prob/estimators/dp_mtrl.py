@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.privacy.accounting.budgets import schedule
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
-from mpmtl_prob.privacy.ledger import UNITS
+from mpmtl_prob.privacy.laws import VectorLaplace
 from mpmtl_prob.releases.release import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -77,7 +77,7 @@ class DPMTRL:
             raise ValueError(f"ridge: expected a number >= 0, got {self.ridge!r}")
         positive("relation", self.relation)
         whole("rounds", self.rounds)
-        one_of("level", self.level, UNITS)
+        one_of("level", self.level, ("task", "row"))
         in_range("floor", self.floor, 0, 1)
         d, m = tasks.num_features, tasks.num_tasks
         noise, guarantee = np.zeros((self.rounds, d, m)), NOT_PRIVATE
@@ -136,6 +136,8 @@ class Relations(NamedTuple):
     vectors: FloatArray
     rest: FloatArray
 
+    __repr__ = shown
+
     @classmethod
     def apart(cls, m: int) -> Relations:
         """Omega = I / m."""
@@ -176,6 +178,8 @@ class Local(NamedTuple):
     vectors: FloatArray
     xy: FloatArray
     n: FloatArray
+
+    __repr__ = shown
 
     @classmethod
     def of(cls, tasks: TaskData) -> Local:

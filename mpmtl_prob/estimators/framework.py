@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.convex.penalties import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 from mpmtl_prob.privacy.lattice import cut
@@ -42,6 +43,8 @@ class Run(NamedTuple):
     clip: Any
     offset: Any
     lattice: Any = None
+
+    __repr__ = shown
 
 
 class Sharing(Protocol):
@@ -73,6 +76,8 @@ class Carry(NamedTuple):
     state: Any
     history: Any
 
+    __repr__ = shown
+
 
 class Noise(NamedTuple):
     """All noise of a run, drawn beforehand by those who may draw it.
@@ -85,6 +90,8 @@ class Noise(NamedTuple):
 
     moment: Any
     models: Any = None
+
+    __repr__ = shown
 
 
 def first_round(sharing: Sharing, run: Run, W0: Array, noise: Noise) -> Carry:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.estimators.fitted import Fitted
@@ -23,10 +24,9 @@ from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
-from mpmtl_prob.privacy.laws.mechanisms import PaperTaskWishart, Wishart, paper_wishart
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
+from mpmtl_prob.privacy.laws import PaperTaskWishart, VectorLaplace, Wishart, paper_wishart
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import BoughtClip, bought
 from mpmtl_prob.releases.release import Release, default_delta, perturb
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
@@ -47,8 +47,8 @@ class SingleTask(Protocol):
     def fit(self, tasks: TaskData) -> Fitted: ...
 
 
-@dataclass(frozen=True)
-class MPMTL:
+@dataclass(frozen=True, eq=False, repr=False)
+class MPMTL(Discreet):
     """Algorithm 1 with any :class:`Sharing`: the common part of Algorithms 2 to 5.
 
     Attributes:
@@ -93,9 +93,9 @@ class MPMTL:
     acceleration: bool | str = True
     alpha: float | None = None
     q: float | None = None
-    step_size: float | str | FloatArray | None = None
+    step_size: float | str | FloatArray | None = field(default=None, repr=False)
     curvature: float | None = None
-    start: SingleTask | str | FloatArray = field(default_factory=Ridge)
+    start: SingleTask | str | FloatArray = field(default_factory=Ridge, repr=False)
     mechanism: str = "paper"
     debias: bool = False
     adjacency: str = "replace"
@@ -258,21 +258,22 @@ class MPMTL:
             return None, outputs, alone if self._alone else NOT_PRIVATE
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
         claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
-        release, outputs = perturb(
-            lambda noise: plan.execute(Noise(noise, own), self.sharing, self.record),
+        terms = Terms(
             plan.mechanisms,
-            epsilon=epsilon,
-            adjacency=self.adjacency,
-            claimed=claimed,
+            epsilon,
+            self.adjacency,
             num_tasks=tasks.num_tasks,
             features=tasks.features if self.sharing.moment == "features" else tasks.tasks,
-            message="clip",
-            scaling="none",
+            lattice=plan.run.lattice,
+            claimed=claimed,
+            bought=bought(self.clip),
+        )
+        release, outputs = perturb(
+            lambda noise: plan.execute(Noise(noise, own), self.sharing, self.record),
+            terms,
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
             data=tasks,
-            besides=bought(self.clip),
-            lattice=plan.run.lattice,
         )
         if plan.unproved and release.guarantee.proved:
             release = replace(release, guarantee=replace(release.guarantee, proved=None, reason=plan.unproved))
@@ -290,7 +291,7 @@ class MPMTL:
 
     def _check(self) -> None:
         whole("rounds", self.rounds)
-        one_of("adjacency", self.adjacency, ADJACENCIES)
+        Adjacency.of(self.adjacency)
         one_of("mechanism", self.mechanism, MECHANISMS)
         if isinstance(self.acceleration, str):
             one_of("acceleration", self.acceleration, ACCELERATIONS)
@@ -302,14 +303,14 @@ class MPMTL:
         penalty = np.asarray(self.penalty, dtype=np.float64)
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
-            raise ValueError(f"penalty: expected {expected}, got {self.penalty!r}")
+            raise ValueError(f"penalty: expected {expected}, got {shown(self.penalty)}")
         if self.curvature is not None:
             positive("curvature", self.curvature)
             if not (self.step_size is None or isinstance(self.step_size, str)):
                 raise ValueError("curvature: expected none with a step_size that is a number, which takes its place")
         clip = clip_norm(self.clip)
         if not clip > 0:
-            raise ValueError(f"clip: expected a positive number, got {self.clip!r}")
+            raise ValueError(f"clip: expected a positive number, got {shown(self.clip)}")
         noisy = self.epsilon is not None or self.rows is not None
         if noisy and not (np.isfinite(clip) or self._alone):
             raise ValueError(
@@ -317,21 +318,21 @@ class MPMTL:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LowRank(MPMTL):
     """Algorithm 2: :class:`MPMTL` with the trace norm."""
 
     sharing: Sharing = field(default=Proximal(TraceNorm()), init=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GroupSparse(MPMTL):
     """Algorithm 3: :class:`MPMTL` with the l2,1 norm."""
 
     sharing: Sharing = field(default=Proximal(GroupLasso()), init=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Alone(MPMTL):
     """Algorithm 2 with M = I: every task by early-stopped gradient descent on its own rows.
 
@@ -341,10 +342,10 @@ class Alone(MPMTL):
 
     sharing: Sharing = field(default=Proximal(NoPenalty()), init=False)
     penalty: float | tuple[float, float] = field(default=0.0, init=False)
-    step_size: float | str | FloatArray | None = "per_task"
+    step_size: float | str | FloatArray | None = field(default="per_task", repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LowRankSparse(MPMTL):
     """Algorithm 4: W = P + Q, with P shared and Q its owner's own; penalty is the pair (lambda_1, lambda_2).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
 from mpmtl_prob.privacy.accounting.calibration import calibrate
-from mpmtl_prob.privacy.laws.mechanisms import Wishart
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
+from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.messages import BoughtClip
 from mpmtl_prob.releases.release import default_delta
@@ -61,9 +61,11 @@ class Rows(NamedTuple):
     W0: FloatArray
     tied: bool = False
 
+    __repr__ = shown
 
-@dataclass(frozen=True)
-class Plan:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Discreet):
     """A run before its noise is drawn.
 
     Attributes:
@@ -75,8 +77,8 @@ class Plan:
         unproved: what private rows reach the releases around the noise, in words; "" where none do.
     """
 
-    run: Run
-    W0: FloatArray
+    run: Run = field(repr=False)
+    W0: FloatArray = field(repr=False)
     size: int
     mechanisms: tuple[Wishart, ...]
     row_mechanisms: tuple[VectorLaplace, ...] = ()
@@ -117,7 +119,7 @@ def step_sizes(
     eta = np.asarray(step_size, dtype=np.float64)
     if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
         raise ValueError(
-            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {step_size!r}"
+            f"step_size: expected a positive number, or one for each of {len(curvature)} tasks, got {shown(step_size)}"
         )
     return np.broadcast_to(eta, curvature.shape), float(np.min(eta))
 

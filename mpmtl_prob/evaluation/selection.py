@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
+from mpmtl_prob._check import one_of
+from mpmtl_prob._discreet import public, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
 from mpmtl_prob.estimators.plan import Plan
@@ -49,7 +51,7 @@ class Estimator(Protocol):
     def fit(self, tasks: TaskData) -> Fitted: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Selection[E: Estimator]:
     """What cross-validation found.
 
@@ -85,8 +87,8 @@ class Selection[E: Estimator]:
         import pandas as pd
 
         fields = [vars(candidate) for candidate in self.candidates]
-        differ = [key for key in fields[0] if len({repr(row.get(key)) for row in fields}) > 1]
-        frame = pd.DataFrame([{key: row.get(key) for key in differ} for row in fields])
+        differ = [key for key in fields[0] if len({shown(row.get(key)) for row in fields}) > 1]
+        frame = pd.DataFrame([{key: public(row.get(key)) for key in differ} for row in fields])
         frame[self.metric], frame["sd"] = self.mean, self.scores.std(axis=1)
         return frame.sort_values(self.metric, ascending=not METRICS[self.metric][1]).reset_index(drop=True)
 
@@ -132,8 +134,7 @@ def cross_validate[E: Estimator](
     """
     if len(candidates) == 0:
         raise ValueError("candidates: expected at least one estimator, got none")
-    if metric not in METRICS:
-        raise ValueError(f"metric: expected one of {', '.join(map(repr, METRICS))}, got {metric!r}")
+    one_of("metric", metric, tuple(METRICS))
     if isinstance(folds, int):
         folds = tasks.folds(min(folds, int(tasks.mask.sum(axis=1).min())), seed)
     score, more_is_better = METRICS[metric]

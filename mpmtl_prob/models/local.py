@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -29,6 +30,8 @@ class LocalCoordinates(NamedTuple):
     gain: ArrayLike  #: the diagonal of B_i'X_i'X_i B_i, (m, d)
     projected: ArrayLike  #: B_i'X_i'y_i, (m, d)
     log_det: ArrayLike  #: sum_i log|det B_i|
+
+    __repr__ = shown
 
     def sample(self, name: str, law: dist.Distribution, rate: Array, sigma: Array) -> Array:
         """The site ``name`` of that law, sampled as ``{name}_local`` (d, m) and recorded as a deterministic."""

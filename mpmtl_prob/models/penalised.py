@@ -20,6 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from mpmtl_prob._check import positive
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import GaussianNoise, WishartNoise, of_release
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
@@ -58,6 +59,8 @@ class Part(NamedTuple):
     smoothing: Any  #: of the prior's gradient, as a share of its scale; None for the plain gradient
     local: LocalCoordinates | None  #: in which it is sampled
 
+    __repr__ = shown
+
 
 class ReleasedMoments(NamedTuple):
     """A release as the models read it: Sigma^(1:T) and what is known of the messages behind it."""
@@ -67,6 +70,8 @@ class ReleasedMoments(NamedTuple):
     clip: ArrayLike  #: K
     direction: ArrayLike  #: whether messages have length K exactly
     coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
+
+    __repr__ = shown
 
 
 class Observed(NamedTuple):
@@ -80,6 +85,8 @@ class Observed(NamedTuple):
     sigma: Known | Learnt
     parts: tuple[Part, ...]
     release: ReleasedMoments | None
+
+    __repr__ = shown
 
 
 def low_rank(data: TaskData | Observed, **options: Any) -> None:
@@ -167,7 +174,7 @@ def observe(
             local = local_coordinates(gram.xx, seen, typical / float(np.asarray(strength[0])) * touching)
         parts.append(Part(strength, share, local))
     slope = gram.xy - np.einsum("tij,tj->ti", gram.xx, rough.mean)
-    residual = np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope))
+    residual = np.asarray(np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope)))
     rows = float(gram.n.sum())
     return Observed(gram.xx, rough.mean, slope, residual, rows, noise, tuple(parts), _moments(with_release, tasks))
 

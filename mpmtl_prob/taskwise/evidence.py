@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData, gram
 from mpmtl_prob.taskwise import conjugate
 
@@ -26,6 +27,8 @@ class Means(NamedTuple):
 
     scaled: FloatArray
     scale: FloatArray
+
+    __repr__ = shown
 
     @property
     def W(self) -> FloatArray:

@@ -98,7 +98,7 @@ def fit(
     return run.start(draws, progress_bar)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Run:
     """The chains behind a posterior."""
 

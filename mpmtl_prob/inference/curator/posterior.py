@@ -233,7 +233,7 @@ class Posterior:
         return card(f"Posterior: {self.name}", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Rows:
     """All tasks' rows, one after another."""
 

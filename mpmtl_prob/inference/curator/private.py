@@ -10,7 +10,7 @@ spends budget, so the single chain is as long as the budget allows.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from jax import Array
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._check import whole
+from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum, Run, Sharing, first_round, one_round
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.curator.posterior import Posterior
@@ -42,6 +43,8 @@ class Rounds(NamedTuple):
     noise: Noise
     temperature: Any
 
+    __repr__ = shown
+
 
 class RoundState(NamedTuple):
     """Where a chain is."""
@@ -52,9 +55,11 @@ class RoundState(NamedTuple):
     rounds: Rounds
     rng_key: Any
 
+    __repr__ = shown
 
-@dataclass(frozen=True)
-class MPMTLKernel(MCMCKernel):
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MPMTLKernel(Discreet, MCMCKernel):
     """Algorithms 2 to 4 as a NumPyro kernel: clip, perturb, project, extrapolate, gradient step, and Langevin noise.
 
     The kernel draws no noise of its own for the releases: it uses what :class:`Rounds` brings, one matrix a round, and stays
@@ -66,7 +71,7 @@ class MPMTLKernel(MCMCKernel):
     """
 
     sharing: Sharing
-    rounds: Rounds | None = None
+    rounds: Rounds | None = field(default=None, repr=False)
 
     sample_field = "z"
 
@@ -169,7 +174,7 @@ def private_langevin(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _HotPlan(Plan):
     """A plan whose rounds are the kernel's steps."""
 

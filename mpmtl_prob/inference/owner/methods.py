@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.inference.owner.likelihoods import Posteriors, given
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.structures import observed, program
@@ -45,6 +46,8 @@ class Found(NamedTuple):
     khat: FloatArray | None = None  #: Pareto k of the mixture over Omega
     khat_draws: FloatArray | None = None  #: Pareto k of the correction of approximate draws
     divergences: NDArray[np.int64] | None = None  #: of the chains
+
+    __repr__ = shown
 
     @property
     def of_tasks(self) -> dict[str, NDArray[Any]]:

@@ -24,6 +24,7 @@ from numpyro.infer.util import ParamInfo, initialize_model, transform_fn
 from numpyro.util import is_prng_key
 
 from mpmtl_prob._check import in_range, positive
+from mpmtl_prob._discreet import shown
 
 
 class LangevinState(NamedTuple):
@@ -38,6 +39,8 @@ class LangevinState(NamedTuple):
     diverging: Any  #: whether the last proposal had no finite potential
     adapt_state: Any
     rng_key: Any
+
+    __repr__ = shown
 
 
 class ProximalLangevin(MCMCKernel):

@@ -1,0 +1,175 @@
+"""Nothing that is private stands in what objects show of themselves: all public estimators, kernels and results.
+
+Private numbers are made so large that nothing public is: every number of their size in a text is looked up among them.
+"""
+
+import inspect
+import logging
+import pickle
+import re
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, estimators, evaluation, inference
+from mpmtl_prob.convex import penalties
+from mpmtl_prob.inference.curator.private import Rounds, RoundState
+from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.models import penalised
+from mpmtl_prob.taskwise import evidence
+
+D, M, ROWS = 3, 6, 9
+rng = np.random.default_rng(7)
+X = rng.standard_normal((M, ROWS, D)) * 77_712.345
+W = rng.standard_normal((D, M)) * 44_417.264
+Y = np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((M, ROWS)) * 5.5518293e8
+DATA = TaskData.from_lists(list(X), list(Y))
+
+#: Settings, protocols and penalties, and what is the public's in every number.
+WITHOUT_ROWS = {
+    "Carry", "Noise", "Run",  # below, by name
+    "ConvergenceWarning", "Sharing",
+    "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
+    *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
+    "Diagnosis", "Information", "Membership", "ReleaseComparison", "ProximalLangevin", "Comparison",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """An instance of everything that has seen rows, by the name of its class."""
+    options = {"penalty": 1.0, "epsilon": 1.0, "clip": 1e6, "rounds": 2, "curvature": 1e12}
+    found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
+    found["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
+    found["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
+    found["Alone"] = estimators.Alone(rounds=2, start=W, step_size=abs(W[0]))
+    for kind in (estimators.DPAggr, estimators.RidgeLogistic, estimators.Ridge, estimators.Lasso):
+        found[kind.__name__] = kind(1.0)
+    found |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}
+    found["MultiTask"] = estimators.MultiTask(estimators.TraceNorm(), 1.0)
+    found["LowRankPlusSparse"] = estimators.LowRankPlusSparse((1.0, 1.0))
+
+    plan = found["LowRank"].plan(DATA)
+    noise = estimators.Noise(np.multiply.outer(np.ones(2), W @ W.T))
+    rounds = Rounds(plan.run, plan.W0, noise, 1.0)
+    kernel = inference.MPMTLKernel(found["LowRank"].sharing, rounds)
+    state = kernel.init(jax.random.key(0), 0, None, (), {})
+    found |= {
+        "plan": plan,
+        "Run": plan.run,
+        "Noise": noise,
+        "Carry": state.carry,
+        "RoundState": state,
+        "Rounds": rounds,
+    }
+    found |= {"Rows": found["LowRank"].bind(DATA), "MPMTLKernel": kernel, "Gram": DATA.gram}
+    found |= {"Observed": penalised.observe(penalised.low_rank, DATA), "Means": evidence.posterior_means(DATA)}
+
+    release = mp.release(DATA, epsilon=1.0)
+    shared = inference.shared_covariance(release, chains=2, warmup=200, draws=20, progress_bar=False)
+    own = inference.task_posteriors(DATA, shared, draws=20)
+    fitted = found["LowRank"].fit(DATA)
+    posterior = inference.private_langevin(found["LowRank"], DATA, progress_bar=False)
+    grid = [found["LowRank"], estimators.LowRank(**options, start=2 * W)]
+    found["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
+    results = (DATA, release, shared, own, fitted, posterior, own.predict(DATA), own.subspace(2))
+    found |= {type(each).__name__: each for each in results}
+    found["NoiseAware"] = inference.NoiseAware()
+    found["Selection"] = evaluation.cross_validate(grid, DATA, folds=2, progress_bar=False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def secrets(objects):
+    arrays = [X, Y, W, W @ W.T, DATA.gram.xx, DATA.gram.xy, DATA.gram.yy, np.linalg.norm(W, axis=0)]
+    arrays += [objects[name].W for name in ("Fitted", "OwnerPosteriors", "Posterior")]
+    arrays += [objects["Prediction"].mean, objects["plan"].W0]
+    arrays += [leaf for name in ("Rows", "Observed", "RoundState") for leaf in jax.tree.leaves(objects[name])[:6]]
+    every = np.concatenate([np.abs(np.ravel(np.asarray(a, dtype=float))) for a in arrays])
+    return np.unique(every[np.isfinite(every) & (every > 2e3) & (every != 1e6)])
+
+
+def given_away(text, secrets):
+    """Numbers of a text that are private ones, as far as they are written out."""
+    found = []
+    for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", text):
+        digits = len(re.sub(r"[eE].*|\.", "", token).lstrip("0"))
+        value = float(token)
+        if digits >= 3 and np.any(np.abs(secrets / value - 1) < 10.0 ** (1 - digits) if value else False):
+            found.append(token)
+    return found
+
+
+def test_every_public_class_was_looked_at(objects):
+    public = {
+        name
+        for room in (mp, estimators, inference, evaluation)
+        for name in room.__all__
+        if inspect.isclass(getattr(room, name))
+    }
+    assert public - set(objects) <= WITHOUT_ROWS
+
+
+def test_no_object_shows_what_is_private(objects, secrets):
+    assert len(secrets) > 200
+    for name, each in objects.items():
+        html = each._repr_html_() if hasattr(each, "_repr_html_") else ""
+        texts = [repr(each), str(each), f"{each}", repr((each,)), repr({"a": each}), html]
+        assert given_away("\n".join(texts), secrets) == [], name
+    assert given_away(objects["Selection"].to_pandas().to_string(), secrets) == []
+
+
+def test_the_search_finds_private_numbers(secrets):
+    for text in (repr(W), str(Y), f"{X[0, 0, 1]:.4g}", repr(W.tolist()), f"a norm of {np.linalg.norm(W[:, 1]):.1f}"):
+        assert given_away(text, secrets)
+
+
+def test_estimators_with_matrices_compare_by_identity(objects):
+    one, copy = (estimators.LowRank(penalty=1.0, start=start) for start in (W, W.copy()))
+    assert one == estimators.LowRank(penalty=1.0, start=W)
+    assert hash(one) == hash(estimators.LowRank(penalty=1.0, start=W))
+    assert one != copy
+    assert one != estimators.GroupSparse(penalty=1.0, start=W)
+    assert estimators.LowRank(penalty=1.0) == estimators.LowRank(penalty=1.0)
+    kernel = objects["MPMTLKernel"]
+    assert kernel == inference.MPMTLKernel(kernel.sharing, kernel.rounds)
+    assert kernel != inference.MPMTLKernel(kernel.sharing, Rounds(*kernel.rounds))
+    assert objects["plan"] == objects["plan"] != objects["LowRank"].plan(DATA)
+    assert "start=Ridge(" in repr(estimators.LowRank(penalty=1.0))  # hyper-parameters are shown
+    assert repr(pickle.loads(pickle.dumps(one))) == repr(one)
+
+
+def test_a_subclass_with_a_repr_of_its_own_is_as_quiet(secrets):
+    @dataclass(frozen=True)
+    class Mine(estimators.MPMTL):
+        more: int = 0
+
+    assert (
+        given_away(repr(Mine(estimators.Proximal(estimators.TraceNorm()), 1.0, start=W, step_size=W[0])), secrets) == []
+    )
+
+
+def test_errors_and_logs_name_shapes(secrets, caplog):
+    caplog.set_level(logging.DEBUG, "mpmtl_prob")
+    texts = []
+    for wrong in (
+        lambda: estimators.LowRank(penalty=1.0, epsilon=None, step_size=W).fit(DATA),
+        lambda: estimators.LowRank(penalty=W, epsilon=None).fit(DATA),
+        lambda: estimators.LowRank(penalty=1.0, start=W.T).fit(DATA),
+        lambda: estimators.Ridge(W[0]).fit(DATA),
+        lambda: mp.release(DATA, epsilon=W[0]),
+        lambda: mp.release(DATA, 1.0, adjacency=W),
+        lambda: evaluation.cross_validate([estimators.Ridge(1.0)], DATA, folds=2, metric=W),
+    ):
+        with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is examined
+            wrong()
+        texts.append(str(error.value))
+    assert given_away("\n".join([*texts, caplog.text]), secrets) == []
+
+
+def test_nothing_of_a_round_state_is_shown(objects):
+    assert isinstance(objects["RoundState"], RoundState)
+    assert re.search(r"W0=<\w+ of shape \(3, 6\)>", repr(objects["Rounds"]))
