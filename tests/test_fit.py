@@ -15,6 +15,7 @@ import mpmtl_prob as mp
 from mpmtl_prob.inference import Posterior, ProximalLangevin, fit
 from mpmtl_prob.inference.curator import fitting
 from mpmtl_prob.inference.sampling import chains
+from mpmtl_prob.inference.sampling.chains import most_steps
 from mpmtl_prob.models import low_rank, low_rank_sparse
 
 QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile
@@ -53,13 +54,28 @@ def test_a_chain_that_could_only_stay_where_it_starts_is_an_error(data):
 def test_diagnosis_turns_trouble_into_advice(posterior):
     stuck = {k: np.array(v) for k, v in posterior.draws.items()}
     stuck["W"][0] += 3.0  # one chain elsewhere
-    diverging = {"diverging": np.ones((4, 500), dtype=bool), "n_steps": np.full((4, 500), 255)}
-    troubled = Posterior("x", posterior.tasks, stuck, diverging, exact=False).diagnose()
+    yes = np.ones((4, 500), dtype=bool)
+    trouble = {"diverging": yes, "reached_max_treedepth": yes, "n_steps": np.full((4, 500), 255)}
+    troubled = Posterior("x", posterior.tasks, stuck, trouble, exact=False).diagnose()
     text = str(troubled)
     for words in ("Chains disagree on the spectrum of W and W", "effective draws", "2000 transitions diverged",
                   "limit of 255 steps", "not adjusted"):  # fmt: skip
         assert words in text
     assert not troubled.sound
+
+
+def test_a_kernel_is_asked_how_long_its_trajectories_may_be(data):
+    def far_apart(tasks):
+        scale = 10.0 ** np.linspace(-3, 3, data.W.size).reshape(data.W.shape)
+        numpyro.sample("W", dist.Normal(0, scale).to_event(2))
+
+    kernel = NUTS(far_apart, max_tree_depth=(2, 3), adapt_mass_matrix=False)
+    short = fit(far_apart, data.train, **QUICK | {"kernel": kernel})
+    assert_array_equal(short.statistics["reached_max_treedepth"], short.statistics["n_steps"] == 7)
+    assert "limit of 7 steps" in str(short.diagnose())
+    # NumPyro keeps the number under a private name: where it takes another, this fails
+    assert [most_steps(k) for k in (kernel, NUTS(far_apart), NUTS(far_apart, max_tree_depth=4))] == [7, 1023, 15]
+    assert most_steps(ProximalLangevin(far_apart)) is None
 
 
 def test_tree_has_every_group_and_names_tasks_and_features(data, posterior):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
@@ -49,6 +50,17 @@ class Reached(NamedTuple):
     state: Any
     warmed: int
     drawn: int
+
+
+def most_steps(kernel: MCMCKernel) -> int | None:
+    """Leapfrog steps of a kernel's longest trajectory after warm-up; None for one that has no such limit.
+
+    NumPyro knows it under a private name alone.
+    """
+    if not isinstance(kernel, NUTS):
+        return None
+    depth = kernel._max_tree_depth
+    return int(2 ** (depth[1] if isinstance(depth, tuple) else depth)) - 1
 
 
 def side_by_side(chains: int) -> bool:
@@ -130,6 +142,7 @@ def advance(
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
     during warm-up. ``warmup`` iterations are rounded up to whole draws.
     """
+    longest = most_steps(kernel)
     with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
         while reached.warmed < warmup or reached.drawn < draws:
@@ -149,6 +162,8 @@ def advance(
                 samples, statistics = jax.tree.map(lambda x, kept=steps: np.asarray(x)[:, :kept], found)
                 if "lp" in statistics:
                     statistics["lp"] = -statistics["lp"]
+                if longest is not None:
+                    statistics["reached_max_treedepth"] = statistics["n_steps"] >= longest
                 yield reached, samples, statistics
 
 

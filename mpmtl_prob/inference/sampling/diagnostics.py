@@ -179,9 +179,11 @@ def _advice(
             f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. "
             f"{remedies.smaller}"
         )
-    steps = statistics.get("n_steps")
-    if steps is not None and np.mean(np.asarray(steps) >= 255) > 0.1:
-        lines.append(f"Trajectories reach their limit of 255 steps: the coordinates are badly scaled; {remedies.scale}")
+    if np.mean(statistics.get("reached_max_treedepth", 0.0)) > 0.1:
+        longest = np.max(statistics["n_steps"])
+        lines.append(
+            f"Trajectories reach their limit of {longest} steps: the coordinates are badly scaled; {remedies.scale}"
+        )
     if not exact:
         lines.append(
             "The sampler is not adjusted: its law differs from the posterior by a bias that more draws do not remove. Use "

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
+from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.hmc_util import warmup_adapter
 from numpyro.infer.mcmc import MCMCKernel
@@ -132,7 +133,7 @@ class ProximalLangevin(MCMCKernel):
             model_kwargs=model_kwargs or {},
         )
         self._potential_fn_gen, self._postprocess_fn = info.potential_fn, info.postprocess_fn
-        self._inv_transforms = _transforms(info.model_trace)
+        self._inv_transforms = _bijections(info.model_trace)
         start_values = info.param_info.z if init_params is None else init_params
         z = start_values.z if isinstance(start_values, ParamInfo) else start_values
         z = jax.tree.map(jnp.asarray, z)
@@ -227,10 +228,10 @@ class ProximalLangevin(MCMCKernel):
         return state
 
 
-def _transforms(model_trace: Any) -> Any:
-    from numpyro.infer.util import _transforms_from_trace
-
-    return _transforms_from_trace(model_trace, raise_warnings=False).inv_transforms
+def _bijections(model_trace: Any) -> dict[str, Any]:
+    """From unconstrained to constrained values, by latent site."""
+    latent = {k: site for k, site in model_trace.items() if site["type"] == "sample" and not site["is_observed"]}
+    return {k: biject_to(site["fn"].support) for k, site in latent.items()}
 
 
 def _inverse_mass(adapt_state: Any) -> Array:
