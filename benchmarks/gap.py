@@ -70,7 +70,14 @@ def _measured(data: str, rounds: int | str, options: argparse.Namespace) -> dict
     for epsilon in options.epsilons:
         error, covered = [], []
         for _ in tqdm(range(options.releases), desc=f"eps = {epsilon:g}", leave=False):
-            published = release(train, epsilon, adjacency=options.adjacency, mechanism=options.mechanism, rounds=rounds)
+            published = release(
+                train,
+                epsilon,
+                adjacency=options.adjacency,
+                mechanism=options.mechanism,
+                rounds=rounds,
+                respond=inference.posterior_draws(train),
+            )
             shared = inference.shared_covariance(
                 published,
                 structure=options.structure,

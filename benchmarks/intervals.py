@@ -41,8 +41,9 @@ from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E40
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
-from mpmtl_prob.privacy.laws.mechanisms import Noise  # noqa: E402
-from mpmtl_prob.releases.release import Release, default_delta, perturb  # noqa: E402
+from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
+from mpmtl_prob.releases import Release, Terms, default_delta  # noqa: E402
+from mpmtl_prob.releases.release import perturb  # noqa: E402
 from mpmtl_prob.tasks import FloatArray  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
@@ -87,15 +88,16 @@ def simulate(rng: np.random.Generator, count: int) -> Truth:
     return Truth(train, X[:, ROWS:], y[:, ROWS:], W, omega, A)
 
 
-def released(kind: str, truth: Truth, law: Noise, epsilon: float, seed: int) -> Release:
+def released(kind: str, truth: Truth, law: MatrixNoise, epsilon: float, seed: int) -> Release:
     """What the public sees, with noise of this law."""
     if kind == "model":
         h = lattice.step(1.0, D, M, [law])
         A = lattice.cut(truth.A, h**2)
         return perturb(
-            lambda noise: (A + noise, None), (law,), epsilon=epsilon, adjacency="zero_out", claimed=None,
-            num_tasks=M, features=range(D), message="direction", scaling="none", unsafe_seed=seed, lattice=h,
-        )[0]  # fmt: skip
+            lambda noise: (A + noise, None),
+            Terms((law,), epsilon, "zero_out", M, tuple(range(D)), h, message="direction"),
+            unsafe_seed=seed,
+        )[0]
     source = truth.train if kind == "estimates" else unit_columns(truth.W)
     return release(source, epsilon, mechanism=law, adjacency="zero_out", scaling="none", unsafe_seed=seed)
 
@@ -132,7 +134,7 @@ def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     return out
 
 
-def cell(kind: str, law: Noise, epsilon: float, replications: int) -> dict[str, FloatArray]:
+def cell(kind: str, law: MatrixNoise, epsilon: float, replications: int) -> dict[str, FloatArray]:
     """Coverage by method, (replication, weights or targets, level), beside that of the oracle."""
     seeds = range(replications)
     truths = [simulate(np.random.default_rng(seed), OWNERS if kind == "model" else M) for seed in seeds]

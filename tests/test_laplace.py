@@ -284,7 +284,7 @@ def test_targets_that_could_be_meant_either_way_are_not_guessed(shared):
     with pytest.raises(ValueError, match="likelihood: all targets are -1 or 1; give likelihood='bernoulli'"):
         task_posteriors(tasks, public)
     with pytest.raises(ValueError, match="likelihood: all targets are -1 or 1"):
-        mp.release(tasks, epsilon=5.0, rounds=2)
+        mp.release(tasks, epsilon=5.0, rounds=2, respond=posterior_draws(tasks))
     numbers = dataclasses.replace(tasks, y=tasks.y + 1)
     with pytest.raises(ValueError, match="tasks: expected targets -1 and 1 for likelihood='bernoulli', got others"):
         task_posteriors(numbers, public, likelihood="bernoulli")

@@ -31,7 +31,7 @@ from mpmtl_prob.privacy import (
     epsilon,
 )
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.releases import buy_clip, release
+from mpmtl_prob.releases import Terms, buy_clip, release
 from mpmtl_prob.releases.release import perturb
 
 W = np.random.default_rng(0).standard_normal((3, 8))
@@ -94,17 +94,8 @@ def test_rounds_are_reserved_at_once_or_paid_one_by_one_at_the_same_price():
     def through_the_door(book, rounds):
         return perturb(
             lambda noise: (on_lattice @ on_lattice.T + noise, None),
-            (law,) * rounds,
-            epsilon=1.0,
-            adjacency="replace",
-            claimed=None,
-            num_tasks=8,
-            features=range(3),
-            message="direction",
-            scaling="none",
-            unsafe_seed=None,
+            Terms((law,) * rounds, epsilon=1.0, adjacency="replace", num_tasks=8, features=range(3), lattice=H),
             ledger=book,
-            lattice=H,
         )[0]
 
     assert through_the_door(together, 5).rounds == 5
@@ -164,7 +155,7 @@ def test_a_ledger_of_rows_takes_charges_for_tasks():
     book = ledger(unit="row")
     book.charge(calibrate(0.5, 1e-3, 3))
     assert book.charges()[0].unit == "task"
-    with pytest.raises(ValueError, match="adjacency: expected 'replace' for rows"):
+    with pytest.raises(ValueError, match="adjacency: expected 'replace' for the unit 'row'"):
         ledger(unit="row", adjacency="zero_out")
 
 

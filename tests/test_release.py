@@ -10,7 +10,7 @@ import xarray as xr
 from mpmtl_prob import TaskData
 from mpmtl_prob.privacy import Bound, Gaussian, Ledger, PaperTaskWishart, PaperWishart, Wishart, calibrate, delta
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
-from mpmtl_prob.releases import Release, buy_clip, default_delta, release
+from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, release
 from mpmtl_prob.releases.release import perturb
 
 RNG = np.random.default_rng(0)
@@ -25,18 +25,13 @@ def tasks(m=6, d=3):
 
 
 def through_the_door(law, A, features=range(3), **change):
-    named = {
-        "epsilon": 1.0,
-        "adjacency": "replace",
-        "claimed": None,
-        "num_tasks": 8,
-        "features": features,
-        "lattice": H,
-        "message": "clip",
-        "scaling": "none",
-        "unsafe_seed": None,
-    }
-    return perturb(lambda noise: (A + noise, None), (law,), **(named | change))[0]
+    paying = {name: change.pop(name) for name in ("ledger", "data", "unsafe_seed") if name in change}
+    return perturb(lambda noise: (A + noise, None), terms_of(law, features=features, **change), **paying)[0]
+
+
+def terms_of(law, **change):
+    named = {"epsilon": 1.0, "adjacency": "replace", "num_tasks": 8, "features": range(3), "lattice": H}
+    return Terms((law,), **(named | change))
 
 
 def test_the_default_release_keeps_its_promise():
@@ -201,17 +196,14 @@ def test_the_door_charges_and_draws_nothing_on_bad_input(change, name):
         "mechanisms": (Wishart(3, 9.0, 5.0),),
         "epsilon": 1.0,
         "adjacency": "replace",
-        "claimed": None,
         "num_tasks": 8,
         "features": range(3),
         "lattice": H,
-        "message": "clip",
-        "scaling": "none",
-        "unsafe_seed": None,
-        "ledger": book,
-    } | change
+    }
+    paying = {"ledger": book} | {name: change[name] for name in ("ledger", "unsafe_seed") if name in change}
+    settled = named | {name: value for name, value in change.items() if name not in paying}
     with pytest.raises(ValueError, match=f"^{name}: expected"):
-        perturb(lambda noise: ran.append(noise), **named)
+        perturb(lambda noise: ran.append(noise), Terms(**settled), **paying)
     assert ran == []
     assert book.charges() == []
 
@@ -252,11 +244,8 @@ def test_nothing_private_is_in_anything_that_comes_out(tmp_path, caplog, capsys)
     outs = [
         release(data, 1.0, 1e-3, ledger=book),
         release(private, 1.0, 1e-3, message="clip", clip=3.0),
-        perturb(
-            run, (law,), epsilon=1.0, adjacency="replace", claimed=None, num_tasks=6, features=range(3),
-            message="clip", scaling="none", unsafe_seed=None, ledger=book, data=private, lattice=H,
-        )[0],
-    ]  # fmt: skip
+        perturb(run, terms_of(law, num_tasks=6), ledger=book, data=private)[0],
+    ]
     for k, out in enumerate(outs):
         texts += [repr(out), str(out), out.guarantee.explain(), repr(out.to_xarray().attrs), repr(vars(out))]
         out.save(tmp_path / f"{k}.nc")

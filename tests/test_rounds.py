@@ -124,7 +124,7 @@ def test_draws_answer_a_release_and_depend_on_no_other_tasks_rows():
 
 def test_a_release_of_several_rounds_has_a_posterior():
     tasks = tasks_of()
-    release = mp.release(tasks, 20.0, adjacency="zero_out", rounds=2, unsafe_seed=0)
+    release = mp.release(tasks, 20.0, adjacency="zero_out", rounds=2, respond=posterior_draws(tasks), unsafe_seed=0)
     shared = shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
     A = shared.to_arviz()["posterior/A"]
     assert A.dims == ("chain", "draw", "round", "feature", "feature_other")

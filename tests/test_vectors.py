@@ -20,7 +20,7 @@ from mpmtl_prob.privacy import (
     epsilon,
     schedule,
 )
-from mpmtl_prob.privacy.laws.mechanisms import from_dict, to_dict
+from mpmtl_prob.privacy.laws import read_law, write_law
 
 LAWS = [VectorLaplace(3, 0.8, 2.0), IndependentLaplace(3, 0.8, 2.0)]
 
@@ -163,7 +163,7 @@ def test_a_ledger_of_rows_holds_them_and_refuses_one_too_many(tmp_path):
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
 def test_laws_outlive_a_file(law):
-    assert from_dict(json.loads(json.dumps(to_dict(law)))) == law
+    assert read_law(json.loads(json.dumps(write_law(law)))) == law
 
 
 def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
@@ -224,7 +224,7 @@ def test_the_door_refuses_noise_that_doubles_cannot_add_to():
         ((LAWS, 0), {}, "vectors: expected a whole number >= 1, got 0"),
         ((LAWS, 4), {"epsilon": 0.0}, "epsilon: expected a positive number"),
         ((LAWS, 4), {"lattice": 0.0}, "lattice: expected a positive number"),
-        ((LAWS, 4), {"unit": "person"}, "unit: expected one of 'task', 'row'"),
+        ((LAWS, 4), {"unit": "team"}, "unit: expected one of 'task', 'row', 'person', 'target record', got 'team'"),
         ((LAWS, 4), {"unsafe_seed": 1.5}, "unsafe_seed: expected a whole number"),
         ((LAWS, 4), {"unsafe_seed": 1, "ledger": Ledger(epsilon=9.0, delta=0.1)}, "unsafe_seed: expected none"),
         (([LAWS[0], VectorLaplace(2, 1.0, 1.0)], 4), {}, r"mechanisms: expected one dimension, got \[2, 3\]"),

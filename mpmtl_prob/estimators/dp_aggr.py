@@ -18,8 +18,8 @@ from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
-from mpmtl_prob.privacy.ledger import UNITS, Ledger
+from mpmtl_prob.privacy.laws import IndependentLaplace, VectorLaplace
+from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 NO_TARGET_BOUND = (
@@ -85,7 +85,7 @@ class DPAggr:
         begin = time.perf_counter()
         positive("penalty", self.penalty)
         one_of("noise", self.noise, ("circulated", "tight"))
-        one_of("level", self.level, UNITS)
+        one_of("level", self.level, ("task", "row"))
         bounded = self._bounded(tasks)
         local = self._local(bounded)
         average, guarantee = local.mean(axis=1), NOT_PRIVATE

@@ -18,7 +18,7 @@ from mpmtl_prob.privacy.accounting.budgets import schedule
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.laws import VectorLaplace
-from mpmtl_prob.releases.release import default_delta
+from mpmtl_prob.releases.terms import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 ESTIMATED = (

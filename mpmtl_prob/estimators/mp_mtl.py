@@ -28,7 +28,8 @@ from mpmtl_prob.privacy.laws import PaperTaskWishart, VectorLaplace, Wishart, pa
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import BoughtClip, bought
-from mpmtl_prob.releases.release import Release, default_delta, perturb
+from mpmtl_prob.releases.release import Release, perturb
+from mpmtl_prob.releases.terms import Terms, default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")

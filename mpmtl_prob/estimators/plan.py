@@ -20,7 +20,7 @@ from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.messages import BoughtClip
-from mpmtl_prob.releases.release import default_delta
+from mpmtl_prob.releases.terms import default_delta
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: from a total (eps, delta) to the budgets of all rounds

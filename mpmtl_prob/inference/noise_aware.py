@@ -9,7 +9,7 @@ from mpmtl_prob.inference.owner.likelihoods import chosen
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.privacy import Ledger
-from mpmtl_prob.privacy.laws.mechanisms import Noise
+from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
 from mpmtl_prob.tasks import TaskData
 
@@ -42,7 +42,7 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
-    mechanism: str | Noise = "calibrated"
+    mechanism: str | MatrixNoise = "calibrated"
     rounds: int | str = "auto"
     structure: str = "full"
     method: str = "plug_in"

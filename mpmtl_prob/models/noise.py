@@ -7,6 +7,7 @@ here: models that ask for it in these words run on either, and each is compiled 
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
-from mpmtl_prob.privacy.laws import mechanisms
+from mpmtl_prob.privacy.laws import Gaussian, MatrixNoise, Wishart
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -125,17 +126,24 @@ class GaussianNoise(NamedTuple):
         return ShiftedGaussian(A, self.sd, validate_args=False)
 
 
-def of_release(sigma: FloatArray, law: mechanisms.Noise) -> WishartNoise | GaussianNoise:
-    """A release Sigma (d, d) and the law of its noise, as models read them.
+@singledispatch
+def of_law(law: MatrixNoise, sigma: FloatArray) -> NoisyRelease:
+    """A release Sigma (d, d) and the law of its noise, as models read them; ``of_law.register`` adds a law.
 
     Raises:
         ValueError: noise without a known density.
     """
-    if isinstance(law, mechanisms.Wishart):
-        return WishartNoise(np.linalg.eigvalsh(sigma)[::-1], law.df, law.scale)
-    if isinstance(law, mechanisms.Gaussian):
-        return GaussianNoise(sigma, law.sd)
     raise ValueError(f"release: expected Wishart or Gaussian noise, whose density the model knows, got {law.kind}")
+
+
+@of_law.register
+def _(law: Wishart, sigma: FloatArray) -> WishartNoise:
+    return WishartNoise(np.linalg.eigvalsh(sigma)[::-1], law.df, law.scale)
+
+
+@of_law.register
+def _(law: Gaussian, sigma: FloatArray) -> GaussianNoise:
+    return GaussianNoise(sigma, law.sd)
 
 
 def contraction(Z: Array) -> tuple[Array, Array, Array]:
@@ -156,7 +164,8 @@ def contraction(Z: Array) -> tuple[Array, Array, Array]:
     Y = triangular_solve(C, Z, left_side=False, lower=True, transpose_a=True)
     log_diagonal = jnp.log(jnp.diagonal(C))
     log_det_rest = -2 * jnp.sum(log_diagonal)  # |I - Y Y'| = 1 / |I + Z'Z|
-    jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * jnp.arange(m) + 1 - m) * log_diagonal)
+    j = jnp.arange(m, dtype=Z.dtype)
+    jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * j + 1 - m) * log_diagonal)
     return Y, jacobian, log_det_rest
 
 

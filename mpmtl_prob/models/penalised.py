@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
-from mpmtl_prob.models.noise import GaussianNoise, WishartNoise, of_release
+from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
@@ -66,7 +66,7 @@ class ReleasedMoments(NamedTuple):
     """A release as the models read it: Sigma^(1:T) and what is known of the messages behind it."""
 
     sigma: Any  #: (T, d, d)
-    noise: tuple[WishartNoise | GaussianNoise, ...]  #: of every round
+    noise: tuple[NoisyRelease, ...]  #: of every round
     clip: ArrayLike  #: K
     direction: ArrayLike  #: whether messages have length K exactly
     coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
@@ -271,7 +271,7 @@ def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None
     pareto = release.scaling == "pareto"
     return ReleasedMoments(
         sigma=release.sigma,
-        noise=tuple(of_release(sigma, law) for sigma, law in zip(release.sigma, release.mechanisms, strict=True)),
+        noise=tuple(of_law(law, sigma) for sigma, law in zip(release.sigma, release.mechanisms, strict=True)),
         clip=np.asarray(release.mechanisms[0].clip),
         direction=np.asarray(release.message == "direction"),
         # an owner sends v = S^{-1} w, with its own scale S

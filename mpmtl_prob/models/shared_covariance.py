@@ -26,8 +26,8 @@ from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.noise import NoisyRelease, of_release
-from mpmtl_prob.privacy.laws import mechanisms
+from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
@@ -59,7 +59,7 @@ class Observed(NamedTuple):
 
 def observe(
     sigma: FloatArray,
-    law: mechanisms.Noise,
+    law: MatrixNoise,
     num_tasks: int,
     *,
     phi: float,
@@ -80,7 +80,7 @@ def observe(
         ValueError: noise without a known density.
     """
     eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
-    noise = of_release(sigma, law)
+    noise = of_law(law, sigma)
     signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
     hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
     # a rough guess of A's eigenvalues: where the noise hides them, what the prior says, or less if that would show
@@ -117,7 +117,7 @@ def kappa_at(z: ArrayLike, num_features: int) -> Array:
 
 def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
     """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
-    a, h = 0.5 * (kappa - jnp.arange(num_features)), 0.5 * num_tasks
+    a, h = 0.5 * (kappa - jnp.arange(num_features, dtype=kappa.dtype)), 0.5 * num_tasks
     small = jnp.minimum(a, STIRLING)
     large = jnp.maximum(a, STIRLING)  # there single precision would not survive the difference
     series = (large - 0.5) * jnp.log1p(h / large) + h * (jnp.log(large + h) - 1) + (1 / (large + h) - 1 / large) / 12
@@ -153,14 +153,14 @@ def triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp
     log_diagonal = center + spread * z
     diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
     scale = unit * jnp.exp(shown * log_diagonal)[..., row]
-    each = (1 + jnp.arange(d) * shown) * log_diagonal + jnp.log(spread)
+    each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
     return Triangular(diagonal.at[..., row, column].set(scale * below), log_diagonal, log_jacobian)
 
 
 def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
     """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
-    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.precision)[-1])
+    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.precision)[-1], dtype=jnp.result_type(hidden))
     center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
     return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
 
@@ -213,7 +213,7 @@ def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_r
         root: S, its columns in the features' basis, (d, d).
         log_det_root: log|det S|.
     """
-    d = root.shape[-1]
+    left = jnp.arange(root.shape[-1], 0, -1, root.dtype)  # d - j, j = 0..d-1
     K = observed.noise.root(factor.T, root @ jnp.asarray(observed.eigenvectors))
     half = triangular_solve(K, jnp.broadcast_to(root, K.shape), left_side=True, lower=True)  # A = half' half
     A = numpyro.deterministic("A", jnp.swapaxes(half, -1, -2) @ half)
@@ -221,8 +221,8 @@ def second_moment(observed: Observed, factor: Triangular, root: Array, log_det_r
     log_det_a = 2 * log_det_root - log_det(K)
     log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
     log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P| where F = Sigma^{-1}
-    # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|, j = 0..d-1
-    jacobian = (d + 1) * (log_det_a - log_det_root) + jnp.sum((d - jnp.arange(d)) * factor.log_diagonal, axis=-1)
+    # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|
+    jacobian = (len(left) + 1) * (log_det_a - log_det_root) + jnp.sum(left * factor.log_diagonal, axis=-1)
     likelihood = observed.noise.log_density(A, log_det_rest)
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
     known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))

@@ -16,18 +16,26 @@ from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.laws.mechanisms import (
+from mpmtl_prob.privacy.laws import (
     Gaussian,
-    Mechanism,
+    IndependentLaplace,
+    Law,
+    MatrixNoise,
     PaperTaskWishart,
     PaperWishart,
     Quantile,
+    VectorLaplace,
+    VectorNoise,
     Wishart,
     paper_wishart,
+    register,
 )
-from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
 from mpmtl_prob.privacy.ledger_file import LedgerAltered
+from mpmtl_prob.privacy.units import Adjacency, Unit
+
+#: the former name of :class:`Law`
+Mechanism = Law
 
 #: names that users have from here, of things that live in the room above
 _RELEASES = ("BoughtClip", "Release", "buy_clip", "default_delta", "release")
@@ -35,6 +43,7 @@ _RELEASES = ("BoughtClip", "Release", "buy_clip", "default_delta", "release")
 __all__ = [
     "NOTHING_SHARED",
     "NOT_PRIVATE",
+    "Adjacency",
     "Bound",
     "Bracket",
     "BudgetExceeded",
@@ -43,14 +52,18 @@ __all__ = [
     "Gaussian",
     "Guarantee",
     "IndependentLaplace",
+    "Law",
     "Ledger",
     "LedgerAltered",
+    "MatrixNoise",
     "Mechanism",
     "MembershipOdds",
     "PaperTaskWishart",
     "PaperWishart",
     "Quantile",
+    "Unit",
     "VectorLaplace",
+    "VectorNoise",
     "Wishart",
     "audit",
     "calibrate",
@@ -61,6 +74,7 @@ __all__ = [
     "draw_vectors",
     "epsilon",
     "paper_wishart",
+    "register",
     "schedule",
     "views",
 ]

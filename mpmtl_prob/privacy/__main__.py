@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from mpmtl_prob.privacy.accounting.calibration import SHAPES, calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.laws import PaperWishart
 from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_remove
-from mpmtl_prob.privacy.laws.mechanisms import PaperWishart
 
 
 def cost_table(

@@ -1,4 +1,8 @@
-"""The other door: noise for vectors that are let out one by one, where the curator is not trusted with them."""
+"""The door: pay first, then draw the noise. Nothing else draws noise that is published.
+
+Noise on a second moment protects whoever gave a vector from all who see the sum; noise on vectors that are let out one by
+one, also from the curator.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,55 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._check import positive, whole
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
-from mpmtl_prob.privacy.ledger import UNITS, Ledger, Purchase, check_ledger
+from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, VectorNoise
+from mpmtl_prob.privacy.ledger import Ledger, Purchase, check_ledger
+from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
+def draw_matrices(
+    mechanisms: Sequence[MatrixNoise],
+    *,
+    epsilon: float,
+    adjacency: str,
+    lattice: float,
+    claimed: Bound | None = None,
+    unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+    besides: Sequence[Purchase] = (),
+) -> tuple[FloatArray, Guarantee]:
+    """Pay for T rounds, then draw the noise of each.
+
+    Args:
+        mechanisms: the noise law of each round, all of one dimension d.
+        epsilon: at which the guarantee is stated, > 0.
+        adjacency: "replace" or "zero_out".
+        lattice: h, of which the vectors' entries are whole multiples, as the noise is of its square.
+        claimed: what the papers say, if anything.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        ledger: pays for all rounds, on disk, before any noise is drawn.
+        data: what the release is about, for the ledger's fingerprint.
+        besides: what was bought for this release, such as the norm that bounds the vectors; it is part of the guarantee,
+            and what the ledger has not paid for yet is charged with the rounds.
+
+    Returns:
+        The noise, (T, d, d), which the caller adds and does not keep, and the guarantee of all rounds together.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range. Nothing was charged, nothing drawn.
+    """
+    rounds, unit = _of_one_dimension(mechanisms, MatrixNoise, "second moments"), positive("lattice", lattice) ** 2
+    guarantee = _pay(rounds, epsilon, adjacency, "task", claimed, unsafe_seed, ledger, data, besides)
+    return np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]), guarantee
+
+
 def draw_vectors(
-    mechanisms: Sequence[VectorLaplace],
+    mechanisms: Sequence[VectorNoise],
     vectors: int,
     *,
     epsilon: float,
@@ -29,7 +72,7 @@ def draw_vectors(
     data: TaskData | ArrayLike | None = None,
     besides: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
-    """The door: pay for T rounds, then draw fresh noise for every vector in each of them.
+    """Pay for T rounds, then draw fresh noise for every vector in each of them.
 
     A change of one unit may move one vector, by at most the mechanism's sensitivity, in every round; the other vectors of
     the round then cost nothing more. The caller bounds the vectors, cuts them to the lattice, adds the noise to them, and
@@ -40,7 +83,7 @@ def draw_vectors(
         vectors: how many are let out per round: m, or one for an average.
         epsilon: at which the guarantee is stated, > 0.
         lattice: h, of which the vectors and the noise are whole multiples.
-        unit: what the sensitivity is about: a "row" of a task, or a whole "task". Adjacency is replacement.
+        unit: what the sensitivity is about, such as a "row" of a task, or a whole "task". Adjacency is replacement.
         claimed: what the source of the method says, if anything.
         unproved: why the sensitivity does not bound the change, if it does not: nothing is then proved, and no ledger pays.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
@@ -56,36 +99,18 @@ def draw_vectors(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range, or a ledger for what is not proved. Nothing was charged, nothing drawn.
     """
-    rounds = tuple(mechanisms)
+    rounds = _of_one_dimension(mechanisms, VectorNoise, "vectors")
     whole("vectors", vectors)
-    positive("epsilon", epsilon)
     positive("lattice", lattice)
-    one_of("unit", unit, UNITS)
-    if not rounds:
-        raise ValueError("mechanisms: expected one per round, at least one, got none")
-    if wrong := next((law for law in rounds if not isinstance(law, VectorLaplace)), None):
-        raise ValueError(f"mechanisms: expected noise on vectors, got {type(wrong).__name__}")
-    if len({law.num_features for law in rounds}) > 1:
-        raise ValueError(f"mechanisms: expected one dimension, got {sorted({law.num_features for law in rounds})}")
-    check_ledger(ledger, unsafe_seed)
     if unproved and ledger is not None:
         raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
-    guarantee = of_release(
-        (*rounds, *(purchase.law for purchase in besides)),
-        epsilon=epsilon,
-        adjacency="replace",
-        claimed=claimed,
-        seeded=unsafe_seed is not None,
-        unit=unit,
-    )
-    if unproved and guarantee.proved:
-        guarantee = Guarantee(claimed, None, unproved, guarantee.arithmetic)
     held = 2.0**52 * lattice  # above, sums on the lattice are rounded, and show what was added
     largest = max((64 + 2 * law.num_features) * law.scale for law in rounds)  # passed with next to no probability
-    if guarantee.proved and largest >= held:
+    if not unproved and largest >= held:
         raise ValueError(f"lattice: expected at least {largest / 2.0**52:.3g} for noise of this size, got {lattice!r}")
-    if ledger is not None:
-        ledger.charge(rounds, data=data, unit=unit, adjacency="replace", bought=besides)
+    guarantee = _pay(rounds, epsilon, "replace", unit, claimed, unsafe_seed, ledger, data, besides)
+    if unproved and guarantee.proved:
+        guarantee = Guarantee(claimed, None, unproved, guarantee.arithmetic)
     drawn = [
         [law.draw(lattice, exact.source(unsafe_seed, t, i)) for i in range(vectors)] for t, law in enumerate(rounds)
     ]
@@ -93,3 +118,41 @@ def draw_vectors(
     if guarantee.proved and np.abs(noise).max() >= held:
         raise OverflowError("the noise left the lattice's range; nothing was published")
     return noise, guarantee
+
+
+def _pay(
+    rounds: Sequence[Law],
+    epsilon: float,
+    adjacency: str,
+    unit: str,
+    claimed: Bound | None,
+    unsafe_seed: int | None,
+    ledger: Ledger | None,
+    data: TaskData | ArrayLike | None,
+    besides: Sequence[Purchase],
+) -> Guarantee:
+    """What holds of all rounds together, once they are paid for."""
+    positive("epsilon", epsilon)
+    check_ledger(ledger, unsafe_seed)
+    guarantee = of_release(
+        (*rounds, *(purchase.law for purchase in besides)),
+        epsilon=epsilon,
+        adjacency=adjacency,
+        claimed=claimed,
+        seeded=unsafe_seed is not None,
+        unit=Unit.of(unit),
+    )
+    if ledger is not None:
+        ledger.charge(rounds, data=data, unit=unit, adjacency=adjacency, bought=besides)
+    return guarantee
+
+
+def _of_one_dimension[L: MatrixNoise | VectorNoise](laws: Sequence[L], kind: type, what: str) -> tuple[L, ...]:
+    rounds = tuple(laws)
+    if not rounds:
+        raise ValueError("mechanisms: expected one per round, at least one, got none")
+    if wrong := next((law for law in rounds if not isinstance(law, kind)), None):
+        raise ValueError(f"mechanisms: expected noise on {what}, got {type(wrong).__name__}")
+    if len({law.num_features for law in rounds}) > 1:
+        raise ValueError(f"mechanisms: expected one dimension, got {sorted({law.num_features for law in rounds})}")
+    return rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,23 +14,9 @@ from mpmtl_prob._check import whole
 from mpmtl_prob._html import card
 from mpmtl_prob.privacy.accounting.composition import delta
 from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds, membership_odds
-from mpmtl_prob.privacy.laws.mechanisms import Gaussian, Mechanism, Wishart
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
+from mpmtl_prob.privacy.laws.law import Law
+from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.tasks import FloatArray
-
-_COMPARED = {
-    ("task", "replace"): "had this task been any other task, with any other rows",
-    ("task", "zero_out"): "had this task not taken part",
-    ("row", "replace"): "had one row of this task been another row",
-}
-
-_ALONE = {
-    "task": "It protects one task; k tasks that belong together are protected less.",
-    "row": (
-        "It protects one row of one task and no more; k rows that belong together, such as "
-        "those of one person, are protected less, and so is the task as a whole."
-    ),
-}
 
 _SCOPE = (
     "It holds against anybody: all other tasks' owners together, whatever they know besides and whatever they compute from "
@@ -59,15 +46,24 @@ _ARITHMETIC = {
 
 @dataclass(frozen=True)
 class Bound:
-    """(eps, delta)-privacy of one task, or of one of its rows, under an adjacency."""
+    """(eps, delta)-privacy of one unit under an adjacency.
+
+    Raises ValueError for a unit or an adjacency of no such name, or two that do not go together.
+    """
 
     epsilon: float
     delta: float
     adjacency: str
     unit: str = "task"
 
+    def __post_init__(self) -> None:
+        unit, adjacency = Unit.of(self.unit), Adjacency.of(self.adjacency)
+        unit.compared(adjacency)
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "adjacency", adjacency)
+
     def __str__(self) -> str:
-        compared = self.adjacency.replace("_", "-") + (", one row" if self.unit == "row" else "")
+        compared = self.adjacency.replace("_", "-") + ("" if self.unit == Unit.TASK else f", one {self.unit}")
         return f"eps = {self.epsilon:.3g}, delta = {self.delta:.3g} ({compared})"
 
 
@@ -87,7 +83,7 @@ class Guarantee:
     proved: Bound | None
     reason: str
     arithmetic: str = ""
-    mechanisms: tuple[Mechanism, ...] = field(default=(), repr=False, compare=False)
+    mechanisms: tuple[Law, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
@@ -112,7 +108,7 @@ class Guarantee:
 
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
-        scope = _SCOPE.format(alone=_ALONE[self.unit], arithmetic=_ARITHMETIC.get(self.arithmetic, "")).strip()
+        scope = _SCOPE.format(alone=self.unit.alone, arithmetic=_ARITHMETIC.get(self.arithmetic, "")).strip()
         return "\n\n".join(part for part in (self._promise(), self._odds(), self._papers(), self.reason, scope) if part)
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,10 +163,10 @@ class Guarantee:
         return membership_odds(curve, self.proved.epsilon, prior)
 
     @property
-    def unit(self) -> str:
-        """What is protected: a "task", or a "row" of one."""
+    def unit(self) -> Unit:
+        """What is protected, such as a "task" or a "row" of one."""
         bound = self.proved or self.claimed
-        return "task" if bound is None else bound.unit
+        return Unit.TASK if bound is None else Unit.of(bound.unit)
 
     def _promise(self) -> str:
         if self.proved is None:
@@ -179,8 +175,8 @@ class Guarantee:
             return "At this eps nothing is promised: delta = 1. Treat the result as if it showed every task's model."
         if self.proved.epsilon == 0 and self.proved.delta == 0:
             return "No task can learn anything about another: nothing was shared."
-        factor, one = np.exp(min(self.proved.epsilon, 700.0)), "row of any one task" if self.unit == "row" else "task"
-        otherwise = _COMPARED[self.unit, self.proved.adjacency]
+        factor, one = np.exp(min(self.proved.epsilon, 700.0)), self.unit.any_one
+        otherwise = self.unit.compared(Adjacency.of(self.proved.adjacency))
         return (
             f"Take any one {one}, and any conclusion that somebody might draw from what was released. Had things been "
             f"otherwise - {otherwise} - the probability of that conclusion would have been the same "
@@ -219,7 +215,7 @@ NOT_PRIVATE = Guarantee(None, None, "Every task's model depends on the rows of a
 
 
 def of_release(
-    mechanisms: Sequence[Mechanism],
+    mechanisms: Sequence[Law],
     *,
     epsilon: float,
     adjacency: str,
@@ -236,7 +232,7 @@ def of_release(
         adjacency: "replace" or "zero_out".
         claimed: what the papers say of it.
         seeded: the noise came from a seed, which whoever knows it can subtract.
-        unit: what the mechanisms protect, "task" or "row".
+        unit: what the mechanisms protect, such as a "task" or a "row".
         arithmetic: how the noise was drawn and added.
     """
     if seeded:
@@ -252,25 +248,6 @@ def of_release(
     return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws)
 
 
-def _reason(mechanisms: Sequence[Mechanism], adjacency: str) -> str:
-    if all(isinstance(mechanism, VectorLaplace) for mechanism in mechanisms):
-        return "The density of the noise changes by at most e^eps when the vector moves by its sensitivity" + (
-            "; the rounds are composed as if each lost the most that this allows." if len(mechanisms) > 1 else "."
-        )
-    if all(isinstance(mechanism, Gaussian) for mechanism in mechanisms):
-        return "A release is exactly as private as Gaussian noise on a number."
-    if all(isinstance(mechanism, Wishart) and mechanism.shape == 1 for mechanism in mechanisms):
-        return (
-            "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
-            "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
-        )
-    one = "one-sided Gamma noise on a number in [0, clip^2]"
-    if adjacency == "replace":
-        one = f"a removal and an addition together, each with {one} of its own"
-    exactly = "exactly" if adjacency == "zero_out" else "at least"
-    if len(mechanisms) > 1:
-        return (
-            f"A round is {exactly} as private as {one}; the rounds' privacy losses are composed numerically, rounded so that "
-            "delta is never too small."
-        )
-    return f"The release is {exactly} as private as {one}."
+def _reason(laws: Sequence[Law], adjacency: str) -> str:
+    rounds = Counter(type(law) for law in laws)
+    return " ".join(dict.fromkeys(law.reason(adjacency, rounds[type(law)]) for law in dict.fromkeys(laws)))

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -22,17 +22,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, from_dict, to_dict
+from mpmtl_prob.privacy.laws.law import Law, read_law, write_law
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, Row, Totals
+from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.tasks import TaskData
-
-UNITS = ("task", "row")
 
 
 class BudgetExceeded(ValueError):
@@ -56,7 +54,7 @@ class Charge:
     fingerprint: str
     unit: str
     adjacency: str
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[Law, ...]
     id: str
 
 
@@ -70,7 +68,7 @@ class Purchase(Protocol):
     """
 
     @property
-    def law(self) -> Mechanism: ...
+    def law(self) -> Law: ...
     @property
     def id(self) -> str: ...
     @property
@@ -124,9 +122,9 @@ class Ledger:
         if delta is not None:
             delta = in_range("delta", delta, 0, 1)
         if adjacency is not None:
-            one_of("adjacency", adjacency, ADJACENCIES)
+            adjacency = Adjacency.of(adjacency)
         if unit is not None:
-            one_of("unit", unit, UNITS)
+            unit = Unit.of(unit)
         if adaptive is not None and not isinstance(adaptive, bool):
             raise ValueError(f"adaptive: expected True or False, got {adaptive!r}")
         self._lock = threading.Lock()
@@ -139,7 +137,7 @@ class Ledger:
 
     def charge(
         self,
-        mechanisms: Mechanism | Sequence[Mechanism],
+        mechanisms: Law | Sequence[Law],
         *,
         data: TaskData | ArrayLike | None = None,
         unit: str = "task",
@@ -161,10 +159,12 @@ class Ledger:
             ValueError: a mechanism of which nothing is proved or that no ledger can read, row-level protection in a ledger
                 of tasks, or a purchase that another ledger paid for. Nothing was charged.
         """
-        if one_of("unit", unit, UNITS) == "row" and self.unit == "task":
-            raise ValueError("unit: expected 'task' in a ledger of tasks; what protects a row does not protect a task")
+        if not Unit.of(unit).protects(own := Unit.of(self.unit)):
+            raise ValueError(
+                f"unit: expected {own.value!r} in a ledger of {own}s; what protects a {unit} does not protect a {own}"
+            )
         if adjacency is not None:
-            one_of("adjacency", adjacency, ADJACENCIES)
+            Unit.of(unit).compared(Adjacency.of(adjacency))
         listed = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
         now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
         paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
@@ -172,6 +172,8 @@ class Ledger:
         with self._transaction() as connection:
             rows = ledger_file.read_rows(connection, self._totals)
             owed = self._owed(rows, bought)
+            if owed and not Unit.TASK.protects(own):
+                raise ValueError(f"clip: expected none in a ledger of {own}s; what it costs was counted for a task")
             before, more = _laws(rows), (*(purchase.law for purchase in owed), *rounds)
             if self._exceeds((*before, *more)):
                 raise BudgetExceeded(self._refusal(before, more))
@@ -252,13 +254,13 @@ class Ledger:
             owed.append(purchase)
         return owed
 
-    def _composed(self, laws: tuple[Mechanism, ...]) -> float:
+    def _composed(self, laws: tuple[Law, ...]) -> float:
         return composition.epsilon(self.delta, laws, self.adjacency) if laws else 0.0
 
-    def _filtered(self, laws: tuple[Mechanism, ...]) -> float:
+    def _filtered(self, laws: tuple[Law, ...]) -> float:
         return adaptive_epsilon(laws, self.epsilon, self.delta, self.adjacency)
 
-    def _exceeds(self, laws: tuple[Mechanism, ...]) -> bool:
+    def _exceeds(self, laws: tuple[Law, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
         return composition.delta(self.epsilon, laws, self.adjacency) > self.delta
@@ -266,7 +268,7 @@ class Ledger:
     def _bound(self, epsilon: float) -> Bound:
         return Bound(epsilon, self.delta, self.adjacency, self.unit)
 
-    def _refusal(self, before: tuple[Mechanism, ...], more: tuple[Mechanism, ...]) -> str:
+    def _refusal(self, before: tuple[Law, ...], more: tuple[Law, ...]) -> str:
         count = self._filtered if self.adaptive else self._composed
         spent, wanted = count(before), count((*before, *more))
         reach = "no finite eps would hold" if np.isinf(wanted) else f"eps would be {wanted:.4g}"
@@ -323,11 +325,9 @@ def _declared(
     if totals is None:
         if epsilon is None or delta is None:
             raise ValueError("epsilon and delta: expected the declared total of a new ledger, got none")
-        if (adjacency, unit) == ("zero_out", "row"):
-            raise ValueError("adjacency: expected 'replace' for rows; changing a row replaces its task's message")
-        return ledger_file.declare(
-            connection, epsilon, delta, adjacency or "replace", unit or "task", adaptive or False
-        )
+        adjacency, unit = adjacency or Adjacency.REPLACE, unit or Unit.TASK
+        Unit.of(unit).compared(Adjacency.of(adjacency))  # changing a row replaces its task's message: it zeroes none
+        return ledger_file.declare(connection, epsilon, delta, adjacency, unit, adaptive or False)
     given = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit, "adaptive": adaptive}
     for (name, value), held in zip(given.items(), totals, strict=False):
         if value is not None and value != held:
@@ -335,21 +335,22 @@ def _declared(
     return totals
 
 
-def _text(laws: Sequence[Mechanism]) -> str:
+def _text(laws: Sequence[Law]) -> str:
     """Laws as JSON. Raises ValueError for one that could not be read again, and would make the ledger unreadable."""
-    with suppress(TypeError, ValueError, AttributeError):
-        text = json.dumps([to_dict(law) for law in laws], default=lambda number: number.item())
-        if _parsed(text) == tuple(laws):
-            return text
-    kinds = ", ".join(sorted({type(law).__name__ for law in laws}))
-    raise ValueError(f"mechanisms: expected laws that a ledger can read again, got {kinds}")
+    try:
+        return json.dumps([write_law(law) for law in laws])
+    except ValueError:
+        kinds = ", ".join(sorted({type(law).__name__ for law in laws}))
+        raise ValueError(
+            f"mechanisms: expected laws that a ledger can read again, got {kinds}; a law of your own must be registered"
+        ) from None
 
 
-def _parsed(text: str) -> tuple[Mechanism, ...]:
-    return tuple(from_dict(fields) for fields in json.loads(text))
+def _parsed(text: str) -> tuple[Law, ...]:
+    return tuple(read_law(fields) for fields in json.loads(text))
 
 
-def _laws(rows: Sequence[Row]) -> tuple[Mechanism, ...]:
+def _laws(rows: Sequence[Row]) -> tuple[Law, ...]:
     return tuple(law for row in rows for law in _parsed(row.mechanisms))
 
 

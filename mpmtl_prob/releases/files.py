@@ -19,9 +19,8 @@ import xarray as xr
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.guarantee import DOUBLES, EXACT, Bound, Guarantee, of_release
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, from_dict, to_dict
-from mpmtl_prob.privacy.ledger import UNITS
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, read_law, write_law
+from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
 from mpmtl_prob.tasks import FloatArray
 
@@ -36,8 +35,8 @@ _KEY_BYTES = 16
 def to_dataset(release: Release) -> xr.Dataset:
     """Sigma with dims (round, feature, feature_other); all else as JSON in the attribute ``release``."""
     meta = {
-        "mechanisms": [to_dict(mechanism) for mechanism in release.mechanisms],
-        "besides": [to_dict(mechanism) for mechanism in release.besides],
+        "mechanisms": [write_law(mechanism) for mechanism in release.mechanisms],
+        "besides": [write_law(mechanism) for mechanism in release.besides],
         "num_tasks": release.num_tasks,
         "features": list(release.features),
         "guarantee": release.guarantee.to_dict(),
@@ -61,7 +60,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
         if sigma.dtype.kind != "f":
             raise ValueError(f"sigma: expected floating-point numbers, got {sigma.dtype}")
         laws, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
-        if not laws or not all(isinstance(law, Noise) for law in laws):
+        if not laws or not all(isinstance(law, MatrixNoise) for law in laws):
             raise ValueError("mechanisms: expected the noise of every round")
         lattice = None if meta.get("lattice") is None else positive("lattice", meta["lattice"])
         stated = _guarantee(meta["guarantee"], lattice, sigma)
@@ -117,7 +116,7 @@ def _signature(data: xr.Dataset, key: bytes) -> str:
     return digest.hexdigest()
 
 
-def _recomputed(stated: Guarantee, laws: Sequence[Mechanism]) -> Guarantee:
+def _recomputed(stated: Guarantee, laws: Sequence[Law]) -> Guarantee:
     """What the laws give at the eps that is stated as proved; nothing where that is less than what is stated."""
     said = stated.proved
     if said is None:
@@ -160,13 +159,13 @@ def _bound(name: str, meta: Mapping[str, Any] | None) -> Bound | None:
     return Bound(
         positive(f"{name}: epsilon", meta["epsilon"]),
         1.0 if delta == 1 else in_range(f"{name}: delta", delta, 0, 1, left_closed=True),
-        one_of(f"{name}: adjacency", meta["adjacency"], ADJACENCIES),
-        one_of(f"{name}: unit", meta.get("unit", "task"), UNITS),
+        Adjacency.of(meta["adjacency"], f"{name}: adjacency"),
+        Unit.of(meta.get("unit", "task"), f"{name}: unit"),
     )
 
 
-def _laws(meta: Any) -> tuple[Mechanism, ...]:
-    return tuple(from_dict(law) for law in _each("mechanisms", meta, dict))
+def _laws(meta: Any) -> tuple[Law, ...]:
+    return tuple(read_law(law) for law in _each("mechanisms", meta, dict))
 
 
 def _each(name: str, values: Any, kind: Any) -> list[Any]:

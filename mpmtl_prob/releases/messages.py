@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob.privacy.lattice import clipped, unit_columns
-from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Quantile
+from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise.evidence import posterior_means
@@ -99,16 +97,14 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
     return W, tuple(range(W.shape[0])), "none"
 
 
-def bounded(
-    W: FloatArray, message: str, clip: float | BoughtClip | None
-) -> tuple[FloatArray, float, tuple[Mechanism, ...]]:
-    """Messages of norm at most K, K, and what K cost."""
+def clip_norm(message: str, clip: float | BoughtClip | None) -> tuple[float, tuple[BoughtClip, ...]]:
+    """K, and what was bought for it."""
     if message == "direction":
         if clip is not None:
             raise ValueError("clip: directions have unit length; give clip only with message='clip'")
-        return unit_columns(W), 1.0, ()
+        return 1.0, ()
     if isinstance(clip, BoughtClip):
-        return clipped(W, clip.clip), clip.clip, (clip.law,)
+        return clip.clip, (clip,)
     if clip is None or isinstance(clip, str):
         raise ValueError(
             "clip: expected a number K chosen without looking at the messages, with message='clip'; "
@@ -116,5 +112,4 @@ def bounded(
         )
     if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
-    K = positive("clip", clip)
-    return clipped(W, K), K, ()
+    return positive("clip", clip), ()

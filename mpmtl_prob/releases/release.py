@@ -7,7 +7,7 @@ else; :func:`perturb` is the door itself, through which the iterative algorithms
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -19,17 +19,17 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
-from mpmtl_prob.privacy import lattice as grid
-from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
-from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
-from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, PaperWishart
-from mpmtl_prob.privacy.ledger import Ledger, check_ledger
+from mpmtl_prob.privacy.door import draw_matrices
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.laws import Law, MatrixNoise
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases import files
-from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, bought, bounded, messages
-from mpmtl_prob.releases.rounds import checked_answer, converse, how_many, owners
+from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
+from mpmtl_prob.releases.rounds import checked_answer, how_many
+from mpmtl_prob.releases.terms import Terms, check_dimension, default_delta, terms
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -55,14 +55,14 @@ class Release:
     """
 
     sigma: FloatArray
-    mechanisms: tuple[Noise, ...]
+    mechanisms: tuple[MatrixNoise, ...]
     num_tasks: int
     features: tuple[Hashable, ...]
     guarantee: Guarantee
     message: str
     scaling: str
     library_version: str
-    besides: tuple[Mechanism, ...] = ()
+    besides: tuple[Law, ...] = ()
     lattice: float | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Release:
         definite = np.array([mechanism.positive_definite for mechanism in self.mechanisms])
         if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
-        _check_dimension(self.mechanisms, d)
+        check_dimension(self.mechanisms, d)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
@@ -164,13 +164,6 @@ class Release:
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
-def default_delta(num_tasks: int) -> float:
-    """1 / (m log m), the papers' choice. Raises ValueError for fewer than two tasks."""
-    if num_tasks < 2:
-        raise ValueError(f"delta: the default 1 / (m log m) needs at least two tasks, got {num_tasks}; give delta")
-    return 1 / (num_tasks * np.log(num_tasks))
-
-
 def release(
     source: TaskData | ArrayLike,
     epsilon: float,
@@ -178,7 +171,7 @@ def release(
     *,
     message: str = "direction",
     clip: float | BoughtClip | None = None,
-    mechanism: str | Noise = "wishart",
+    mechanism: str | MatrixNoise = "wishart",
     adjacency: str = "replace",
     scaling: str = "pareto",
     rounds: int | str = 1,
@@ -206,8 +199,8 @@ def release(
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
             smaller than the average eigenvalue of the second moment, m/d, and at most 3; always 1 where m < d.
-        respond: the owners' messages, d x m, after the rounds so far; default, with TaskData, draws from their posteriors
-            (:func:`mpmtl_prob.inference.posterior_draws`, whose ``likelihood`` labels need). Only with more than one round.
+        respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
+            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
@@ -221,92 +214,78 @@ def release(
     Source: TPAMI 2022, Algorithm 1, steps 3 to 5, with T = 1.
     """
     one_of("message", message, MESSAGES)
-    one_of("adjacency", adjacency, ADJACENCIES)
     one_of("scaling", scaling, SCALINGS)
     positive("epsilon", epsilon)
+    adjacency = Adjacency.of(adjacency)
     W, features, scaling = messages(source, scaling)
     d, m = W.shape
+    K, purchases = clip_norm(message, clip)
     delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
-    W, K, besides = bounded(W, message, clip)
-    answered = respond is not None or isinstance(source, TaskData)
-    one_round = partial(calibrate, epsilon, delta, d, clip=K, adjacency=adjacency, besides=besides)
-    T = how_many(rounds, epsilon, m, answered, one_round)
-    laws, claimed = _mechanisms(mechanism, epsilon, delta, d, K, adjacency, besides, T)
-    total = of_release(
-        (*laws, *besides), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
-    )
-    named = tuple(_name(feature) for feature in features)
-    h = grid.step(K, d, m, laws)
-    W = grid.sent(W, K, h)
+    prices = tuple(purchase.law for purchase in purchases)
+    one_round = partial(calibrate, epsilon, delta, d, clip=K, adjacency=adjacency, besides=prices)
+    T = how_many(rounds, epsilon, m, respond is not None, one_round)
+    settled = terms(
+        epsilon, m, features, delta,
+        message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,
+    )  # fmt: skip
+    W = settled.bounded(W)
+    noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
+    sigma = [W @ W.T + noise[0]]
+    for each in noise[1:]:
+        assert respond is not None  # a single round asks nobody
+        W = settled.bounded(checked_answer(respond(_published(sigma, settled, guarantee)), W.shape))
+        sigma.append(W @ W.T + each)
+    return _published(sigma, settled, guarantee)
 
-    reply = respond
-    if reply is None and T > 1:  # before anything is charged: targets may be of a kind that has to be said
-        reply = owners(source, 0 if unsafe_seed is None else unsafe_seed)
 
-    def answer(sigma: Sequence[FloatArray]) -> FloatArray:
-        so_far = Release(
-            np.stack(sigma), laws[: len(sigma)], m, named, total, message, scaling, _library_version(), besides, h
-        )
-        assert reply is not None  # a single round asks nobody
-        return grid.sent(checked_answer(reply(so_far), W.shape, message, K), K, h)
+def publish(
+    second_moment: ArrayLike,
+    terms: Terms,
+    *,
+    unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+) -> Release:
+    """A curator's step: let out a second moment with noise, without ever seeing a message.
 
-    published, _ = perturb(
-        lambda noise: (converse(W, noise, answer), None),
-        laws,
-        epsilon=epsilon,
-        adjacency=adjacency,
-        claimed=claimed,
-        num_tasks=m,
-        features=features,
-        message=message,
-        scaling=scaling,
-        unsafe_seed=unsafe_seed,
-        ledger=ledger,
-        data=source,
-        besides=bought(clip),
-        lattice=h,
-    )
-    return published
+    Args:
+        second_moment: the sum of v v' over all tasks, (d, d), v as :func:`message` gave it to its owner.
+        terms: of one round.
+        unsafe_seed: as in :func:`release`.
+        ledger: pays for the release, on disk, before any noise is drawn.
+        data: what the release is about, for the ledger's fingerprint.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: terms of several rounds, or a matrix that is no second moment of such messages. Nothing was charged.
+    """
+    A, d = np.asarray(second_moment, dtype=np.float64), len(terms.features)
+    if len(terms.mechanisms) != 1:
+        raise ValueError(f"terms: expected those of one round, got {len(terms.mechanisms)}")
+    if A.shape != (d, d) or not np.array_equal(A, A.T):
+        raise ValueError(f"second_moment: expected a symmetric {d} x {d} matrix, got shape {A.shape}")
+    if not (_on_lattice(A, terms) and np.trace(A) <= terms.num_tasks * terms.clip**2):
+        raise ValueError("second_moment: expected a sum of v v' over the messages of these terms, got another matrix")
+    return perturb(lambda noise: (A + noise, None), terms, unsafe_seed=unsafe_seed, ledger=ledger, data=data)[0]
 
 
 def perturb[Private](
     run: Callable[[FloatArray], tuple[ArrayLike, Private]],
-    mechanisms: Sequence[Noise],
+    terms: Terms,
     *,
-    epsilon: float,
-    adjacency: str,
-    claimed: Bound | None,
-    num_tasks: int,
-    features: Sequence[Hashable],
-    message: str,
-    scaling: str,
-    unsafe_seed: int | None,
+    unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
     data: TaskData | ArrayLike | None = None,
-    besides: Sequence[BoughtClip] = (),
-    lattice: float,
 ) -> tuple[Release, Private]:
-    """The door: pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
-
-    One call with T mechanisms pays for T rounds at once; T calls with one mechanism each pay round by round.
+    """Pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
 
     Args:
         run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and whatever stays in the room. It must
-            clip its messages to the mechanisms' K and cut them to the lattice, and must not keep the noise.
-        mechanisms: the noise law of each round.
-        epsilon: at which the guarantee is stated.
-        adjacency: "replace" or "zero_out".
-        claimed: the papers' claim, if any.
-        num_tasks: m.
-        features: names.
-        message: how messages were bounded.
-        scaling: in which coordinates they are.
+            bound its messages as the terms say and cut them to the lattice, and must not keep the noise.
+        terms: of all rounds, which are paid for at once.
         unsafe_seed: as in :func:`release`.
         ledger: pays for all rounds, on disk, before any noise is drawn.
         data: what the release is about, for the ledger's fingerprint.
-        besides: what was bought for this release already, and is part of its guarantee. What the ledger has not paid for
-            yet is charged with the rounds.
-        lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
 
     Returns:
         The release, and what ``run`` keeps.
@@ -315,73 +294,48 @@ def perturb[Private](
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
-    rounds, names = tuple(mechanisms), tuple(_name(feature) for feature in features)
-    positive("epsilon", epsilon)
-    one_of("adjacency", adjacency, ADJACENCIES)
-    if not rounds:
-        raise ValueError("mechanisms: expected one per round, at least one, got none")
-    _check_dimension(rounds, len(names))
-    check_ledger(ledger, unsafe_seed)
-    prices = tuple(purchase.law for purchase in besides)
-    guarantee = of_release(
-        (*rounds, *prices), epsilon=epsilon, adjacency=adjacency, claimed=claimed, seeded=unsafe_seed is not None
-    )
-    if ledger is not None:
-        ledger.charge(rounds, data=data, adjacency=adjacency, bought=besides)
-    unit = positive("lattice", lattice) ** 2
-    noise = np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)])
+    noise, guarantee = _drawn(terms, unsafe_seed, ledger, data)
     sigma, private = run(noise)
-    on_lattice = np.asarray(sigma).dtype == np.float64 and np.all(np.mod(sigma, unit) == 0)
-    if not on_lattice:  # whatever came of it is then lost, and nothing is published
-        raise ValueError("run: expected second moments of messages on the lattice, got others")
-    published = Release(
-        sigma=np.asarray(sigma, dtype=np.float64),
-        mechanisms=rounds,
-        num_tasks=num_tasks,
-        features=names,
-        guarantee=guarantee,
-        message=message,
-        scaling=scaling,
-        library_version=_library_version(),
-        besides=prices,
-        lattice=lattice,
+    return _published(sigma, terms, guarantee), private
+
+
+def _drawn(
+    terms: Terms, unsafe_seed: int | None, ledger: Ledger | None, data: TaskData | ArrayLike | None
+) -> tuple[FloatArray, Guarantee]:
+    return draw_matrices(
+        terms.mechanisms,
+        epsilon=terms.epsilon,
+        adjacency=terms.adjacency,
+        lattice=terms.lattice,
+        claimed=terms.claimed,
+        unsafe_seed=unsafe_seed,
+        ledger=ledger,
+        data=data,
+        besides=terms.bought,
     )
-    return published, private
 
 
-def _mechanisms(
-    mechanism: str | Noise,
-    epsilon: float,
-    delta: float,
-    d: int,
-    clip: float,
-    adjacency: str,
-    besides: tuple[Mechanism, ...],
-    rounds: int,
-) -> tuple[tuple[Noise, ...], Bound | None]:
-    """The law of every round, and what the papers claim of them together."""
-    if isinstance(mechanism, Noise):
-        if mechanism.num_features != d or mechanism.clip != clip:
-            raise ValueError(f"mechanism: expected num_features = {d} and clip = {clip}, got {mechanism}")
-        return (mechanism,) * rounds, None
-    if one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
-        return (PaperWishart(d, epsilon / rounds, clip),) * rounds, Bound(epsilon, 0.0, adjacency)
-    least = calibrate_gaussian if mechanism == "gaussian" else calibrate
-    return (least(epsilon, delta, d, rounds, clip=clip, adjacency=adjacency, besides=besides),) * rounds, None
+def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
+    """The rounds up to now as a release; whatever is not on the lattice is lost, and nothing is published."""
+    found = np.asarray(sigma)
+    if found.dtype != np.float64 or not _on_lattice(found, terms):
+        raise ValueError("run: expected second moments of messages on the lattice, got others")
+    return Release(
+        sigma=found,
+        mechanisms=terms.mechanisms[: len(found)],
+        num_tasks=terms.num_tasks,
+        features=terms.features,
+        guarantee=guarantee,
+        message=terms.message,
+        scaling=terms.scaling,
+        library_version=_library_version(),
+        besides=tuple(purchase.law for purchase in terms.bought),
+        lattice=terms.lattice,
+    )
 
 
-def _check_dimension(mechanisms: Sequence[Noise], d: int) -> None:
-    if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
-        raise ValueError(
-            f"mechanisms: expected noise of dimension {d}, the number of features, got {wrong.num_features}"
-        )
-
-
-def _name(feature: Hashable) -> Hashable:
-    """A feature name that a file can hold."""
-    if isinstance(feature, np.generic):
-        feature = feature.item()
-    return feature if isinstance(feature, str | int | float | bool) else str(feature)
+def _on_lattice(sigma: FloatArray, terms: Terms) -> bool:
+    return bool(np.all(np.mod(sigma, terms.lattice**2) == 0))
 
 
 def _library_version() -> str:

@@ -1,17 +1,16 @@
-"""Several rounds of one release: how many, and who answers whom."""
+"""Several rounds of one release: how many, and what counts as an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import one_of, whole
-from mpmtl_prob.privacy.lattice import clipped, unit_columns
-from mpmtl_prob.privacy.laws.mechanisms import Wishart
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.privacy.laws import Wishart
+from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     from mpmtl_prob.releases.release import Release
@@ -53,31 +52,12 @@ def how_many(
     return int(np.clip(round(average / law.fluctuation), 1, MAX_ROUNDS))
 
 
-def converse(first: FloatArray, noise: FloatArray, answer: Callable[[Sequence[FloatArray]], FloatArray]) -> FloatArray:
-    """Sigma^(1:T), (T, d, d): the second moment of the first messages (d, m), then of those that answer the rounds so far."""
-    sigma = [first @ first.T + noise[0]]
-    for each in noise[1:]:
-        W = answer(sigma)
-        sigma.append(W @ W.T + each)
-    return np.stack(sigma)
-
-
-def checked_answer(answer: ArrayLike, shape: tuple[int, ...], message: str, clip: float) -> FloatArray:
-    """An answer's messages, bounded like the first; one that is not finite is silent, as the round is paid for already.
+def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """An answer's messages; one that is not finite is silent, as the round is paid for already.
 
     Raises ValueError for another shape.
     """
     W = np.asarray(answer, dtype=np.float64)
     if W.shape != shape:
         raise ValueError(f"respond: expected messages of shape {shape}, got {W.shape}")
-    W = np.where(np.isfinite(W).all(axis=0), W, 0.0)
-    return unit_columns(W) if message == "direction" else clipped(W, clip)
-
-
-def owners(source: TaskData | ArrayLike, seed: int) -> Respond:
-    """Who answers if the user says nothing: simulated owners, whose rows are here."""
-    # imported here: inference stands above privacy, and only a simulation needs it
-    from mpmtl_prob.inference.owner.answers import posterior_draws
-
-    assert isinstance(source, TaskData)  # else how_many has refused
-    return posterior_draws(source, seed)
+    return np.where(np.isfinite(W).all(axis=0), W, 0.0)

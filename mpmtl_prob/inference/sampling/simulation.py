@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob.models import penalised
-from mpmtl_prob.models.noise import of_release
+from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.models.penalised import Model, Observed, ReleasedMoments
 from mpmtl_prob.models.priors import PenaltyPrior
-from mpmtl_prob.privacy.laws.mechanisms import Noise
+from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     rows: int = 4
     sigma: tuple[float, float] = (0.7, 0.4)
     rate: tuple[float, float] = (1.5, 0.5)
-    noise: Noise | None = None
+    noise: MatrixNoise | None = None
 
 
 def chain_for_each(
@@ -166,7 +166,7 @@ def _simulate(
         ones = np.ones((setting.num_tasks, setting.num_features))
         data = data._replace(
             release=ReleasedMoments(
-                released[None], (of_release(released, law),), np.asarray(law.clip), np.asarray(False), ones
+                released[None], (of_law(law, released),), np.asarray(law.clip), np.asarray(False), ones
             )
         )
     truth = {"W": W, "sigma": np.asarray(sigma), "rate": np.asarray(rates[0])}

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
-from mpmtl_prob.privacy.laws.mechanisms import Gaussian, Mechanism, Wishart
+from mpmtl_prob.privacy.laws import Gaussian, Law, Wishart
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
 #: The grid of k that is searched. Beyond its end the noise is nearly Gaussian, and its fluctuation could fall by no more
@@ -33,7 +33,7 @@ def calibrate(
     schedule: None = ...,
     clip: float = ...,
     adjacency: str = ...,
-    besides: Sequence[Mechanism] = ...,
+    besides: Sequence[Law] = ...,
     max_shape: float = ...,
 ) -> Wishart: ...
 @overload
@@ -46,7 +46,7 @@ def calibrate(
     schedule: ArrayLike,
     clip: float = ...,
     adjacency: str = ...,
-    besides: Sequence[Mechanism] = ...,
+    besides: Sequence[Law] = ...,
     max_shape: float = ...,
 ) -> tuple[Wishart, ...]: ...
 
@@ -60,7 +60,7 @@ def calibrate(
     schedule: ArrayLike | None = None,
     clip: float = 1.0,
     adjacency: str = "replace",
-    besides: Sequence[Mechanism] = (),
+    besides: Sequence[Law] = (),
     max_shape: float = SHAPES[-1],
 ) -> Wishart | tuple[Wishart, ...]:
     """The Wishart noise with the least fluctuation whose T releases are together (eps, delta)-private.
@@ -90,7 +90,7 @@ def calibrate(
     in_range("delta", delta, 0, 1)
     d = whole("num_features", num_features)
     clip = positive("clip", clip)
-    one_of("adjacency", adjacency, ADJACENCIES)
+    adjacency = Adjacency.of(adjacency)
     weights = _weights(rounds, schedule)
     if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
         raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
@@ -129,7 +129,7 @@ def calibrate_gaussian(
     *,
     clip: float = 1.0,
     adjacency: str = "replace",
-    besides: Sequence[Mechanism] = (),
+    besides: Sequence[Law] = (),
 ) -> Gaussian:
     """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
     positive("epsilon", epsilon)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from mpmtl_prob._check import in_range
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.accounting.composition import Profile
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism
+from mpmtl_prob.privacy.laws.law import Law
+from mpmtl_prob.privacy.laws.profile import LARGEST, Profile
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
 _SPLITS = 200  # of an eps between two members of a group; any split gives a valid bound
@@ -36,7 +36,7 @@ class Curve:
         group: how many units change together.
     """
 
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[Law, ...]
     adjacency: str
     group: int = 1
 
@@ -62,18 +62,7 @@ class Curve:
             return 0.0
         if self.group == 1:
             return composition.epsilon(target, self.mechanisms, self.adjacency)
-        excess = lambda value: self.delta(value) - target
-        if excess(0.0) <= 0:
-            return 0.0
-        high = 1.0
-        while excess(high) > 0:
-            high *= 2
-            if high > 1e4:
-                return float(np.inf)
-        found = brentq(excess, 0.0 if high == 1 else high / 2, high, rtol=1e-6)
-        while excess(found) > 0:  # on the private side of the root
-            found *= 1 + 1e-5
-        return float(found)
+        return composition.smallest_epsilon(self.delta, target, 1e-6)
 
     def power(self, false_alarms: ArrayLike) -> FloatArray:
         """The largest probability with which any test recognises the change, at given false-alarm rates.
@@ -82,7 +71,7 @@ class Curve:
         """
         delta = self.delta
         if self.group > 1 and self._mu is None:  # once for all eps; delta falls, so the eps below gives a bound
-            at = np.linspace(0.0, composition.LARGEST, 4 * _SPLITS + 1)
+            at = np.linspace(0.0, LARGEST, 4 * _SPLITS + 1)
             found = _together(self._one, at, self.group)
             delta = lambda epsilon: float(found[np.searchsorted(at, epsilon, side="right") - 1])
         return Profile(delta, delta).power(false_alarms)
@@ -134,9 +123,7 @@ class Curve:
 
     @cached_property
     def _mu(self) -> float | None:
-        if not self.mechanisms:
-            return None
-        mu = composition.gaussian_mu(self.mechanisms, self.adjacency)
+        mu = self._one.mu if self.mechanisms else None
         return None if mu is None else mu * self.group
 
 
@@ -152,12 +139,6 @@ def _together(one: Profile, at: FloatArray, group: int) -> FloatArray:
     for _ in range(group - 1):
         found = np.minimum(joined(step, found), 1.0)
     return found
-
-
-_UNKNOWN = {
-    "replace": "whether it was you or somebody else, whose data they know as well, that took part",
-    "zero_out": "whether you took part",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +188,9 @@ class MembershipOdds:
         return self.quantile(0.5)
 
     def __str__(self) -> str:
+        unknown = Adjacency.of(self.adjacency).unknown
         return (
-            f"Whoever knows everything but {_UNKNOWN[self.adjacency]}, and thought it {self.prior:.0%} likely that you are "
+            f"Whoever knows everything but {unknown}, and thought it {self.prior:.0%} likely that you are "
             f"in it, will after seeing this typically think it {self.typical:.0%} likely if you are (in one case of ten more "
             f"than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.above:.2g}."
         )

@@ -14,12 +14,12 @@ from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit
 from mpmtl_prob.privacy.audit.game import SecondMoments, game
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, Wishart
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.tasks import FloatArray
 
 
-def support(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
+def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
     """Can the task have been there at all? With it, Sigma - A is positive semi-definite for noise that is.
 
     Args:
@@ -36,7 +36,7 @@ def support(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
     return played.play("support", played.impossible)
 
 
-def likelihood_ratio(mechanisms: Mechanism | Sequence[Mechanism], claim: Bound, **options: Any) -> Audit:
+def likelihood_ratio(mechanisms: Law | Sequence[Law], claim: Bound, **options: Any) -> Audit:
     """The best test there is, for an adversary who knows all but the task: the privacy loss itself, summed over rounds.
 
     Arguments as :func:`support`; with several mechanisms of one dimension the task's vector and the others' are the same in
@@ -71,7 +71,7 @@ def ledger(book: Ledger, **options: Any) -> Audit:
     return replace(likelihood_ratio(laws, book.spent, **options), test="everything in the ledger")
 
 
-def tracing(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
+def tracing(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
     """Does the release lean towards the task's vector? w'(Sigma - E Sigma)w, the others unknown and different every time.
 
     Arguments as :func:`support`. Where a task is replaced, the same of the other vector is taken off.
@@ -80,7 +80,7 @@ def tracing(mechanism: Noise, claim: Bound, **options: Any) -> Audit:
     return played.play("tracing", played.leaning)
 
 
-def representable(mechanism: Noise, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
+def representable(mechanism: MatrixNoise, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
     """Is there a double E with A + E = Sigma, entry by entry? The last bits of a sum show what was added.
 
     The adversary knows both data sets bit for bit, and counts the entries that the one cannot have led to and the other can.
@@ -137,7 +137,7 @@ def controls(mechanism: Wishart, adjacency: str = "zero_out", **options: Any) ->
     }
 
 
-def own_claim(mechanisms: Mechanism | Sequence[Mechanism], delta: float = 0.05, adjacency: str = "zero_out") -> Bound:
+def own_claim(mechanisms: Law | Sequence[Law], delta: float = 0.05, adjacency: str = "zero_out") -> Bound:
     """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
     rounds = composition.as_rounds(mechanisms)
     at = composition.epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)

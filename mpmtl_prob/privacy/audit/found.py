@@ -13,7 +13,7 @@ from scipy.special import betaincinv
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism
+from mpmtl_prob.privacy.laws.law import Law
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -49,7 +49,7 @@ class Audit:
     absent: FloatArray
     present: FloatArray
     confidence: float
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[Law, ...]
 
     @property
     def epsilon_lower(self) -> float:
@@ -148,6 +148,6 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
     return low, high
 
 
-def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "zero_out") -> FloatArray:
+def proved_power(mechanisms: Sequence[Law], false_alarms: FloatArray, adjacency: str = "zero_out") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
     return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)

@@ -13,9 +13,8 @@ from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.privacy.laws.mechanisms import Mechanism, Noise, Quantile, Wishart
-from mpmtl_prob.privacy.laws.vectors import VectorLaplace
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, Quantile, VectorNoise, exact
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
@@ -25,7 +24,7 @@ _CHUNK = 1000
 _ROUNDING = 1e-9  # relative: eigenvalues this far below zero are rounding errors
 
 
-def published(mechanism: Noise | VectorLaplace, unit: float) -> Sampler:
+def published(mechanism: MatrixNoise | VectorNoise, unit: float) -> Sampler:
     """A sampler that draws as releases do: real noise, rounded to multiples of ``unit``."""
 
     def sample(rng: np.random.Generator, A: FloatArray) -> FloatArray:
@@ -40,7 +39,7 @@ class Game:
 
     def __init__(
         self,
-        mechanism: Mechanism,
+        mechanism: Law,
         claim: Bound,
         *,
         view: View | None = None,
@@ -83,11 +82,11 @@ class SecondMoments(Game):
     that gives most away, or nearly. In one dimension all vectors of a length have one second moment, and it is zero.
     """
 
-    law: Noise
+    law: MatrixNoise
 
     def __init__(
         self,
-        mechanism: Noise,
+        mechanism: MatrixNoise,
         claim: Bound,
         *,
         num_tasks: int | None = None,
@@ -167,7 +166,7 @@ class SecondMoments(Game):
         return self.owned is not None and self.owned.shape[1] < self.d
 
     def _in_its_place(self) -> FloatArray:
-        if self.claim.adjacency == "zero_out" or self.d == 1:
+        if self.claim.adjacency == Adjacency.ZERO_OUT or self.d == 1:
             return np.zeros(self.d)
         v = np.random.default_rng([self.seed, 3]).standard_normal(self.d)
         v -= (v @ self.w) / (self.w @ self.w) * self.w
@@ -175,17 +174,17 @@ class SecondMoments(Game):
         return u if self.h is None else lattice.sent(u[:, None], self.law.clip, self.h)[:, 0]
 
     def _noise_size(self) -> FloatArray:
-        return self.law.mean if isinstance(self.law, Wishart) else self.law.fluctuation * np.eye(self.d)
+        return self.law.mean if np.any(self.law.mean) else self.law.fluctuation * np.eye(self.d)
 
 
 class Vectors(Game):
     """Noise on a vector that moves as far as the law's sensitivity allows, from the centre of its ball if it is zeroed."""
 
-    law: VectorLaplace
+    law: VectorNoise
 
     def __init__(
         self,
-        mechanism: VectorLaplace,
+        mechanism: VectorNoise,
         claim: Bound,
         *,
         exact: bool = False,
@@ -194,7 +193,7 @@ class Vectors(Game):
     ) -> None:
         super().__init__(mechanism, claim, **options)  # type: ignore[arg-type]
         self.moved = np.zeros(mechanism.num_features)
-        self.moved[0] = mechanism.sensitivity * mechanism.pure(claim.adjacency) / mechanism.epsilon
+        self.moved[0] = mechanism.sensitivity * (1.0 if claim.adjacency == Adjacency.REPLACE else 0.5)
         unit = lattice.step(mechanism.sensitivity, mechanism.num_features, 1, [])
         self.sampler = published(mechanism, unit) if exact else mechanism.sample
 
@@ -223,10 +222,12 @@ class Quantiles(Game):
         return np.where(found == grid[0], 0.5, -0.5) * self.law.epsilon
 
 
-def game(mechanism: Mechanism, claim: Bound, **options: object) -> Game:
+def game(mechanism: Law, claim: Bound, **options: object) -> Game:
     """The one that is about this law."""
-    if isinstance(mechanism, Noise):
+    if isinstance(mechanism, MatrixNoise):
         return SecondMoments(mechanism, claim, **options)  # type: ignore[arg-type]
-    if isinstance(mechanism, VectorLaplace):
+    if isinstance(mechanism, VectorNoise):
         return Vectors(mechanism, claim, **options)  # type: ignore[arg-type]
-    return Quantiles(mechanism, claim, **options)  # type: ignore[arg-type]
+    if isinstance(mechanism, Quantile):
+        return Quantiles(mechanism, claim, **options)  # type: ignore[arg-type]
+    raise ValueError(f"mechanism: expected noise on second moments or vectors, or a quantile, got {mechanism.kind}")

@@ -13,15 +13,17 @@ import numpy as np
 from flint import arb
 from scipy.special import gammaln
 
-from mpmtl_prob._check import one_of, positive, settle, whole
-from mpmtl_prob.privacy.laws.closed_forms import ADJACENCIES
+from mpmtl_prob._check import positive, settle, whole
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded
+from mpmtl_prob.privacy.laws.law import VectorNoise, register
 from mpmtl_prob.privacy.laws.loss_distributions import pure_loss, vector_loss, vector_spread
+from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
 
+@register
 @dataclass(frozen=True)
-class VectorLaplace:
+class VectorLaplace(VectorNoise):
     """b with density proportional to exp(-(eps / s) ||b||_2): ||b|| ~ Gamma(d, s / eps), in a uniform direction.
 
     (eps, 0)-private for a change of the vector by at most s, since ||b - h|| differs from ||b|| by at most ||h||. With many
@@ -42,17 +44,11 @@ class VectorLaplace:
     epsilon: float
     sensitivity: float
 
-    #: why nothing is proved of this mechanism; empty where something is
-    unproved: ClassVar[str] = ""
+    by_quadrature: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         settle(self, whole, "num_features")
         settle(self, positive, "epsilon", "sensitivity")
-
-    @property
-    def kind(self) -> str:
-        """The name of the law."""
-        return type(self).__name__
 
     @property
     def scale(self) -> float:
@@ -87,21 +83,25 @@ class VectorLaplace:
 
         Zero is the centre of the ball that the vectors lie in.
         """
-        return self.epsilon * (1.0 if one_of("adjacency", adjacency, ADJACENCIES) == "replace" else 0.5)
+        return self.epsilon * (1.0 if Adjacency.of(adjacency) is Adjacency.REPLACE else 0.5)
 
     @property
     def loss_spread(self) -> float:
         """The width of the privacy loss, from which composition takes its grid."""
         return vector_spread(self.num_features, self.epsilon)
 
-    def loss_distribution(
-        self, adjacency: str = "replace", *, interval: float | None = None, pessimistic: bool = True
-    ) -> Any:
-        """The privacy loss of the largest change there can be; arguments as :meth:`Wishart.loss_distribution`."""
-        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
-        return vector_loss(self.num_features, self.pure(adjacency), step, pessimistic)
+    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+        """The privacy loss of the largest change there can be; arguments as :meth:`Law.loss_distribution`."""
+        return vector_loss(self.num_features, self.pure(adjacency), self._interval(interval), pessimistic)
+
+    def reason(self, adjacency: str, rounds: int) -> str:
+        """Why the guarantee of so many draws holds, in a sentence."""
+        return "The density of the noise changes by at most e^eps when the vector moves by its sensitivity" + (
+            "; the rounds are composed as if each lost the most that this allows." if rounds > 1 else "."
+        )
 
 
+@register
 @dataclass(frozen=True)
 class IndependentLaplace(VectorLaplace):
     """Independent Laplace(s / eps) noise on every entry; the sensitivity s is in the sum of absolute values.
@@ -129,12 +129,6 @@ class IndependentLaplace(VectorLaplace):
         """The width of the privacy loss, from which composition takes its grid."""
         return 2 * self.epsilon
 
-    def loss_distribution(
-        self, adjacency: str = "replace", *, interval: float | None = None, pessimistic: bool = True
-    ) -> Any:
-        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Wishart.loss_distribution`."""
-        step = self.loss_spread / 1000 if interval is None else positive("interval", interval)
-        return pure_loss(self.pure(adjacency), step, pessimistic)
-
-
-VECTOR_LAWS: tuple[type[VectorLaplace], ...] = (VectorLaplace, IndependentLaplace)
+    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Law.loss_distribution`."""
+        return pure_loss(self.pure(adjacency), self._interval(interval), pessimistic)

@@ -1,0 +1,168 @@
+"""What is settled before anybody looks at a row: the noise, what it promises, and how messages are bounded. Public.
+
+Whoever has the terms can make its own message, and whoever sums up what these give can publish: see :func:`message` and
+:func:`mpmtl_prob.releases.publish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.guarantee import Bound
+from mpmtl_prob.privacy.laws import MatrixNoise, PaperWishart
+from mpmtl_prob.privacy.units import Adjacency
+from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of T rounds.
+
+    Attributes:
+        mechanisms: the noise law of each round; its ``clip`` is K.
+        epsilon: at which the guarantee is stated.
+        adjacency: "replace" or "zero_out".
+        num_tasks: m.
+        features: names, d of them.
+        lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
+        message: "direction" or "clip", how messages are bounded.
+        scaling: "pareto" or "none", the coordinates that they are in.
+        claimed: what the papers say, if anything.
+        bought: what was bought for the release, and is part of its guarantee.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+
+    mechanisms: tuple[MatrixNoise, ...]
+    epsilon: float
+    adjacency: str
+    num_tasks: int
+    features: tuple[Hashable, ...]
+    lattice: float
+    message: str = "clip"
+    scaling: str = "none"
+    claimed: Bound | None = None
+    bought: tuple[BoughtClip, ...] = ()
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        object.__setattr__(self, "adjacency", Adjacency.of(self.adjacency))
+        whole("num_tasks", self.num_tasks)
+        one_of("message", self.message, MESSAGES)
+        one_of("scaling", self.scaling, SCALINGS)
+        positive("lattice", self.lattice)
+        object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
+        if not self.mechanisms:
+            raise ValueError("mechanisms: expected one per round, at least one, got none")
+        check_dimension(self.mechanisms, len(self.features))
+
+    @property
+    def clip(self) -> float:
+        """K, the largest norm of a message."""
+        return self.mechanisms[0].clip
+
+    def bounded(self, W: FloatArray) -> FloatArray:
+        """Messages (d, k) as they leave their owners: not longer than K, exactly, and on the lattice."""
+        return lattice.sent(lattice.unit_columns(W) if self.message == "direction" else W, self.clip, self.lattice)
+
+
+def terms(
+    epsilon: float,
+    num_tasks: int,
+    features: Sequence[Hashable] | int,
+    delta: float | None = None,
+    *,
+    message: str = "direction",
+    clip: float | BoughtClip | None = None,
+    mechanism: str | MatrixNoise = "wishart",
+    adjacency: str = "replace",
+    scaling: str = "pareto",
+    rounds: int = 1,
+) -> Terms:
+    """The terms of a release of ``num_tasks`` messages, from public numbers alone.
+
+    Args:
+        epsilon: > 0.
+        num_tasks: m, at least two where delta is not given.
+        features: their names, or how many there are.
+        delta: in (0, 1); default 1 / (m log m).
+        message: as in :func:`mpmtl_prob.release`, like all that follow.
+        clip: K, only with message="clip".
+        mechanism: "wishart", "gaussian", "paper", or a law of your choice.
+        adjacency: "replace" or "zero_out".
+        scaling: "pareto" or "none".
+        rounds: T, over which the budget is spread evenly.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
+    positive("epsilon", epsilon)
+    d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", rounds)
+    one_of("message", message, MESSAGES)
+    adjacency = Adjacency.of(adjacency)
+    law: MatrixNoise
+    K, bought = clip_norm(message, clip)
+    claimed = None
+    if isinstance(mechanism, MatrixNoise):
+        if mechanism.num_features != d or mechanism.clip != K:
+            raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {mechanism}")
+        law = mechanism
+    elif one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
+        law, claimed = PaperWishart(d, epsilon / T, K), Bound(epsilon, 0.0, adjacency)
+    else:
+        delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
+        least = calibrate_gaussian if mechanism == "gaussian" else calibrate
+        prices = tuple(purchase.law for purchase in bought)
+        law = least(epsilon, delta, d, T, clip=K, adjacency=adjacency, besides=prices)
+    h = lattice.step(K, d, m, [law])
+    return Terms((law,) * T, epsilon, adjacency, m, names, h, message, scaling, claimed, bought)
+
+
+def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
+    """An owner's step: one message per task in ``source``, (d, k), bounded as the terms say, to be handed to the curator.
+
+    Every column is a function of its own task's rows alone, in bits.
+
+    Args:
+        source: the rows of one task, or of those of one owner; or vectors of your own, d x k.
+        terms: of the release.
+
+    Raises:
+        ValueError: another number of features than the terms', or vectors that are not finite.
+    """
+    W, _, _ = messages(source, terms.scaling)
+    if len(W) != len(terms.features):
+        raise ValueError(f"source: expected {len(terms.features)} features, as the terms say, got {len(W)}")
+    return terms.bounded(W)
+
+
+def default_delta(num_tasks: int) -> float:
+    """1 / (m log m), the papers' choice. Raises ValueError for fewer than two tasks."""
+    if num_tasks < 2:
+        raise ValueError(f"delta: the default 1 / (m log m) needs at least two tasks, got {num_tasks}; give delta")
+    return 1 / (num_tasks * np.log(num_tasks))
+
+
+def check_dimension(mechanisms: Sequence[MatrixNoise], d: int) -> None:
+    """Raise ValueError unless the noise is of dimension d."""
+    if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
+        raise ValueError(
+            f"mechanisms: expected noise of dimension {d}, the number of features, got {wrong.num_features}"
+        )
+
+
+def _name(feature: Hashable) -> Hashable:
+    """A feature name that a file can hold."""
+    if isinstance(feature, np.generic):
+        feature = feature.item()
+    return feature if isinstance(feature, str | int | float | bool) else str(feature)
