@@ -86,6 +86,9 @@ def test_the_report_says_what_was_done_and_what_is_proved(done):
     assert entry(LOW_RANK)["claimed"]["delta"] == pytest.approx(default_delta(8))
     assert entry(LOW_RANK)["proved"]["delta"] > 1 - np.exp(-0.5) - 1e-9  # not what is claimed
     assert entry(DP_MTRL)["proved"] is None
+    assert entry(DP_AGGR)["claimed"]["adjacency"] == "replace"
+    assert entry(RIDGE, None)["proved"] == {"epsilon": 0.0, "delta": 0.0, "adjacency": "replace"}
+    assert entry(LOW_RANK)["proved"]["adjacency"] == "zero_out"
     assert 0.5 < entry(POSTERIOR)["coverage"] <= 1
     assert entry(TRACE, None)["proved"] is None
     verdict_keys = {"claim", "statement", "data", "verdict", "statistic", "why"}

@@ -91,8 +91,8 @@ def run(study: Study, folder: Path, *, workers: Workers | None = None, progress_
 
     Returns:
         A data set with the dims data, arm, epsilon (and tasks, exponent where they vary), replication, and those of
-        ``measures.DIMS``. An arm that no budget touches stands at every epsilon. What an arm cannot do is nan, and its
-        reason is in the attribute ``missing``.
+        ``measures.DIMS``. An arm that no budget touches stands at every epsilon. What an arm cannot do is nan (of words
+        ""), and its reason is in the attribute ``missing``.
     """
     store, units = Store(folder, study), study.units()
     missing = [unit for unit in units if not store.path(unit).is_file()]
@@ -190,11 +190,12 @@ def assemble(study: Study, records: Mapping[Unit, Mapping[str, Any]]) -> xr.Data
             continue
         where = tuple(_index(name, unit, place) for name in coords)
         for name, value in _numbers(record).items():
-            values = np.asarray(value, dtype=np.float64)
+            words = isinstance(value, str)
+            values = np.asarray(value, dtype=object if words else np.float64)
             if name not in arrays:
-                arrays[name] = np.full(shape + values.shape, np.nan)
+                arrays[name] = np.full(shape + values.shape, "" if words else np.nan, dtype=values.dtype)
             arrays[name] = _room(arrays[name], len(shape), values.shape)
-            arrays[name][where + tuple(map(slice, values.shape))] = values
+            arrays[name][where + tuple(map(slice, values.shape))] = values[()]
     variables = {name: ((*coords, *DIMS.get(name, ())), values) for name, values in arrays.items()}
     metrics = {data.name: data.metric for data in study.data}
     attrs = {"study": study.name, "metrics": json.dumps(metrics), "missing": json.dumps(missing)}
@@ -221,11 +222,11 @@ def _index(name: str, unit: Unit, place: Mapping[str, Mapping[Any, int]]) -> int
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Both bounds as two numbers each; words stay in the unit's file."""
+    """Both bounds as two numbers and their adjacency; other words stay in the unit's file."""
     found = {k: v for k, v in record.items() if isinstance(v, int | float | list)}
     for kind in ("claimed", "proved"):
         if bound := record.get(kind):
-            found |= {f"{kind}_epsilon": bound["epsilon"], f"{kind}_delta": bound["delta"]}
+            found |= {f"{kind}_{part}": bound[part] for part in ("epsilon", "delta", "adjacency")}
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ import xarray as xr
 from scipy import stats
 
 from mpmtl_prob.experiments import paper
-from mpmtl_prob.experiments.arms import ADJACENCY, SELECTION
+from mpmtl_prob.experiments.arms import SELECTION
 from mpmtl_prob.experiments.contrasts import gap_share, loss
 from mpmtl_prob.experiments.runner import library_version, plain, settings_hash
 from mpmtl_prob.experiments.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Study
@@ -60,7 +60,7 @@ def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, A
             at["epsilon"] = None
         n = int(np.isfinite(values).sum())
         entry = at | {"mean": mean, "sd": sd, "low": low, "high": high, "replications": n}
-        entry |= {kind: _bound(cell, kind, at) for kind in ("claimed", "proved")}
+        entry |= {kind: _bound(cell, kind) for kind in ("claimed", "proved")}
         if "coverage" in cell:
             entry["coverage"] = interval(np.atleast_1d(cell["coverage"].values))[0]
         theirs = read_off[at["data"]].get(at["arm"])
@@ -69,13 +69,13 @@ def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, A
         yield entry
 
 
-def _bound(cell: xr.Dataset, kind: str, at: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The weakest bound over replications; None where there is none."""
+def _bound(cell: xr.Dataset, kind: str) -> dict[str, Any] | None:
+    """The weakest bound over replications, for the adjacency that all of them are for; None where there is none."""
     if f"{kind}_delta" not in cell or not np.isfinite(cell[f"{kind}_delta"].values).any():
         return None
-    adjacency = "replace" if at["arm"] == REPLACEMENT or "DP" in at["arm"] else ADJACENCY
     epsilon, delta = (float(np.nanmax(cell[f"{kind}_{part}"].values)) for part in ("epsilon", "delta"))
-    return {"epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    (adjacency,) = set(np.ravel(cell[f"{kind}_adjacency"].values)) - {""}
+    return {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency)}
 
 
 def targets(results: xr.Dataset) -> list[dict[str, Any]]:
