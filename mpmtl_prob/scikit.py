@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mpmtl_prob.estimators import Ridge
@@ -17,21 +16,23 @@ from mpmtl_prob.tasks import FloatArray, TaskData
 class MultiTaskRegressor(RegressorMixin, BaseEstimator):
     """Any estimator of this library as a scikit-learn regressor of one long table, whose rows say which task is theirs.
 
-    Predictions are x'w of the row's task: of posteriors the mean, for binary tasks the score to rank by. There is no
-    intercept; add a constant column if the targets need one.
+    Predictions are b + x'w of the row's task: of posteriors the mean, for binary tasks the score to rank by.
 
     Args:
         estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`.
         task: the position of the column of X that holds the task, as a number; None takes all rows for one task.
+        fit_intercept: give every task an intercept of its own, :meth:`TaskData.with_intercept`, which nothing shrinks where
+            least squares are fitted; else b is 0.
 
     Attributes:
         fitted_: what the estimator's fit returned, with its guarantee.
         tasks_: the task codes seen, sorted.
     """
 
-    def __init__(self, estimator: Any = None, task: int | None = None) -> None:
+    def __init__(self, estimator: Any = None, task: int | None = None, fit_intercept: bool = True) -> None:
         self.estimator = estimator
         self.task = task
+        self.fit_intercept = fit_intercept
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
@@ -42,6 +43,7 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         tasks = TaskData.from_lists(
             [features[g] for g in groups], [target[g] for g in groups], tasks=self.tasks_.tolist()
         )
+        tasks = tasks.with_intercept() if self.fit_intercept else tasks
         self.fitted_ = (Ridge() if self.estimator is None else self.estimator).fit(tasks)
         return self
 
@@ -52,7 +54,9 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         index = np.searchsorted(self.tasks_, code).clip(max=len(self.tasks_) - 1)
         if unknown := sorted(set(code[self.tasks_[index] != code].tolist())):
             raise ValueError(f"X: expected tasks of the fit in column {self.task}, got {unknown[:5]} as well")
-        return np.einsum("nd,dn->n", features, self.fitted_.W[:, index])
+        W = self.fitted_.W[:, index]
+        d = features.shape[1]  # an intercept stands behind them
+        return np.einsum("nd,dn->n", features, W[:d]) + W[d:].sum(axis=0)
 
     def _split(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The task of every row, and its features."""
@@ -63,8 +67,3 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         if X.shape[1] == 1:
             raise ValueError("X: expected features beside the task column, got the task column alone")
         return X[:, self.task], np.delete(X, self.task, axis=1)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # there is no intercept
-        return tags

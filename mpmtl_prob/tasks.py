@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import jax
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob._html import card
+from mpmtl_prob.intercept import NAME, contrasts
+from mpmtl_prob.prediction import Prediction, check_weights, linear_prediction
 
 if TYPE_CHECKING:
     import pandas as pd
+
+__all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
 
 FloatArray = NDArray[np.float64]
 
@@ -31,13 +36,19 @@ class Gram(NamedTuple):
     yy: FloatArray  #: y_i'y_i, (m,)
     n: NDArray[np.int64]  #: number of rows n_i, (m,)
 
+    __repr__ = shown
+
 
 def gram(X: FloatArray, y: FloatArray) -> Gram:
     """Of one task's rows (n, d) and targets (n,)."""
     return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "mask", "subject"], meta_fields=["tasks", "features"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["X", "y", "mask", "subject"],
+    meta_fields=["tasks", "features", "intercept"],
+)
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
     """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are its arrays.
@@ -53,6 +64,7 @@ class TaskData:
         features: feature names, d of them.
         subject: whom a row is about, (m, n_max), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
             all rows of a subject together, whatever the task. None where every row is about somebody else.
+        intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
     """
 
     X: FloatArray
@@ -61,8 +73,7 @@ class TaskData:
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
     subject: NDArray[np.int64] | None = None
-
-    # -- construction -------------------------------------------------------------------------------------------------
+    intercept: bool = False
 
     @classmethod
     def from_lists(
@@ -104,12 +115,7 @@ class TaskData:
         if len(columns) != d:
             raise ValueError(f"features: expected {d} names, one per column of X, got {len(columns)}")
 
-        n_max = max(len(v) for v in ys)
-        X_pad = np.zeros((len(xs), n_max, d))
-        y_pad = np.zeros((len(xs), n_max))
-        mask = np.zeros((len(xs), n_max), dtype=bool)
-        for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
-            X_pad[i, : len(v)], y_pad[i, : len(v)], mask[i, : len(v)] = x, v, True
+        X_pad, y_pad, mask = _stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns)
         whom = [np.asarray(s, dtype=np.int64) for s in subject]
@@ -169,7 +175,15 @@ class TaskData:
         )
 
     @classmethod
-    def from_pandas(cls, frame: pd.DataFrame, *, task: str, target: str, features: Sequence[str] | None = None) -> Self:
+    def from_pandas(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        task: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        intercept: bool = False,
+    ) -> Self:
         """Tasks from a data frame with one row per observation.
 
         Args:
@@ -177,6 +191,7 @@ class TaskData:
             task: the column that says which task a row belongs to.
             target: the column to predict.
             features: feature columns; default every other column.
+            intercept: give every task one of its own: :meth:`with_intercept`.
 
         Raises:
             ValueError: a named column that is not there, a feature that is not numeric, and as :meth:`from_lists`.
@@ -190,7 +205,8 @@ class TaskData:
         except (TypeError, ValueError):
             kinds = {str(c): str(frame[c].dtype) for c in columns}
             raise ValueError(f"features: expected numeric columns, got {kinds}; encode text and dates first") from None
-        return cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)
+        found = cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)
+        return found.with_intercept() if intercept else found
 
     @classmethod
     def from_xarray(cls, data: xr.Dataset, *, task: str = "task", target: str = "y", features: str = "X") -> Self:
@@ -204,8 +220,6 @@ class TaskData:
         row, column = (X.dims[0], X.dims[1]) if X.dims[0] in data[target].dims else (X.dims[1], X.dims[0])
         names = data[column].values.tolist() if column in data.coords else None
         return cls.from_rows(X.transpose(row, column), data[target], data[task], features=names)
-
-    # -- views --------------------------------------------------------------------------------------------------------
 
     @property
     def num_tasks(self) -> int:
@@ -235,22 +249,43 @@ class TaskData:
         """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`own` rows, in float64; computed once."""
         return Gram(*map(np.stack, zip(*(gram(*self.own(i)) for i in range(self.num_tasks)), strict=True)))
 
+    def with_intercept(self) -> Self:
+        """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.
+
+        With numbers as targets nothing shrinks it, no message holds it, and intervals count what the rows leave open of it:
+        :mod:`mpmtl_prob.intercept` says how, and what is different with labels. ValueError for a feature of this name.
+        """
+        if NAME in self.features:
+            raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
+        X = np.concatenate([self.X, np.asarray(self.mask, dtype=np.float64)[..., None]], axis=2)
+        return replace(self, X=X, features=(*self.features, NAME), intercept=True)
+
+    @cached_property
+    def slopes(self) -> Self:
+        """Every task's :func:`~mpmtl_prob.intercept.contrasts`, in which intercepts cancel; or these tasks, without one."""
+        if not self.intercept:
+            return self
+        rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
+        return type(self)(*_stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1])
+
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
 
         Args:
             fraction: share of every task's rows, or of all subjects, that goes to training, in (0, 1). Both parts keep at
-                least one row of every task.
+                least one row of every task, training two where there is an intercept.
             seed: of the random choice.
 
         Raises:
-            ValueError: fraction outside (0, 1), a task with a single row, or one whose subjects all fell into one part.
+            ValueError: fraction outside (0, 1), a task with too few rows, or one whose subjects all fell into one part.
         """
         if not 0 < fraction < 1:
             raise ValueError(f"fraction: expected a number strictly between 0 and 1, got {fraction!r}")
         n = self.mask.sum(axis=1)
-        if n.min() < 2:
-            raise ValueError(f"tasks: task {self.tasks[int(n.argmin())]!r} has one row; a split needs two")
+        least = 1 + self.intercept
+        if n.min() <= least:
+            few = self.tasks[int(n.argmin())]
+            raise ValueError(f"tasks: expected {least + 1} rows or more of each for a split, got {n.min()} of {few!r}")
         rng = np.random.default_rng(seed)
         if self.subject is not None:
             everybody = np.unique(self.subject[self.mask])
@@ -258,7 +293,7 @@ class TaskData:
             chosen = np.isin(self.subject, rng.permutation(everybody)[:cut])
             return self._where(chosen), self._where(~chosen)
         order = [rng.permutation(k) for k in n]
-        cut = np.clip(np.round(fraction * n).astype(int), 1, n - 1)
+        cut = np.clip(np.round(fraction * n).astype(int), least, n - 1)
         return (
             self._take([np.sort(o[:c]) for o, c in zip(order, cut, strict=True)]),
             self._take([np.sort(o[c:]) for o, c in zip(order, cut, strict=True)]),
@@ -284,15 +319,17 @@ class TaskData:
         ]
 
     def unit_rows(self) -> TaskData:
-        """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero)."""
-        norm = np.linalg.norm(self.X, axis=2, keepdims=True)
-        return replace(self, X=self.X / np.where(norm > 0, norm, 1.0))
+        """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero), but for the intercept."""
+        X, one = np.split(self.X, [self.num_features - self.intercept], axis=2)
+        norm = np.linalg.norm(X, axis=2, keepdims=True)
+        return replace(self, X=np.concatenate([X / np.where(norm > 0, norm, 1.0), one], axis=2))
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
-        """One row per observation: the task, the features and the target."""
+        """One row per observation: the task, the features but for the intercept, and the target."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.X[self.mask], columns=list(self.features))
+        d = self.num_features - self.intercept
+        frame = pd.DataFrame(self.X[self.mask][:, :d], columns=list(self.features[:d]))
         frame.insert(0, task, np.repeat(np.asarray(self.tasks, dtype=object), self.mask.sum(axis=1)))
         frame[target] = self.y[self.mask]
         return frame
@@ -301,7 +338,8 @@ class TaskData:
         X = [x[r] for x, r in zip(self.X, rows, strict=True)]
         y = [v[r] for v, r in zip(self.y, rows, strict=True)]
         subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
-        return type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
+        found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
+        return replace(found, intercept=self.intercept)
 
     def _where(self, keep: NDArray[np.bool_]) -> TaskData:
         """The rows where keep (m, n_max) is True."""
@@ -327,6 +365,15 @@ class TaskData:
         return card("TaskData", facts, "Rows are private, and not shown.")
 
 
+def _stacked(xs: Sequence[FloatArray], ys: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    """X, y and mask of a TaskData."""
+    shape = len(xs), max(len(v) for v in ys)
+    X, y, mask = np.zeros((*shape, xs[0].shape[1])), np.zeros(shape), np.zeros(shape, dtype=bool)
+    for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
+        X[i, : len(v)], y[i, : len(v)], mask[i, : len(v)] = x, v, True
+    return X, y, mask
+
+
 def _padded(subjects: Sequence[NDArray[np.int64]], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     """One list of subjects per task as (m, n_max); padding repeats a subject of the data, and is masked."""
     out = np.full(mask.shape, min(s.min() for s in subjects))
@@ -348,70 +395,3 @@ def _check_task(name: Hashable, x: FloatArray, v: FloatArray, d: int) -> None:
             raise ValueError(f"{argument}: task {name!r}: expected finite numbers, got {bad} that are not")
         if bad := int(np.sum(np.abs(array) > LARGEST)):
             raise ValueError(f"{argument}: task {name!r}: expected numbers up to {LARGEST:g}, got {bad} beyond")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Prediction:
-    """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
-
-    Attributes:
-        mean: (m, n_max), zero on padding.
-        mask: as in the TaskData predicted on.
-        tasks: task names.
-        draws: posterior predictive draws (S, m, n_max), or None for a point predictor.
-        quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
-    """
-
-    mean: FloatArray
-    mask: NDArray[np.bool_]
-    tasks: tuple[Hashable, ...]
-    draws: NDArray[np.floating[Any]] | None = None
-    quantity: str = "target"
-
-    def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of the given probability, a pair of (m, n_max) arrays.
-
-        Raises:
-            ValueError: probability outside (0, 1), or a predictor that gives no distribution.
-        """
-        if not 0 < probability < 1:
-            raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
-        if self.draws is None:
-            raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
-        tail = (1 - probability) / 2
-        lower, upper = np.quantile(self.draws, [tail, 1 - tail], axis=0)
-        return lower, upper
-
-    def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
-        """One row per observation: task, row within the task, mean and, where there is one, the interval."""
-        import pandas as pd
-
-        task, row = np.nonzero(self.mask)
-        columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
-        if self.draws is not None:
-            lower, upper = self.interval(probability)
-            columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
-        return pd.DataFrame(columns)
-
-    def __repr__(self) -> str:
-        kind = "points" if self.draws is None else f"{len(self.draws)} draws"
-        return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
-
-
-def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
-    """X_i w_i of every task, for weights W (d, m).
-
-    Raises:
-        ValueError: data whose tasks or features are not those of W.
-    """
-    check_weights(W, data)
-    return Prediction((data.X @ W.T[..., None])[..., 0], data.mask, data.tasks)
-
-
-def check_weights(W: NDArray[Any], data: TaskData) -> None:
-    """Raise ValueError unless W is (d, m) for the d features and m tasks of data."""
-    if W.shape != (data.num_features, data.num_tasks):
-        raise ValueError(
-            f"tasks: expected {W.shape[0]} features and {W.shape[1]} tasks as in the fit, "
-            f"got {data.num_features} and {data.num_tasks}"
-        )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sklearn.linear_model
 from numpy.testing import assert_allclose
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -29,10 +30,20 @@ def test_it_is_the_estimator_it_wraps(table):
     train, X, y, test, X_test = table
     for estimator in (MultiTask(TraceNorm(), 0.5), LowRank(penalty=0.5, epsilon=1.0, clip=10.0, unsafe_seed=0)):
         direct = estimator.fit(train)
-        wrapped = MultiTaskRegressor(estimator, task=0).fit(X, y)
+        wrapped = MultiTaskRegressor(estimator, task=0, fit_intercept=False).fit(X, y)
         assert_allclose(wrapped.fitted_.W, direct.W)
         assert_allclose(wrapped.predict(X_test), direct.predict(test).mean[test.mask])
     assert wrapped.fitted_.guarantee.claimed.epsilon == 1.0
+
+
+def test_its_intercept_is_scikit_learns(table):
+    _, X, y, _, X_test = table
+    X, y, X_test = X + 3.0, y + 100 + 5 * X[:, 0], X_test + 3.0  # tasks too have other names
+    wrapped = MultiTaskRegressor(Ridge(0.3), task=0).fit(X, y).predict(X_test)
+    for code in np.unique(X[:, 0]):
+        rows, new = X[:, 0] == code, X_test[:, 0] == code
+        alone = sklearn.linear_model.Ridge(alpha=0.3).fit(X[rows, 1:], y[rows])
+        assert_allclose(wrapped[new], alone.predict(X_test[new, 1:]), rtol=1e-9)
 
 
 def test_rows_may_come_in_any_order_and_from_some_tasks_only(table):

@@ -2,9 +2,11 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg
 import xarray as xr
 
 from mpmtl_prob import TaskData
+from mpmtl_prob.intercept import contrasts
 from mpmtl_prob.tasks import Prediction, linear_prediction
 
 
@@ -125,6 +127,51 @@ def test_unit_rows_have_length_one_and_zero_rows_stay_zero():
     np.testing.assert_allclose(tasks.X[0], [[0.6, 0.8], [0.0, 0.0]])
 
 
+def test_an_intercept_is_a_last_feature_that_goes_wherever_the_rows_go(ragged):
+    tasks, _, _ = ragged
+    ours = tasks.with_intercept()
+    assert ours.features == ("u", "v", "w", "intercept")
+    for part in (ours, *ours.folds(2, seed=0)[0], ours.unit_rows(), jax.tree.map(np.asarray, ours)):
+        assert part.intercept
+        assert np.array_equal(part.X[..., -1], part.mask)
+    np.testing.assert_allclose(np.linalg.norm(ours.unit_rows().X[ours.mask][:, :-1], axis=1), 1)
+    frame = ours.to_pandas(task="school", target="mark")
+    assert list(frame.columns) == ["school", "u", "v", "w", "mark"]
+    again = TaskData.from_pandas(frame, task="school", target="mark", intercept=True)
+    assert again.intercept
+    np.testing.assert_array_equal(again.X, ours.X)
+    with pytest.raises(ValueError, match="features: expected none named 'intercept' beside the intercept"):
+        ours.with_intercept()
+
+
+def test_a_split_leaves_an_intercept_two_rows_of_training():
+    tasks = TaskData.from_lists([np.eye(3), np.ones((9, 3))], [np.ones(3), np.ones(9)]).with_intercept()
+    train, test = tasks.split(0.1, seed=0)
+    assert train.mask.sum(axis=1).tolist() == [2, 2]
+    assert train.intercept
+    assert test.intercept
+    with pytest.raises(ValueError, match="tasks: expected 3 rows or more of each for a split, got 1 of 0"):
+        test.split(0.5, seed=0)
+
+
+def test_contrasts_are_helmerts_and_know_no_origin(ragged):
+    tasks, X, y = ragged
+    slopes = tasks.with_intercept().slopes
+    assert slopes.features == tasks.features
+    assert not slopes.intercept
+    assert tasks.slopes is tasks
+    for i in range(3):
+        H = scipy.linalg.helmert(len(y[i]))
+        own = slopes.own(i)
+        np.testing.assert_allclose(own[0], -H @ X[i], atol=1e-14)
+        np.testing.assert_allclose(own[1], -H @ y[i], atol=1e-14)
+        far = contrasts(X[i] + 2.0**20, y[i] - 2.0**20)
+        np.testing.assert_allclose(far[0], own[0], atol=1e-8)
+        np.testing.assert_allclose(far[1], own[1], atol=1e-8)
+    assert not contrasts(np.full((7, 2), 0.1), np.full(7, 0.3))[0].any()
+    assert [part.tolist() for part in contrasts(np.full((1, 2), 0.1), np.full(1, 0.3))] == [[[0, 0]], [0]]
+
+
 def test_repr_tells_the_size_and_shows_no_row(ragged):
     tasks, _, _ = ragged
     assert repr(tasks) == "TaskData(3 tasks, 3 features, 12 rows, 2 to 6 per task)"
@@ -156,7 +203,7 @@ def test_bad_frames_are_named():
         TaskData.from_pandas(frame, task="t", target="y")
     with pytest.raises(ValueError, match="fraction: expected a number strictly between 0 and 1"):
         TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(1.0, seed=0)
-    with pytest.raises(ValueError, match="one row; a split needs two"):
+    with pytest.raises(ValueError, match="tasks: expected 2 rows or more of each for a split, got 1 of 'a'"):
         TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(0.5, seed=0)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from mpmtl_prob._html import card
+from mpmtl_prob.convex.losses import LeastSquares, Loss
+from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
@@ -65,3 +68,20 @@ class Fitted:
         if self.row_guarantee is not None:
             facts |= {f"one row, from the curator: {name}": value for name, value in self.row_guarantee.facts().items()}
         return card(self.name, facts, self.guarantee.reason)
+
+
+def slopes(tasks: TaskData, loss: Loss | None = None) -> TaskData:
+    """What is fitted, where tasks have intercepts: of least squares, the default, the slopes; another loss sees a feature."""
+    return tasks.slopes if loss is None or isinstance(loss, LeastSquares) else tasks
+
+
+def intercept_aside[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
+    """A method ``fit(self, tasks)`` that fits the slopes; every task then gets its intercept from its own rows."""
+
+    @wraps(fit)
+    def aside(self: Any, tasks: TaskData, *arguments: Any, **options: Any) -> Fitted:
+        rows = slopes(tasks, getattr(self, "loss", None))
+        found = fit(self, rows, *arguments, **options)  # type: ignore[arg-type]
+        return found if rows is tasks else replace(found, W=completed(found.W, tasks))
+
+    return aside  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
-from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
 from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
@@ -105,6 +105,7 @@ class MPMTL(Discreet):
     record: bool = True
     rows: RowProtection | None = None
 
+    @intercept_aside
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
 

@@ -20,7 +20,8 @@ from mpmtl_prob._check import positive, whole
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
-from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.fitted import Fitted, intercept_aside, slopes
+from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
@@ -43,6 +44,7 @@ class MultiTask:
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
+    @intercept_aside
     def fit(self, tasks: TaskData, start: FloatArray | None = None) -> Fitted:
         """Solve from ``start`` (d, m), default zero. Raises ValueError for a bad argument.
 
@@ -67,20 +69,22 @@ class MultiTask:
         begin = time.perf_counter()
         for penalty in penalties:
             replace(self, penalty=penalty).check()
-        smooth = self.loss.of(tasks)
+        rows = slopes(tasks, self.loss)
+        smooth = self.loss.of(rows)
         curvature = smooth.curvature()
         found = minimise_path(
             self.norm,
             smooth,
             np.asarray(penalties, dtype=np.float64),
-            _start(tasks, None),
+            _start(rows, None),
             curvature if self.norm.separable else curvature.max(),
             self.tolerance,
             self.max_iterations,
         )
         share = (time.perf_counter() - begin) / len(penalties)
         each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
-        return [fitted(one.W, one, share, self.name) for one in each]
+        weights = [one.W if rows is tasks else completed(one.W, tasks) for one in each]
+        return [fitted(W, one, share, self.name) for W, one in zip(weights, each, strict=True)]
 
     @property
     def name(self) -> str:
@@ -118,6 +122,7 @@ class LowRankPlusSparse:
 
     name = "MTL low rank + sparse"
 
+    @intercept_aside
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad argument. ``history`` also holds ``P`` and ``Q``, (1, d, m)."""
         begin = time.perf_counter()
@@ -194,6 +199,7 @@ class MTRL:
 
     name = "MTL task relations"
 
+    @intercept_aside
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad argument. ``history["Omega"]`` holds the task relations, (1, m, m)."""
         begin = time.perf_counter()

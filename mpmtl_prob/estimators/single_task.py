@@ -11,7 +11,7 @@ from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
-from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
 from mpmtl_prob.tasks import TaskData
@@ -30,6 +30,7 @@ class Ridge:
 
     penalty: float | str = "evidence"
 
+    @intercept_aside
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a negative penalty."""
         start = time.perf_counter()
@@ -64,6 +65,7 @@ class Lasso:
         """All tasks' problems as one, which nothing ties: for rough paths."""
         return MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations)
 
+    @intercept_aside
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`, of every task."""
         return _each(self.problem, tasks, "STL lasso")

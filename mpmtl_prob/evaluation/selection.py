@@ -24,8 +24,10 @@ from mpmtl_prob._check import one_of
 from mpmtl_prob._discreet import public, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
+from mpmtl_prob.estimators.fitted import slopes
 from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
+from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
 
@@ -197,6 +199,7 @@ def _rounds(
 ) -> list[tuple[int, FloatArray]]:
     padded = members + members[-1:] * (_CHUNK - len(members))  # one shape, one compilation
     first = candidates[members[0]]
+    tasks, train = train, slopes(train, first.loss)
     rows = first.bind(train)
     runs, noises = [], []
     for index in padded:
@@ -207,6 +210,7 @@ def _rounds(
         together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
         arguments = jax.tree.map(jnp.asarray, (rows.loss, together[0], rows.W0, together[1]))
         W = np.asarray(_many_runs(first.sharing, *arguments))
+    W = W if train is tasks else completed(W, tasks)
     return list(zip(members, W[: len(members)], strict=True))
 
 

@@ -85,7 +85,8 @@ def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
 def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
-        return posterior_means(source, pareto=scaling == "pareto").scaled, source.features, scaling
+        slopes = source.slopes  # an intercept is its owner's
+        return posterior_means(slopes, pareto=scaling == "pareto").scaled, slopes.features, scaling
     try:
         W = np.asarray(source, dtype=np.float64)
     except (TypeError, ValueError):

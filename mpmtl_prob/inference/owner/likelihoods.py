@@ -9,7 +9,7 @@ import numpy as np
 from mpmtl_prob._check import one_of
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.tasks import FloatArray, TaskData
-from mpmtl_prob.taskwise import conjugate, laplace
+from mpmtl_prob.taskwise import conjugate, intercepts, laplace
 
 LIKELIHOODS = ("gaussian", "bernoulli")
 
@@ -54,7 +54,12 @@ def chosen(likelihood: str | None, tasks: TaskData) -> str:
 
 
 def given(likelihood: str, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-    """All tasks' posteriors given the shape of the shared covariance, by :mod:`conjugate` or :mod:`laplace`."""
+    """All tasks' posteriors given the shape of the shared covariance, by :mod:`conjugate` or :mod:`laplace`.
+
+    Where tasks have intercepts, omega and scale are of the other features.
+    """
+    if tasks.intercept:
+        return (intercepts.bernoulli if likelihood == "bernoulli" else intercepts.gaussian)(tasks, omega, scale)
     if likelihood == "bernoulli":
         return laplace.task_posteriors(tasks, omega, scale)
     return conjugate.task_posteriors(tasks.gram, omega, scale)

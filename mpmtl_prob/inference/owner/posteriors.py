@@ -219,12 +219,12 @@ def task_posteriors(
     kind = chosen(likelihood, tasks)
     whole("chains", chains)
     whole("draws", draws)
-    if tasks.num_features != shared.release.num_features:
-        raise ValueError(
-            f"tasks: expected {shared.release.num_features} features as in the release, got {tasks.num_features}"
-        )
+    if method == "joint" and tasks.intercept:
+        raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
+    if (given := tasks.slopes.num_features) != shared.release.num_features:
+        raise ValueError(f"tasks: expected {shared.release.num_features} features as in the release, got {given}")
     begin = time.perf_counter()
-    scale = conjugate.pareto_scale(tasks.gram) if shared.release.scaling == "pareto" else None
+    scale = conjugate.pareto_scale(tasks.slopes.gram) if shared.release.scaling == "pareto" else None
     total = chains * draws
     if exclude_own:
         _check_exclusion(tasks, shared, method)

@@ -1,0 +1,64 @@
+"""Every task's own intercept: its rows alone say it, nothing shrinks it, and no message holds it.
+
+    y_ij = b_i + x_ij'w_i + e_ij,   b_i flat
+
+Contrasts of a task's rows, n_i - 1 orthonormal combinations in which b_i cancels, follow the model without intercept, with
+the same errors. Whatever is fitted to them is fitted to the slopes w_i alone: least squares with a penalty on the slopes
+is then least squares with b_i free, and a posterior of the slopes the one under a flat prior of b_i (REML: one row of
+information per task goes into b_i). Given w_i, sigma_i and the rows, b_i is N(mean(y_i) - mean(x_i)'w_i, sigma_i^2 / n_i).
+
+Why not a constant column like any other? A target with mean 100 and sd 1 would make all tasks' directions the intercept's:
+the message, the prior and the noise would be spent on a number that every owner knows from its own rows. And a change of
+origin, Celsius to Kelvin, would change the slopes.
+
+With labels there is nothing to subtract: messages are made of contrasts as well, but likelihoods and losses of labels keep
+the rows. Owners' posteriors give the intercept a prior of its own (:mod:`mpmtl_prob.taskwise.intercepts`). Estimators with
+another loss than least squares, the baselines DPAggr and DPMTRL, whose guarantee is about rows, and the curator's models
+take the constant column for a feature like any other.
+
+Source: Patterson and Thompson (1971), Biometrika 58(3), section 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mpmtl_prob.tasks import FloatArray, TaskData
+
+#: The name of the feature that is 1 in every row.
+NAME = "intercept"
+
+
+def contrasts(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """H X (n-1, d) and H y (n-1,) of one task's rows (n, d) and targets (n,), with H H' = I and H 1 = 0.
+
+    Row k is what row k+1 has beyond the mean of the k rows before it. One row has no contrast, and says nothing of slopes:
+    a single row of zeros.
+
+    Source: Helmert's matrix.
+    """
+    if len(y) == 1:
+        return np.zeros_like(X), np.zeros_like(y)
+    rows = np.column_stack([X, y])
+    k = np.arange(1.0, len(rows))[:, None]
+    with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
+        rows = rows - rows[0]  # first, so that columns without variation are zero, and a far origin costs no digits
+        H = np.sqrt(k / (k + 1)) * (rows[1:] - np.cumsum(rows, axis=0)[:-1] / k)
+    return H[:, :-1], H[:, -1]
+
+
+def means(tasks: TaskData) -> tuple[FloatArray, FloatArray]:
+    """Of every task's own rows: of the features but for the intercept, (d, m), and of the targets, (m,)."""
+    own = [tasks.own(i) for i in range(tasks.num_tasks)]
+    with np.errstate(all="ignore"):
+        return np.stack([X[:, :-1].mean(axis=0) for X, _ in own], axis=1), np.array([y.mean() for _, y in own])
+
+
+def completed(W: FloatArray, tasks: TaskData) -> FloatArray:
+    """Slopes W (..., d, m) with the intercepts that fit best, ``b_i = mean(y_i) - mean(x_i)'w_i``: (..., d + 1, m)."""
+    x, y = means(tasks)
+    with np.errstate(all="ignore"):
+        return np.concatenate([W, y - np.sum(x * W, axis=-2, keepdims=True)], axis=-2)

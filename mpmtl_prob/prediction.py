@@ -1,0 +1,82 @@
+"""What a fit says of every row: predicted targets, with intervals where the predictor knows its uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mpmtl_prob.tasks import FloatArray, TaskData
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
+
+    Attributes:
+        mean: (m, n_max), zero on padding.
+        mask: as in the TaskData predicted on.
+        tasks: task names.
+        draws: posterior predictive draws (S, m, n_max), or None for a point predictor.
+        quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
+    """
+
+    mean: FloatArray
+    mask: NDArray[np.bool_]
+    tasks: tuple[Hashable, ...]
+    draws: NDArray[np.floating[Any]] | None = None
+    quantity: str = "target"
+
+    def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of the given probability, a pair of (m, n_max) arrays.
+
+        Raises:
+            ValueError: probability outside (0, 1), or a predictor that gives no distribution.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
+        if self.draws is None:
+            raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
+        tail = (1 - probability) / 2
+        lower, upper = np.quantile(self.draws, [tail, 1 - tail], axis=0)
+        return lower, upper
+
+    def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
+        """One row per observation: task, row within the task, mean and, where there is one, the interval."""
+        import pandas as pd
+
+        task, row = np.nonzero(self.mask)
+        columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
+        if self.draws is not None:
+            lower, upper = self.interval(probability)
+            columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
+        return pd.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        kind = "points" if self.draws is None else f"{len(self.draws)} draws"
+        return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
+
+
+def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
+    """X_i w_i of every task, for weights W (d, m).
+
+    Raises:
+        ValueError: data whose tasks or features are not those of W.
+    """
+    check_weights(W, data)
+    return Prediction((data.X @ W.T[..., None])[..., 0], data.mask, data.tasks)
+
+
+def check_weights(W: NDArray[Any], data: TaskData) -> None:
+    """Raise ValueError unless W is (d, m) for the d features and m tasks of data."""
+    if W.shape != (data.num_features, data.num_tasks):
+        raise ValueError(
+            f"tasks: expected {W.shape[0]} features and {W.shape[1]} tasks as in the fit, "
+            f"got {data.num_features} and {data.num_tasks}"
+        )

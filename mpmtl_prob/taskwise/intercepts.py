@@ -1,0 +1,120 @@
+"""Owners' posteriors with an intercept: those of :mod:`~mpmtl_prob.taskwise.conjugate` and of labels, completed.
+
+Numbers have a flat prior of the intercept, integrated out by contrasts (:mod:`mpmtl_prob.intercept`), and then, exactly,
+
+    b_i | w_i, sigma_i, rows ~ N(mean(y_i) - mean(x_i)'w_i, sigma_i^2 / n_i).
+
+Labels that all agree would make a flat prior's posterior improper. There the intercept at the mean of the task's own rows has
+a normal prior, independent of the slopes, and half of the log odds' prior variance: a rare outcome is as easy to say as a
+strong slope.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpmtl_prob.intercept import completed, means
+from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.taskwise import conjugate, laplace
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gaussian:
+    """Posteriors of the slopes, completed.
+
+    Attributes:
+        slopes: of contrasts.
+        tasks: the rows.
+    """
+
+    slopes: conjugate.TaskPosteriors
+    tasks: TaskData
+
+    @property
+    def mean(self) -> FloatArray:
+        """Of W, (d + 1, m), the intercept last."""
+        return completed(self.slopes.mean, self.tasks)
+
+    @property
+    def log_evidence(self) -> FloatArray:
+        """log p(contrasts | Omega) up to a constant of the task, (m,)."""
+        return self.slopes.log_evidence
+
+    def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
+        """Independent draws, as of the slopes, with ``W`` (S, d + 1, m). Every task has a stream of its own."""
+        draws = self.slopes.sample(rng, num_samples)
+        spread = draws["sigma"] / np.sqrt(self.tasks.mask.sum(axis=1))
+        spread *= np.stack([own.standard_normal(num_samples) for own in rng.spawn(self.tasks.num_tasks)], axis=1)
+        W = completed(draws["W"], self.tasks)
+        W[:, -1] += spread
+        return draws | {"W": W}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bernoulli:
+    """Posteriors at centred rows, moved to where the rows are.
+
+    Attributes:
+        centred: of rows less their task's mean, with the constant last.
+        tasks: the rows.
+    """
+
+    centred: laplace.TaskPosteriors
+    tasks: TaskData
+
+    @property
+    def mean(self) -> FloatArray:
+        """Of W under the mixture, (d + 1, m), the intercept last."""
+        return self._moved(self.centred.mean)
+
+    @property
+    def log_evidence(self) -> FloatArray:
+        """Laplace's log p(y_i | Omega), (m,)."""
+        return self.centred.log_evidence
+
+    def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
+        """As of :class:`laplace.TaskPosteriors`, with ``W`` (S, d + 1, m)."""
+        draws = self.centred.sample(rng, num_samples)
+        return draws | {"W": self._moved(draws["W"])}
+
+    def _moved(self, W: FloatArray) -> FloatArray:
+        """b + (x - mean)'w as (b - mean'w) + x'w."""
+        x, _ = means(self.tasks)
+        with np.errstate(all="ignore"):
+            b = W[..., -1:, :] - np.sum(x * W[..., :-1, :], axis=-2, keepdims=True)
+        return np.concatenate([W[..., :-1, :], b], axis=-2)
+
+
+def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> Gaussian:
+    """:func:`conjugate.task_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
+
+    Raises:
+        ValueError: a task with one row, which says nothing of its error beside the intercept.
+    """
+    n = tasks.mask.sum(axis=1)
+    if n.min() < 2:
+        raise ValueError(
+            f"tasks: expected two rows or more of each for a posterior with intercept, got one of "
+            f"{tasks.tasks[int(n.argmin())]!r}"
+        )
+    return Gaussian(conjugate.task_posteriors(tasks.slopes.gram, omega, scale), tasks)
+
+
+def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> Bernoulli:
+    """:func:`laplace.task_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes."""
+    d = tasks.num_features - 1
+    root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
+    S = np.ones((tasks.num_tasks, d)) if scale is None else scale
+    x, _ = means(tasks)
+    X = np.array(tasks.X)
+    with np.errstate(all="ignore"):
+        X[..., :d] = np.where(tasks.mask[..., None], X[..., :d] - x.T[:, None], 0.0)
+        # prior sd of the slopes' part of the log odds, by root(c), over the task's own rows
+        signal = [np.sum(((X[i, own, :d] * S[i]) @ root) ** 2) / own.sum() for i, own in enumerate(tasks.mask)]
+        sd = np.sqrt(np.where(np.equal(signal, 0), 1.0, signal))
+    extended = np.eye(d + 1)
+    extended[:d, :d] = root @ root.T
+    centred = laplace.task_posteriors(replace(tasks, X=X), extended, np.column_stack([S, sd]))
+    return Bernoulli(centred, tasks)

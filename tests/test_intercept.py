@@ -1,0 +1,297 @@
+"""Every task's own intercept: what is fitted, what is sent, and what an interval says of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.special as sp
+import scipy.stats as st
+import sklearn.linear_model
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, evaluation
+from mpmtl_prob.estimators import (
+    MTRL,
+    Lasso,
+    Logistic,
+    LowRank,
+    LowRankPlusSparse,
+    MultiTask,
+    Ridge,
+    RidgeLogistic,
+    TraceNorm,
+)
+from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
+from mpmtl_prob.inference.sampling.importance import resampled
+from mpmtl_prob.releases.messages import messages
+from mpmtl_prob.taskwise import conjugate, intercepts, laplace
+
+ROWS = (9, 12, 7, 30, 2, 16)
+CHANGED = 2
+
+
+def rows(binary=False):
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 3)) * [0.5, 1.0, 2.0] + [0.0, 3.0, -2.0] for n in ROWS]
+    y = [x @ rng.standard_normal(3) + rng.standard_normal() + 0.5 * rng.standard_normal(len(x)) for x in X]
+    return X, [np.where(v > np.median(v), 1.0, -1.0) for v in y] if binary else y
+
+
+def tasks_of(X, y):
+    return TaskData.from_lists(X, y).with_intercept()
+
+
+def moved(X, y):
+    """Every task's origin elsewhere, by its own and exactly representable numbers."""
+    far = [(64.0 * (i + 1), -100.0 + 8.0 * i) for i in range(len(X))]
+    return [x + a for x, (a, _) in zip(X, far, strict=True)], [v + b for v, (_, b) in zip(y, far, strict=True)]
+
+
+def centred(X, y):
+    return TaskData.from_lists([x - x.mean(axis=0) for x in X], [v - v.mean() for v in y])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "other"),
+    [
+        (Ridge(0.7), lambda n: sklearn.linear_model.Ridge(alpha=0.7)),
+        (Lasso(0.9), lambda n: sklearn.linear_model.Lasso(alpha=0.9 / n, tol=1e-12, max_iter=100_000)),
+    ],
+)
+def test_the_penalty_leaves_it_alone_as_in_scikit_learn(estimator, other):
+    X, y = moved(*rows())
+    W = estimator.fit(tasks_of(X, y)).W
+    for i in range(len(X)):
+        alone = other(len(X[i])).fit(X[i], y[i])
+        assert_allclose(W[:-1, i], alone.coef_, atol=2e-5)
+        assert_allclose(W[-1, i], alone.intercept_, atol=2e-5 * 500)
+
+
+LEAST_SQUARES = [
+    Ridge(),
+    MultiTask(TraceNorm(), 0.5, tolerance=1e-8),
+    LowRankPlusSparse((0.5, 0.2), tolerance=1e-8),
+    MTRL(0.1, 0.1, tolerance=1e-8),
+    LowRank(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
+]
+
+
+@pytest.mark.parametrize("estimator", LEAST_SQUARES, ids=lambda e: type(e).__name__)
+def test_what_ties_tasks_ties_their_slopes_and_the_origin_does_not_matter(estimator):
+    X, y = rows()
+    W, elsewhere = (estimator.fit(tasks_of(*data)).W for data in (rows(), moved(*rows())))
+    assert_allclose(W[:-1], elsewhere[:-1], rtol=1e-6, atol=1e-8)
+    for i in range(len(X)):
+        assert_allclose(W[-1, i], y[i].mean() - X[i].mean(axis=0) @ W[:-1, i])
+    if isinstance(estimator, MultiTask | LowRank | LowRankPlusSparse):  # sums over rows: centred rows are as good
+        assert_allclose(W[:-1], estimator.fit(centred(X, y)).W, rtol=1e-6, atol=1e-8)
+    if isinstance(estimator, MultiTask):
+        (on_path,) = estimator.path(tasks_of(X, y), [0.5])
+        assert_allclose(on_path.W, W, atol=1e-7)
+
+
+def test_cross_validation_fits_as_the_estimators_do():
+    tasks, elsewhere = (tasks_of([x for x in X if len(x) > 6], [v for v in y if len(v) > 6])
+                        for X, y in (rows(), moved(*rows())))  # fmt: skip
+    for candidates in (
+        [Ridge(0.1), *evaluation.grids.lasso(tasks)[-3:]],
+        evaluation.grids.multi_task(TraceNorm(), tasks)[-2:],
+        [replace(each, epsilon=None) for each in evaluation.grids.rounds(LowRank, tasks)[:2]],
+    ):
+        found = [
+            evaluation.cross_validate(candidates, data, folds=2, metric="nmse_within", progress_bar=False)
+            for data in (tasks, elsewhere)
+        ]
+        assert_allclose(found[0].scores, found[1].scores, rtol=1e-4)
+        train, held = tasks.folds(2, 0)[0]
+        fits = [candidate.fit(train).predict(held) for candidate in candidates]
+        assert_allclose(found[0].scores[:, 0], [evaluation.nmse_within(fit, held) for fit in fits], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "estimator", [RidgeLogistic(0.3), Lasso(0.3, Logistic()), MultiTask(TraceNorm(), 0.3, Logistic())]
+)
+def test_other_losses_take_the_column_for_a_feature(estimator):
+    X, y = rows(binary=True)
+    column = TaskData.from_lists([np.column_stack([x, np.ones(len(x))]) for x in X], y)
+    assert_allclose(estimator.fit(tasks_of(X, y)).W, estimator.fit(column).W)
+
+
+def test_evidence_and_posterior_are_those_under_a_flat_prior():
+    X, y = moved(*rows())
+    tasks = tasks_of(X, y)
+    rng = np.random.default_rng(1)
+    omegas = [np.eye(3), np.cov(rng.standard_normal((3, 9)))]
+    found = [intercepts.gaussian(tasks, omega) for omega in omegas]
+    for i in range(len(X)):
+        n, one = len(y[i]), np.ones(len(y[i]))
+        evidence = []
+        for omega in omegas:
+            middle = X[i] - X[i].mean(axis=0)
+            signal = np.einsum("ni,ij,nj->", middle, omega, middle) / (n - 1)
+            log_snr = np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * np.linspace(-3, 3, 49)
+            each = []
+            for c in np.exp(log_snr) / signal:  # b and sigma integrated out: generalised least squares
+                V = np.eye(n) + c * middle @ omega @ middle.T
+                fit = one @ np.linalg.solve(V, y[i]) / (one @ np.linalg.solve(V, one))
+                rest = y[i] - fit
+                each.append(
+                    -0.5 * np.linalg.slogdet(V)[1]
+                    - 0.5 * np.log(one @ np.linalg.solve(V, one))
+                    - 0.5 * (n - 1) * np.log(rest @ np.linalg.solve(V, rest))
+                )
+            evidence.append(sp.logsumexp(np.array(each) - 0.5 * np.linspace(-3, 3, 49) ** 2))
+        assert_allclose(found[1].log_evidence[i] - found[0].log_evidence[i], evidence[1] - evidence[0], atol=1e-6)
+
+
+def test_given_slopes_and_error_it_is_normal():
+    X, y = moved(*rows())
+    draws = intercepts.gaussian(tasks_of(X, y)).sample(np.random.default_rng(0), 4000)
+    for i in range(len(X)):
+        W, sigma = draws["W"][:, :, i], draws["sigma"][:, i]
+        z = (W[:, -1] - y[i].mean() + W[:, :-1] @ X[i].mean(axis=0)) / sigma * np.sqrt(len(y[i]))
+        assert st.kstest(z, "norm").pvalue > 1e-7
+        assert abs(st.spearmanr(z, sigma).statistic) < 5.5 / np.sqrt(4000)
+
+
+def test_intervals_cover_a_target_that_is_far_away():
+    rng = np.random.default_rng(0)
+    m, d, n = 1500, 3, 6  # few rows: what they leave open of the intercept counts
+    X = 20 + rng.standard_normal((m, n + 1, d))
+    middle = X[:, :n] - X[:, :n].mean(axis=1, keepdims=True)
+    snr = np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * rng.standard_normal(m))
+    W = rng.standard_normal((m, d)) * np.sqrt(snr * (n - 1) / np.sum(middle**2, axis=(1, 2)))[:, None]  # sigma = 1
+    b = 100 + 3 * rng.standard_normal(m)
+    y = np.einsum("tni,ti->tn", X, W) + b[:, None] + rng.standard_normal((m, n + 1))
+    train, test = (tasks_of(list(X[:, part]), list(y[:, part])) for part in (slice(n), slice(n, None)))
+    draws = intercepts.gaussian(train).sample(rng, 1000)
+    tail = 5.1 * np.sqrt(0.09 / m)
+    for values, truth in (
+        (draws["W"][:, -1], b),  # at the origin, far from the rows
+        (draws["W"][:, -1] + np.einsum("sit,ti->st", draws["W"][:, :-1], X[:, :n].mean(axis=1)), y[:, :n].mean(axis=1)
+         - (y[:, :n] - np.einsum("tni,ti->tn", X[:, :n], W) - b[:, None]).mean(axis=1)),  # among the rows
+        (np.einsum("sit,ti->st", draws["W"], test.X[:, 0]) + draws["sigma"] * rng.standard_normal((1000, m)), y[:, n]),
+    ):  # fmt: skip
+        low, high = np.quantile(values, [0.05, 0.95], axis=0)
+        assert abs(np.mean((low <= truth) & (truth <= high)) - 0.9) < tail
+
+
+def test_labels_give_it_half_of_the_log_odds_prior_variance():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((7, 1)) + 2, np.array([1.0, 1, 1, 1, -1, 1, 1])
+    tasks = tasks_of([x], [y])
+    found = intercepts.bernoulli(tasks, scale=np.array([[1.7]]))
+    draws = found.sample(rng, 40_000)
+    mean, draws, _ = resampled(draws, found.mean, 10_000, rng)
+
+    middle = (x - x.mean())[:, 0]
+    sd = np.sqrt(np.mean(middle**2))  # half of snr is the slopes' part, averaged over rows, half the intercept's
+    log_snr = np.log(laplace.SNR_MEDIAN) + laplace.SNR_LOG_SD * np.linspace(-3, 3, 25)
+    u = np.linspace(-7, 7, 281)
+    w0, b0 = np.meshgrid(u / sd, u, indexing="ij")
+    total, moments = 0.0, np.zeros(2)
+    for log, z in zip(log_snr, np.linspace(-3, 3, 25), strict=True):
+        w, b = np.exp(log / 2) * w0 / np.sqrt(2), np.exp(log / 2) * b0 / np.sqrt(2)
+        density = np.exp(-0.5 * (u[:, None] ** 2 + u**2 + z**2))
+        for a, label in zip(middle, y, strict=True):
+            density *= sp.expit(label * (b + a * w))
+        total += density.sum()
+        moments += [(density * w).sum(), (density * (b - x.mean() * w)).sum()]
+    error = draws["W"][:, :, 0].std(axis=0) / np.sqrt(2000)  # of at least 2000 effective draws
+    assert (np.abs(mean[:, 0] - moments / total) < 6 * error).all()
+
+
+def test_labels_that_agree_and_a_single_row_of_them_have_a_posterior():
+    X, _ = rows()
+    tasks = tasks_of([X[0], X[1][:1], X[2]], [np.ones(9), np.ones(1), -np.ones(7)])
+    found = intercepts.bernoulli(tasks)
+    middle = np.sum([x.mean(axis=0) for x in (X[0], X[1][:1], X[2])] * found.mean[:-1].T, axis=1) + found.mean[-1]
+    assert middle[0] > middle[1] > 0 > middle[2]
+    assert np.isfinite(found.sample(np.random.default_rng(0), 50)["W"]).all()
+
+
+@pytest.fixture(scope="module")
+def public():
+    X, y = rows()
+    release = mp.release(tasks_of(X, y), epsilon=3.0, unsafe_seed=0)
+    assert release.features == (0, 1, 2)
+    return shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
+
+
+def test_owners_posteriors_move_with_their_origin(public):
+    own, elsewhere = (task_posteriors(tasks_of(*data), public) for data in (rows(), moved(*rows())))
+    assert_allclose(own.W[:-1], elsewhere.W[:-1], rtol=1e-6, atol=1e-9)
+    here, there = (one.predict(tasks_of(*data)) for one, data in ((own, rows()), (elsewhere, moved(*rows()))))
+    shift = tasks_of(*moved(*rows())).y - tasks_of(*rows()).y
+    assert_allclose(there.mean, (here.mean + shift) * here.mask, atol=1e-6)
+    for low, high in zip(here.interval(), there.interval(), strict=True):
+        assert_allclose(high[here.mask], (low + shift)[here.mask], atol=1e-3)  # draws are kept in single precision
+    assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
+
+
+def test_what_has_no_answer_is_named(public):
+    X, y = rows()
+    with pytest.raises(
+        ValueError, match="tasks: expected two rows or more of each for a posterior with intercept, got one"
+    ):
+        task_posteriors(tasks_of([x[:1] for x in X], [v[:1] for v in y]), public)
+    with pytest.raises(ValueError, match="method: 'joint' knows no intercept"):
+        task_posteriors(tasks_of(X, y), public, method="joint")
+    with pytest.raises(ValueError, match="tasks: expected 3 features as in the release, got 2"):
+        task_posteriors(tasks_of([x[:, :2] for x in X], y), public)
+
+
+CHANGES = {
+    "another intercept": lambda X, y: (X, y + 1000),
+    "another origin": lambda X, y: (X - 1e6, y),
+    "one row": lambda X, y: (X[:1], y[:1]),
+    "two rows": lambda X, y: (X[:2], y[:2]),
+    "more rows": lambda X, y: (np.tile(X, (20, 1)) + 0.1, np.tile(y, 20)),
+    "rows x 1e150": lambda X, y: (X / np.abs(X).max() * 1e150, y / np.abs(y).max() * 1e150),
+    "the same row": lambda X, y: (np.repeat(X[:1], len(X), axis=0), np.repeat(y[:1], len(y))),
+}
+
+
+def pair(change, binary=False):
+    X, y = rows(binary)
+    one = tasks_of(X, y)
+    X[CHANGED], y[CHANGED] = CHANGES[change](X[CHANGED], y[CHANGED])
+    if binary:
+        y[CHANGED] = np.where(y[CHANGED] > 0, 1.0, -1.0)
+    return one, tasks_of(X, y)
+
+
+def bits(W):
+    return np.delete(W, CHANGED, axis=-1).tobytes()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_bit_of_another_task_changes(change):
+    one, other = pair(change)
+    found = [messages(tasks, scaling)[0] for scaling in ("pareto", "none") for tasks in (one, other)]
+    assert bits(found[0]) == bits(found[1])
+    assert bits(found[2]) == bits(found[3])
+    assert np.isfinite(found[1]).all()
+    for estimator in (Ridge(), Ridge(0.3)):
+        assert bits(estimator.fit(one).W) == bits(estimator.fit(other).W)
+    releases = [mp.release(tasks, epsilon=1.0) for tasks in (one, other)]
+    assert releases[0].guarantee == releases[1].guarantee
+    assert releases[0].guarantee.proved is not None
+    assert releases[0].to_xarray().attrs == releases[1].to_xarray().attrs
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("change", ["another intercept", "two rows", "more rows", "rows x 1e150", "the same row"])
+def test_no_bit_of_another_tasks_later_message_changes(public, monkeypatch, change, kind):
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
+    found = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli")]
+    assert found[0].shape == (3, len(ROWS))
+    assert bits(found[0]) == bits(found[1])
+    assert np.isfinite(found[1]).all()
+
+
+def test_the_intercept_alone_is_in_no_message():
+    X, y = rows()
+    here, there = (messages(tasks_of(*data), "pareto")[0] for data in ((X, y), moved(X, y)))
+    assert_allclose(here, there, rtol=1e-7)
