@@ -78,7 +78,7 @@ class TraceNorm:
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
         # subdifferential at W = U S V' of rank r: U V' + N, with U'N = 0, N V = 0 and spectral norm of N at most 1
         U, s, Vt = jnp.linalg.svd(W, full_matrices=False)
-        active = s > jnp.finfo(W.dtype).eps * max(W.shape) * s[0]
+        active = (s > jnp.finfo(W.dtype).eps * max(W.shape) * s[0]).astype(W.dtype)
         U, Vt = U * active, Vt * active[:, None]
         D = -gradient
         free = D - U @ (U.T @ D) - (D @ Vt.T) @ Vt + U @ (U.T @ D @ Vt.T) @ Vt  # (I - UU') D (I - VV')
@@ -105,7 +105,8 @@ class SquaredTraceNorm:
     def prox(self, W: Array, threshold: Any) -> Array:
         """Singular values s -> max(s - t S, 0), S the sum of what remains."""
         U, s, Vt = jnp.linalg.svd(W, full_matrices=False)  # descending
-        total = jnp.cumsum(s) / (1 + threshold * jnp.arange(1, len(s) + 1))  # S, were the first k to remain
+        k = jnp.arange(1, len(s) + 1, dtype=s.dtype)
+        total = jnp.cumsum(s) / (1 + threshold * k)  # S, were the first k to remain
         count = jnp.sum(s > threshold * total)
         remaining = jnp.where(count > 0, total[jnp.maximum(count - 1, 0)], 0.0)
         return (U * jnp.maximum(s - threshold * remaining, 0.0)) @ Vt

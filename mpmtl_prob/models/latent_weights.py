@@ -74,7 +74,7 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         Q = jnp.asarray(observed.eigenvectors)
         d = len(Q)
         kappa = degrees_of_freedom(d)
-        df = kappa + m - d - jnp.arange(m)  # of the squared diagonal
+        df = kappa + m - d - jnp.arange(m, dtype=kappa.dtype)  # of the squared diagonal
         N = numpyro.sample("N", dist.Normal(0.0, 1.0).expand((d, m)).to_event(2))
         off = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
         log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))

@@ -1,0 +1,180 @@
+"""The house as a map: which room stands on which. The files are read, not imported."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
+
+#: From the ground up. A file may import its own room and whatever stands below; rooms on one line do not know each other.
+#: A package whose rooms are listed is itself the last of them: the face that it shows to the floors above. Files that share
+#: a room are joined by a plus.
+ROOMS = """
+    _discreet _files _html
+    _check
+    tasks+prediction+intercept
+    privacy.units privacy.lattice
+    privacy.laws
+    privacy.accounting
+    privacy.guarantee
+    privacy.ledger_file
+    privacy.ledger
+    privacy.door privacy.audit
+    privacy
+    datasets convex taskwise _table
+    releases
+    estimators models
+    inference.sampling inference.subspace
+    inference.public
+    inference.owner inference.curator
+    inference.noise_aware
+    inference
+    evaluation
+    plots experiments scikit
+    mpmtl_prob
+    demo privacy.__main__
+    cli
+"""
+FLOOR = {room: floor for floor, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
+ROOM = {name: room for room in FLOOR for name in room.split("+")}
+FACES = {name.split(".")[0] for name in ROOM if "." in name}
+
+#: (file, what it imports from above): why.
+ALLOWED = {
+    ("privacy", "releases"): "five names that users have from mpmtl_prob.privacy, found when somebody asks for them",
+}
+
+#: (file, function) of more than 50 lines: one after the other, and nothing is decided there.
+LONG = {("cli", "_parser")}
+
+
+def modules() -> dict[str, Path]:
+    """Every file by its name inside the package: ``privacy.ledger``, and ``privacy`` for the package's own."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "mpmtl_prob"] = path
+    return found
+
+
+MODULES = modules()
+
+
+def room(module: str) -> str | None:
+    """The room that a file is in; None if the map has none for it."""
+    parts = module.split(".")
+    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((ROOM[name] for name in names if name in ROOM and (name == module or name not in FACES)), None)
+
+
+def imports(text: str) -> Iterator[tuple[str, bool]]:
+    """What a file imports of this package, wherever in the file, and whether it needs it to run (not for types alone)."""
+    tree = ast.parse(text)
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = ["." * node.level + f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [ast.literal_eval(node.args[0])]
+        for name in names:
+            assert not name.startswith("."), f"a relative import of {name}: give its full name"
+            if name.split(".")[0] == "mpmtl_prob":
+                inside = name.removeprefix("mpmtl_prob").removeprefix(".")
+                parent = inside.rpartition(".")[0]
+                target = inside if inside in MODULES else parent if parent in MODULES else "mpmtl_prob"
+                yield target, id(node) not in for_types
+
+
+IMPORTS = {module: list(imports(path.read_text(encoding="utf-8"))) for module, path in MODULES.items()}
+
+
+def runs_upwards(module: str, target: str) -> bool:
+    """Whether an import leads to a room that is not below the file's own."""
+    here, there = room(module), room(target)
+    assert here is not None
+    assert there is not None
+    return here != there and FLOOR[there] >= FLOOR[here]
+
+
+def test_every_file_is_in_a_room_and_every_room_is_there():
+    assert [module for module in MODULES if room(module) is None] == []
+    empty = FLOOR.keys() - {room(module) for module in MODULES}
+    assert not empty
+
+
+def test_imports_run_downwards():
+    found = {
+        (module, target)
+        for module, targets in IMPORTS.items()
+        for target, _ in targets  # a type that stands above is an idea from above: it counts
+        if runs_upwards(module, target)
+    }
+    assert found == ALLOWED.keys()
+
+
+def test_no_files_import_each_other_in_a_circle():
+    # a type alone makes no circle: so a class may keep the work of its methods in a second file of its room
+    graph = {
+        module: {target for target, needed in targets if needed and (module, target) not in ALLOWED}
+        for module, targets in IMPORTS.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_a_module_holds_one_idea_and_a_function_one_step():
+    long = [module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and (module, node.name) not in LONG:
+                body = node.body[1:] if ast.get_docstring(node) else node.body  # what is said of it may take its space
+                if body and body[-1].end_lineno - body[0].lineno >= 50:
+                    long.append(f"{module}.{node.name}")
+    assert long == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("from mpmtl_prob.privacy import delta", [("privacy", True)]),
+        ("from mpmtl_prob.privacy import ledger", [("privacy.ledger", True)]),
+        ("import mpmtl_prob as mp", [("mpmtl_prob", True)]),
+        ("def f():\n    from mpmtl_prob import tasks", [("tasks", True)]),
+        ("if TYPE_CHECKING:\n    from mpmtl_prob.tasks import TaskData", [("tasks", False)]),
+        ("importlib.import_module('mpmtl_prob.releases')", [("releases", True)]),
+        ("import numpy", []),
+    ],
+)
+def test_every_way_to_import_is_seen(text, found):
+    assert list(imports(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("module", "target", "upwards"),
+    [
+        ("privacy.laws.gaussian", "tasks", False),
+        ("privacy.laws.gaussian", "privacy.laws.vectors", False),
+        ("privacy.laws.gaussian", "privacy.accounting.curves", True),
+        ("privacy.laws.gaussian", "privacy", True),
+        ("privacy.door", "privacy.audit.game", True),
+        ("inference.owner.methods", "inference.public.shared", False),
+        ("inference.public.shared", "inference.owner.methods", True),
+        ("inference.owner.methods", "inference.curator.fitting", True),
+    ],
+)
+def test_the_map_tells_up_from_down(module, target, upwards):
+    assert runs_upwards(module, target) is upwards
