@@ -6,7 +6,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -125,6 +125,8 @@ def test_delta_falls_with_eps(law, low, high, adjacency):
 
 @settings(max_examples=200, deadline=None)
 @given(law=laws, epsilon=st.floats(0, 8))
+@example(law=(1 + 2.0**-52, 0.0625), epsilon=0.0)  # a loss that takes nearly one value
+@example(law=(1 + 1e-5, 0.05), epsilon=1.0)
 def test_replacement_costs_at_least_as_much_as_zeroing(law, epsilon):
     mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
     assert delta(epsilon, mechanism, "replace") >= delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)

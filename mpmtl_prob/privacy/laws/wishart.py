@@ -107,7 +107,10 @@ class Wishart(MatrixNoise):
     @property
     def loss_spread(self) -> float:
         """The width of the privacy loss, from which composition takes its grid."""
-        return 1 / self.theta if self.shape == 1 else gamma_spread(self.shape, self.theta)
+        if self.shape == 1:
+            return 1 / self.theta
+        # with k hardly above 1 the loss hardly varies, round -1/theta: the grid reaches from there to zero
+        return max(gamma_spread(self.shape, self.theta), 4e-3 / self.theta)
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
         """As :meth:`Law.loss_distribution`; a replacement's is the sum of an independent removal's and addition's."""
