@@ -1,0 +1,138 @@
+"""What docs/extend.md prints works as printed, in files outside the package, all the way."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, estimators, evaluation, inference, privacy
+from mpmtl_prob.models import penalised
+from mpmtl_prob.privacy import audit
+from mpmtl_prob.privacy.laws import exact, law
+
+PAGE = Path(__file__).parents[1] / "docs" / "extend.md"
+D, M = 3, 12
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Every file of the page, importable by its name."""
+    folder = tmp_path_factory.mktemp("outside")
+    for name, text in re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
+        (folder / f"{name}.py").write_text(text)
+    sys.path.insert(0, str(folder))
+    before = set(law._registered)
+    yield importlib.import_module
+    sys.path.remove(str(folder))
+    for name in set(law._registered) - before:
+        del law._registered[name]
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((D, 1)) + 0.3 * rng.standard_normal((D, M))
+    X = rng.standard_normal((M, 10, D))
+    return TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + 0.5 * rng.standard_normal((M, 10))))
+
+
+def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written, tasks, tmp_path):
+    noise = written("laplace_matrix").LaplaceMatrix(D, 9.0)
+    book = privacy.Ledger(tmp_path / "book", epsilon=1.0, delta=1e-3)
+    release = mp.release(tasks, 0.9, 1e-3, mechanism=noise, ledger=book)
+    assert release.guarantee.proved.delta == 0  # 0.9 is more than its pure eps, 8 / 9
+    assert "comes or goes" in release.guarantee.explain()
+    assert [charge.mechanisms for charge in privacy.Ledger(tmp_path / "book").charges()] == [(noise,)]
+    assert book.spent.epsilon <= noise.pure("replace") + 1e-9
+    assert privacy.delta(0.5, (noise, noise)) <= privacy.delta(0.25, noise) * 2
+    release.save(tmp_path / "release.nc")
+    again = mp.Release.load(tmp_path / "release.nc")
+    assert again.mechanisms == (noise,)
+    assert again.guarantee.proved == release.guarantee.proved
+    claim = audit.own_claim(noise, delta=1e-3, adjacency="replace")
+    assert not audit.likelihood_ratio(noise, claim, trials=500, progress_bar=False).broken
+    half = type(claim)(claim.epsilon / 20, 1e-3, "replace")
+    assert audit.likelihood_ratio(noise, half, trials=2000, progress_bar=False).broken
+
+
+def test_a_law_that_is_not_registered_is_refused_before_it_is_charged(written, tasks):
+    class Other(written("laplace_matrix").LaplaceMatrix):
+        pass
+
+    book = privacy.Ledger(epsilon=1.0, delta=1e-3)
+    with pytest.raises(ValueError, match=r"^mechanisms: expected laws that a ledger can read again, got Other"):
+        mp.release(tasks, 0.9, 1e-3, mechanism=Other(D, 9.0), ledger=book)
+    assert book.charges() == []
+
+
+def test_a_public_posterior_reads_a_law_of_ones_own(written, tasks):
+    noise = written("laplace_matrix").LaplaceMatrix(D, 0.5)
+    release = mp.release(tasks, 20.0, 1e-3, mechanism=noise, unsafe_seed=3)
+    with pytest.raises(ValueError, match="whose density the model knows, got LaplaceMatrix"):
+        inference.shared_covariance(release, chains=1, warmup=2, draws=2, progress_bar=False)
+    likelihood = written("laplace_likelihood").LaplaceNoise(release.sigma[0], noise.scale)
+    A, B = np.eye(D), np.diag([1.0, 2.0, 3.0])
+    expected = noise.log_prob(release.sigma[0], A) - noise.log_prob(release.sigma[0], B)
+    with jax.enable_x64(True):
+        assert_allclose(likelihood.log_density(A, 0.0) - likelihood.log_density(B, 0.0), expected, rtol=1e-10)
+    shared = inference.shared_covariance(release, chains=1, warmup=40, draws=20, progress_bar=False)
+    assert np.isfinite(inference.task_posteriors(tasks, shared).W).all()
+
+
+def test_a_penalty_is_solved_and_goes_through_algorithm_1(written, tasks):
+    WeightedGroupLasso = written("weighted_group_lasso").WeightedGroupLasso
+    equal, known = WeightedGroupLasso((1.0,) * D), estimators.GroupLasso()
+    fitted = [estimators.MultiTask(penalty, 3.0, tolerance=1e-10).fit(tasks).W for penalty in (equal, known)]
+    assert_allclose(*fitted, atol=1e-6)
+    left_out = estimators.MultiTask(WeightedGroupLasso((1.0, 1e4, 1.0)), 3.0).fit(tasks).W
+    assert not left_out[1].any()
+    assert left_out[[0, 2]].all()
+    options = {"penalty": 0.5, "epsilon": 5.0, "rounds": 3, "clip": 5.0, "curvature": 30.0, "unsafe_seed": 1}
+    runs = [estimators.MPMTL(estimators.Proximal(penalty), **options).fit(tasks).W for penalty in (equal, known)]
+    assert_allclose(*runs, atol=1e-8)
+
+
+def test_an_estimator_is_compared_cross_validated_and_used_in_scikit_learn(written, tasks):
+    scikit = pytest.importorskip("mpmtl_prob.scikit")
+    Pooled = written("pooled").Pooled
+    train, test = tasks.split(0.6, seed=0)
+    table = evaluation.compare({"pooled": Pooled().fit(train), "ridge": estimators.Ridge().fit(train)}, test)
+    assert [row["name"] for row in table.to_dicts()] == ["pooled", "ridge"]
+    picked = evaluation.cross_validate([Pooled(0.1), Pooled(1e6)], train, folds=2, progress_bar=False)
+    assert picked.best == Pooled(0.1)
+    rows = np.concatenate([np.full((10, 1), i) for i in range(M)]), tasks.X.reshape(-1, D), tasks.y.ravel()
+    model = scikit.MultiTaskRegressor(Pooled(), task=0, fit_intercept=False).fit(np.hstack(rows[:2]), rows[2])
+    assert_allclose(model.fitted_.W, Pooled().fit(tasks).W)
+
+
+def test_a_kernel_samples_the_posterior_that_nuts_does(written, tasks):
+    RandomWalk = written("random_walk").RandomWalk
+    options = {"rate": 1.0, "sigma": 0.5, "chains": 2, "progress_bar": False}
+    walk = inference.fit(
+        penalised.group_sparse,
+        tasks,
+        kernel=RandomWalk(penalised.group_sparse, 0.08),
+        warmup=500,
+        draws=4000,
+        **options,
+    )
+    nuts = inference.fit(penalised.group_sparse, tasks, warmup=200, draws=200, **options)
+    sd = nuts.to_arviz()["posterior/W"].std(("chain", "draw")).values
+    assert np.abs(walk.W - nuts.W).max() < 2 * sd.max()
+
+
+def test_what_is_drawn_from_a_law_of_ones_own_is_what_it_simulates(written):
+    noise, unit = written("laplace_matrix").LaplaceMatrix(2, 1.0), 2.0**-20
+    drawn = np.stack([noise.draw(unit, exact.seeded(i)) for i in range(2000)])
+    simulated = noise.sample(np.random.default_rng(0), np.zeros((2000, 2, 2)))
+    assert np.all(np.mod(drawn, unit) == 0)
+    for found in (drawn, simulated):
+        assert_allclose(found, np.swapaxes(found, 1, 2))
+        assert abs(np.abs(found[:, 1, 0]).mean() - 1.0) < 0.14  # six standard errors of 2000 draws
+        assert abs(np.abs(found[:, 0, 0]).mean() - 1.0) < 0.14
