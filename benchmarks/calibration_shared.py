@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import record  # noqa: E402
 import test_structures as structures  # noqa: E402
 
-from mpmtl_prob.inference.public.structures import start_full  # noqa: E402
+from mpmtl_prob.inference.public.starts import start_full  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import uniformity  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 

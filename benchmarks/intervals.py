@@ -36,7 +36,7 @@ from numpyro.infer import NUTS  # noqa: E402
 from mpmtl_prob import TaskData, release  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior  # noqa: E402
 from mpmtl_prob.inference.owner import methods  # noqa: E402
-from mpmtl_prob.inference.public import shared, structures  # noqa: E402
+from mpmtl_prob.inference.public import shared, starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
@@ -123,8 +123,8 @@ def covered(truth: FloatArray, draws: FloatArray) -> list[float]:
 
 def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     """Of every release, as `shared_covariance` makes it, but all at once."""
-    start = structures.program("full", releases[0]).start
-    observed = [structures.observed(public) for public in releases]
+    start = structures.reading("full", releases[0]).start
+    observed = [starts.observed(public) for public in releases]
     draws, diverging = chain_for_each(KERNEL, observed, start=lambda _: start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
     for i, public in enumerate(releases):

@@ -30,7 +30,7 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets, inference, release  # noqa: E402
-from mpmtl_prob.inference.public import structures  # noqa: E402
+from mpmtl_prob.inference.public import starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
@@ -112,8 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     train, _ = datasets.school().split(0.3, seed=0)
     published = release(train, 1.0, adjacency="zero_out", unsafe_seed=0)
-    observed, d, m = structures.observed(published), train.num_features, train.num_tasks
-    full = structures.program("full", published)
+    observed, d, m = starts.observed(published), train.num_features, train.num_tasks
+    full = structures.reading("full", published)
     small = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
     draws = options.draws
     found = {

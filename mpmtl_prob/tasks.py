@@ -36,7 +36,8 @@ class Gram(NamedTuple):
     yy: FloatArray  #: y_i'y_i, (m,)
     n: NDArray[np.int64]  #: number of rows n_i, (m,)
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 def gram(X: FloatArray, y: FloatArray) -> Gram:

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner.methods import without
-from mpmtl_prob.inference.public.structures import drowned, observed, start_full
+from mpmtl_prob.inference.public.starts import drowned, observed, start_full
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy import Gaussian, Wishart

@@ -12,6 +12,7 @@ import mpmtl_prob as mp
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, functionals, information
+from mpmtl_prob.inference.public.structures import STRUCTURES
 from mpmtl_prob.inference.sampling.diagnostics import khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 
@@ -61,7 +62,7 @@ def test_more_budget_says_more(posteriors):
 
 def test_a_release_that_says_nothing_leaves_the_prior(posteriors):
     drawn = posteriors[0.001].to_arviz()["posterior/Omega"].values
-    before = functionals(law.prior("full", D, 4000, 0)[None])["the spectrum"]
+    before = functionals(STRUCTURES["full"].prior(D, 4000, 0)[None])["the spectrum"]
     after = functionals(drawn)["the spectrum"]
     assert_allclose(after.mean((0, 1)), before.mean((0, 1)), atol=0.05)
     assert_allclose(posteriors[0.001].information.prior["the spectrum"], 1, atol=0.15)
@@ -69,7 +70,7 @@ def test_a_release_that_says_nothing_leaves_the_prior(posteriors):
 
 @pytest.mark.parametrize("structure", ["full", "auto", "group_sparse", "low_rank"])
 def test_prior_draws_follow_the_prior(structure):
-    omega = law.prior(structure, 3, 20_000, 1)
+    omega = STRUCTURES[structure].prior(3, 20_000, 1)
     correlation = omega[:, 0, 1] / np.sqrt(omega[:, 0, 0] * omega[:, 1, 1])
     if structure == "group_sparse":  # log(omega_j - 1) / 2 is a half-Cauchy's logarithm
         assert st.kstest(np.sqrt(omega[:, 0, 0] - 1), st.halfcauchy.cdf).pvalue > 1e-3
@@ -80,7 +81,7 @@ def test_prior_draws_follow_the_prior(structure):
     else:  # a floor of 1 in every direction
         assert np.linalg.eigvalsh(omega)[:, 0].min() >= 1 - 1e-6
         assert abs(np.mean(np.sign(correlation))) < 0.03
-    assert law.prior("paper", 3, 10, 0) is None
+    assert STRUCTURES["paper"].prior(3, 10, 0) is None
 
 
 def test_the_second_draws_are_not_the_first(posteriors):
@@ -90,7 +91,7 @@ def test_the_second_draws_are_not_the_first(posteriors):
     for seed in range(4):  # of shared_covariance
         posterior["Omega"].values[:] = law.inverse_wishart(np.random.default_rng(seed), *conditional)
         for other in range(4):
-            assert information(posterior, "full", M, other).noise["the spectrum"] < 1.2
+            assert information(posterior, STRUCTURES["full"].prior, M, other).noise["the spectrum"] < 1.2
 
 
 def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):

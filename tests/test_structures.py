@@ -13,7 +13,7 @@ from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.public.structures import start_adaptive, start_group_sparse, start_low_rank
+from mpmtl_prob.inference.public.starts import start_adaptive, start_group_sparse, start_low_rank
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights

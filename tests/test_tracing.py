@@ -14,7 +14,7 @@ from numpyro.infer.util import initialize_model, potential_energy
 import mpmtl_prob as mp
 from mpmtl_prob import estimators, inference, models
 from mpmtl_prob.estimators import L1, GroupLasso, LeastSquares, Logistic, MultiTask, SquaredTraceNorm, TraceNorm
-from mpmtl_prob.inference.public import structures
+from mpmtl_prob.inference.public import starts, structures
 from mpmtl_prob.models import penalised
 
 DATA = mp.datasets.synthetic_low_rank(6, 3, 12, 4, variance=30.0, group=3, seed=0)
@@ -55,13 +55,13 @@ def test_densities_of_the_curator_promote_nothing(model, options):
 )
 def test_densities_of_the_public_promote_nothing(structure, release):
     published = RELEASES[release]
-    traced_strictly(structures.program(structure, published).model, structures.observed(published))
+    traced_strictly(structures.reading(structure, published).model, starts.observed(published))
 
 
 @pytest.mark.parametrize("model", ["gaussian", "joint", "joint_bernoulli"])  # not "bernoulli": NumPyro's own promotes
 def test_densities_of_an_owner_promote_nothing(model):
     X, y = (DATA.train if model != "joint_bernoulli" else LABELS).own(0)
-    public = structures.observed(RELEASES["wishart"])
+    public = starts.observed(RELEASES["wishart"])
     args = (X, y, np.eye(3)) if model == "gaussian" else (public, X, y, np.ones(len(y)), np.ones(3))
     traced_strictly(getattr(models.task, model), *args)
 

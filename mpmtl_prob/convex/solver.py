@@ -47,7 +47,8 @@ class Solution(NamedTuple):
     optimality: Any
     iterations: Any
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class _Problem(NamedTuple):

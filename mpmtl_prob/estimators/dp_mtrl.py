@@ -136,7 +136,8 @@ class Relations(NamedTuple):
     vectors: FloatArray
     rest: FloatArray
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
     @classmethod
     def apart(cls, m: int) -> Relations:
@@ -179,7 +180,8 @@ class Local(NamedTuple):
     xy: FloatArray
     n: FloatArray
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
     @classmethod
     def of(cls, tasks: TaskData) -> Local:

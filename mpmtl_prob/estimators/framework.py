@@ -44,7 +44,8 @@ class Run(NamedTuple):
     offset: Any
     lattice: Any = None
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Sharing(Protocol):
@@ -76,7 +77,8 @@ class Carry(NamedTuple):
     state: Any
     history: Any
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Noise(NamedTuple):
@@ -91,7 +93,8 @@ class Noise(NamedTuple):
     moment: Any
     models: Any = None
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 def first_round(sharing: Sharing, run: Run, W0: Array, noise: Noise) -> Carry:

@@ -61,7 +61,8 @@ class Rows(NamedTuple):
     W0: FloatArray
     tied: bool = False
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ from mpmtl_prob.inference.public.across import ReleaseComparison, compare_releas
 from mpmtl_prob.inference.public.information import Information
 from mpmtl_prob.inference.public.odds import Membership, membership
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
+from mpmtl_prob.inference.public.structures import Structure
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
 from mpmtl_prob.inference.subspace import Subspace, subspace
@@ -25,6 +26,7 @@ __all__ = [
     "ProximalLangevin",
     "ReleaseComparison",
     "SharedPosterior",
+    "Structure",
     "Subspace",
     "compare_releases",
     "fit",

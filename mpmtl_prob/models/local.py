@@ -31,7 +31,8 @@ class LocalCoordinates(NamedTuple):
     projected: ArrayLike  #: B_i'X_i'y_i, (m, d)
     log_det: ArrayLike  #: sum_i log|det B_i|
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
     def sample(self, name: str, law: dist.Distribution, rate: Array, sigma: Array) -> Array:
         """The site ``name`` of that law, sampled as ``{name}_local`` (d, m) and recorded as a deterministic."""

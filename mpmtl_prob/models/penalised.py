@@ -59,7 +59,8 @@ class Part(NamedTuple):
     smoothing: Any  #: of the prior's gradient, as a share of its scale; None for the plain gradient
     local: LocalCoordinates | None  #: in which it is sampled
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class ReleasedMoments(NamedTuple):
@@ -71,7 +72,8 @@ class ReleasedMoments(NamedTuple):
     direction: ArrayLike  #: whether messages have length K exactly
     coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Observed(NamedTuple):
@@ -86,7 +88,8 @@ class Observed(NamedTuple):
     parts: tuple[Part, ...]
     release: ReleasedMoments | None
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 def low_rank(data: TaskData | Observed, **options: Any) -> None:

@@ -28,7 +28,8 @@ class Means(NamedTuple):
     scaled: FloatArray
     scale: FloatArray
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
     @property
     def W(self) -> FloatArray:

@@ -43,7 +43,8 @@ class Rounds(NamedTuple):
     noise: Noise
     temperature: Any
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class RoundState(NamedTuple):
@@ -55,7 +56,8 @@ class RoundState(NamedTuple):
     rounds: Rounds
     rng_key: Any
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,7 +15,8 @@ from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.inference.owner.likelihoods import Posteriors, given
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
-from mpmtl_prob.inference.public.structures import observed, program
+from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.models import task as model
@@ -47,7 +48,8 @@ class Found(NamedTuple):
     khat_draws: FloatArray | None = None  #: Pareto k of the correction of approximate draws
     divergences: NDArray[np.int64] | None = None  #: of the chains
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
     @property
     def of_tasks(self) -> dict[str, NDArray[Any]]:
@@ -154,7 +156,7 @@ def joint(
     """NUTS on an owner's model and the public one together, one owner at a time: exact, and slow."""
     d, public, gaussian = tasks.num_features, observed(release), likelihood == "gaussian"
     start = {
-        **program("full", release).start,
+        **reading("full", release).start,
         "log_snr": np.log((conjugate if gaussian else laplace).SNR_MEDIAN),
         "u": np.zeros(d),
     }

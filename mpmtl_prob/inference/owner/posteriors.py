@@ -19,6 +19,7 @@ from mpmtl_prob._html import card
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import chosen
 from mpmtl_prob.inference.public.shared import SharedPosterior
+from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
 from mpmtl_prob.inference.sampling.importance import num_proposals
 from mpmtl_prob.inference.subspace import Subspace
@@ -139,13 +140,16 @@ class OwnerPosteriors:
             "seconds": self.seconds,
             "likelihood": self.likelihood,
             "shared_seconds": self.shared.seconds,
-            "structure": self.shared.structure,
+            "structure": self.shared.structure.name,
         }
         write_netcdf(tree, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> OwnerPosteriors:
-        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+    def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> OwnerPosteriors:
+        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none.
+
+        ``structure`` is that of the public posterior, where it is none of this library's.
+        """
         try:
             with xr.open_datatree(path, engine="h5netcdf") as found:
                 tree = found.load()
@@ -162,7 +166,7 @@ class OwnerPosteriors:
             raise ValueError(f"path: {os.fspath(path)!r} holds no owners' posteriors of mpmtl_prob") from error
         tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
         W.setflags(write=False)
-        return cls(SharedPosterior.from_tree(public), W, seconds, tree, likelihood)
+        return cls(SharedPosterior.from_tree(public, structure), W, seconds, tree, likelihood)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
@@ -183,9 +187,9 @@ def task_posteriors(
     sharpness: float | None = None,
     exclude_own: bool = False,
     chains: int = 4,
-    draws: int = 250,
+    draws: int = 300,
     seed: int = 0,
-    progress_bar: bool = False,
+    progress_bar: bool = True,
 ) -> OwnerPosteriors:
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
@@ -234,7 +238,7 @@ def task_posteriors(
     elif method == "joint":
         release = shared.release
         singular = release.num_tasks < release.num_features
-        if shared.structure != "full" or release.rounds > 1 or singular or (sharpness or 1.0) != 1.0:
+        if not isinstance(shared.structure, Full) or release.rounds > 1 or singular or (sharpness or 1.0) != 1.0:
             raise ValueError(
                 "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, "
                 "and sharpness 1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.tasks import FloatArray
 
 _PRIOR_DRAWS = 2000
+
+#: From the number of features, that of draws, and a seed, to draws of Omega (S, d, d); None where they are not known.
+Prior = Callable[[int, int, int], FloatArray | None]
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Information:
             intervals are than they would be without noise; 1 is a release without noise. Empty where it is not known:
             it needs Omega | A in closed form, as with the structures "full" and "auto".
         prior: the posterior sd over the sd before the release; 1 is a release that says nothing. Empty for the papers'
-            priors.
+            priors, and for a structure that leaves nothing open.
     """
 
     noise: Mapping[str, float]
@@ -53,7 +56,7 @@ class Information:
         return f"Compared to before the release, {spectrum}, {each}."
 
 
-def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int = 0) -> Information:
+def information(posterior: xr.Dataset, prior: Prior, num_tasks: int, seed: int = 0) -> Information:
     """Compare the spread of functionals of Omega with that given A, and with that before the release.
 
     By the law of total variance ``Var f(Omega) = E Var(f | A) + Var E(f | A)``, the first part is what m tasks would leave
@@ -62,7 +65,7 @@ def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int
 
     Args:
         posterior: of :func:`shared_covariance`, as :meth:`SharedPosterior.to_arviz` holds it.
-        structure: its name.
+        prior: of Omega, as :meth:`Structure.prior`.
         num_tasks: m.
         seed: of the second draws and the prior's.
     """
@@ -77,13 +80,11 @@ def information(posterior: xr.Dataset, structure: str, num_tasks: int, seed: int
             within = np.mean((first - second) ** 2, axis=(0, 1)).sum() / 2
             total = (_variance(first) + _variance(second)) / 2
             noise[name] = float(np.sqrt(max(total / within, 1.0)))
-    if structure == "auto" and "inclusion" not in posterior:
-        structure = "full"  # with fewer tasks than features
-    before = law.prior(structure, posterior.sizes["feature"], _PRIOR_DRAWS, seed)
-    if before is None:
-        return Information(noise, {})
-    reference = functionals(before[None])
-    return Information(noise, {k: float(np.sqrt(_variance(v) / _variance(reference[k]))) for k, v in drawn.items()})
+    before = prior(posterior.sizes["feature"], _PRIOR_DRAWS, seed)
+    open_before = {} if before is None else {k: _variance(v) for k, v in functionals(before[None]).items()}
+    if not all(open_before.values()):  # the structure settles it
+        open_before = {}
+    return Information(noise, {k: float(np.sqrt(_variance(drawn[k]) / v)) for k, v in open_before.items()})
 
 
 def functionals(omega: FloatArray) -> dict[str, FloatArray]:

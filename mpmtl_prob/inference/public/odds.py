@@ -13,7 +13,6 @@ from scipy.special import expit, logit, logsumexp
 
 from mpmtl_prob._check import in_range
 from mpmtl_prob.inference.public.shared import SharedPosterior
-from mpmtl_prob.inference.public.structures import ROTATION_INVARIANT
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -49,7 +48,7 @@ def membership(shared: SharedPosterior, messages: ArrayLike, prior: float = 0.5)
     in_range("prior", prior, 0, 1)
     U, release = np.asarray(messages, dtype=np.float64), shared.release
     d = release.num_features
-    if shared.structure not in ROTATION_INVARIANT or release.rounds > 1:
+    if not shared.structure.rotation_invariant or release.rounds > 1:
         raise ValueError("shared: expected the posterior of one round, of a structure that favours no direction")
     if release.num_tasks < d:
         raise ValueError(f"shared: expected a release of at least {d} tasks, one per feature, got {release.num_tasks}")

@@ -42,26 +42,18 @@ def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | fl
     return np.swapaxes(half, -1, -2) @ half
 
 
-def prior(structure: str, d: int, num_draws: int, seed: int) -> FloatArray | None:
-    """Draws of Omega before any release, up to their scale, (S, d, d); None for the papers' priors.
-
-    Models: :mod:`mpmtl_prob.models.shared_covariance`.
-    """
-    rng = np.random.default_rng(seed)
-    eye = np.broadcast_to(np.eye(d), (num_draws, d, d))
-    if structure == "low_rank":
-        H = rng.standard_normal((num_draws, d, rank := min(model.MAX_RANK, d))) * _half_cauchy(
-            rng, (num_draws, 1, rank)
-        )
-        return eye + H @ np.swapaxes(H, -1, -2) / d
-    if structure not in ("full", "auto", "group_sparse"):
-        return None
-    s = np.ones((num_draws, d)) if structure == "full" else 1 + _half_cauchy(rng, (num_draws, d)) ** 2
-    if structure == "group_sparse":
-        return s[..., None] * eye
-    kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(num_draws))
-    return inverse_wishart(rng, (kappa[:, None] * s)[..., None] * eye, kappa)
+def with_kappa(rng: np.random.Generator, s: FloatArray) -> FloatArray:
+    """Omega ~ InverseWishart(kappa, kappa diag(s)) before any release, kappa from its prior: (S, d, d), for s (S, d)."""
+    draws, d = s.shape
+    kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(draws))
+    return inverse_wishart(rng, (kappa[:, None] * s)[..., None] * np.eye(d), kappa)
 
 
-def _half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)  # keeps Omega well enough conditioned to factor
+def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Variances over their floor, 1 + lambda^2, lambda ~ HalfCauchy(1)."""
+    return 1 + half_cauchy(rng, shape) ** 2
+
+
+def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Cut, so that Omega stays well enough conditioned to factor."""
+    return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)

@@ -15,12 +15,13 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._check import positive
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, information
-from mpmtl_prob.inference.public.structures import DOUBLE, ROTATION_INVARIANT, STRUCTURES, describe, observed, program
+from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.structures import Structure, structure_of
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.inference.subspace import Subspace, subspace
@@ -40,7 +41,7 @@ class SharedPosterior:
     """
 
     release: Release
-    structure: str
+    structure: Structure
     seconds: float
     _tree: xr.DataTree
 
@@ -78,7 +79,7 @@ class SharedPosterior:
         positive("sharpness", sharpness)
         eigenvalues, U = self._spectra
         power, d = _powers(eigenvalues, sharpness), U.shape[-1]
-        if self.structure not in ROTATION_INVARIANT or self.release.rounds > 1:
+        if not self.structure.rotation_invariant or self.release.rounds > 1:
             return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
@@ -112,11 +113,12 @@ class SharedPosterior:
     @cached_property
     def information(self) -> Information:
         """What the release says: how wide intervals are, against those without its noise and those before it."""
-        return information(self._tree["posterior"].to_dataset(), self.structure, self.release.num_tasks)
+        prior = self.structure.given(self.release).prior
+        return information(self._tree["posterior"].to_dataset(), prior, self.release.num_tasks)
 
     def structure_in_words(self) -> str:
         """What is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
-        return describe(self.structure, self._tree["posterior"].to_dataset())
+        return self.structure.given(self.release).describe(self._tree["posterior"].to_dataset())
 
     def diagnose(self) -> Diagnosis:
         """r-hat and effective sample sizes, what they mean, and what the release says, in words.
@@ -127,6 +129,8 @@ class SharedPosterior:
         posterior = self._tree["posterior"].to_dataset()
         judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
         functionals = {name: posterior[site].values for name, site in judged.items() if site in posterior}
+        if self._settled:
+            del functionals["the spectrum"]
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
         return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
@@ -138,29 +142,47 @@ class SharedPosterior:
         write_netcdf(tree, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SharedPosterior:
-        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+    def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> SharedPosterior:
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none.
+
+        ``structure`` is the one that it was made with, where that is none of this library's.
+        """
         try:
             with xr.open_datatree(path, engine="h5netcdf") as found:
-                return cls.from_tree(found.load())
+                return cls.from_tree(found.load(), structure)
         except FileNotFoundError:
             raise
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"path: {os.fspath(path)!r} holds no public posterior of mpmtl_prob") from error
 
     @classmethod
-    def from_tree(cls, tree: xr.DataTree) -> SharedPosterior:
-        """The posterior of a tree as :meth:`to_arviz` made it. Raises KeyError or TypeError for another tree."""
+    def from_tree(cls, tree: xr.DataTree, structure: Structure | None = None) -> SharedPosterior:
+        """The posterior of a tree as :meth:`to_arviz` made it, by a structure as for :meth:`load`.
+
+        Raises:
+            KeyError, TypeError: another tree.
+            ValueError: a tree of another structure.
+        """
         groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "observed_data", "release")}
         attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
         own = xr.DataTree.from_dict(groups)
         own.attrs |= attributes
+        if structure is None:
+            structure = structure_of(attributes["structure"])
+        elif structure.name != attributes["structure"]:
+            raise ValueError(f"structure: expected {attributes['structure']!r} as in the tree, got {structure.name!r}")
         release = Release.from_xarray(groups["release"])
-        return cls(release, attributes["structure"], float(tree.attrs.get("seconds", 0.0)), own)
+        return cls(release, structure, float(tree.attrs.get("seconds", 0.0)), own)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the structure leaves nothing of the spectrum open."""
+        return not np.ptp(self._tree.children["posterior"].dataset["spectrum"].values, axis=(0, 1)).any()
 
     def _sampling(self) -> str:
         divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
-        worst = az.rhat(self._tree.children["posterior"].to_dataset()[["spectrum", "log_phi"]])
+        sites = ["log_phi"] if self._settled else ["spectrum", "log_phi"]
+        worst = az.rhat(self._tree.children["posterior"].to_dataset()[sites])
         largest = max(float(v.max()) for v in worst.data_vars.values())
         sizes = self._tree.children["posterior"].sizes
         return (
@@ -183,7 +205,7 @@ class SharedPosterior:
 def shared_covariance(
     release: Release,
     *,
-    structure: str = "full",
+    structure: str | Structure = "full",
     chains: int = 4,
     warmup: int = 300,
     draws: int = 300,
@@ -204,7 +226,8 @@ def shared_covariance(
             - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
               unknown scale; m d latent numbers, for small problems.
 
-            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it.
+            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it. Or a
+            :class:`Structure` of your own.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.
@@ -220,12 +243,12 @@ def shared_covariance(
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
     """
-    one_of("structure", structure, STRUCTURES)
+    asked = structure_of(structure)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin = time.perf_counter()
-    public, chosen = observed(release), program(structure, release)
-    double = structure in DOUBLE or bool(jax.config.jax_enable_x64)
+    public, chosen = observed(release), asked.reading(release)
+    double = asked.double or bool(jax.config.jax_enable_x64)
     with jax.enable_x64(double):
         found, statistics = run_nuts(
             chosen.model,
@@ -238,7 +261,7 @@ def shared_covariance(
             progress_bar=progress_bar,
         )
     return SharedPosterior(
-        release, structure, time.perf_counter() - begin, _tree(release, structure, found, statistics, seed)
+        release, asked, time.perf_counter() - begin, _tree(release, asked.name, found, statistics, seed)
     )
 
 

@@ -1,160 +1,253 @@
-"""Which model reads a release: the structures of Omega by name, with where their chains start."""
+"""How Omega may look: each structure reads a release by a model of its own, and says in words what was found.
+
+Users name one of :data:`STRUCTURES`, or bring a :class:`Structure` of their own.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import jax
 import numpy as np
 import xarray as xr
 
+from mpmtl_prob._check import one_of
+from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public.starts import (
+    drowned,
+    observed,
+    start_adaptive,
+    start_full,
+    start_group_sparse,
+    start_low_rank,
+)
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
 
-STRUCTURES = ("auto", "full", "low_rank", "group_sparse", "paper", "paper_group_sparse")
-#: Those whose prior favours no direction.
-ROTATION_INVARIANT = ("full", "low_rank", "paper")
-#: Those always sampled in double precision: beside a large direction single precision loses the floor.
-DOUBLE = ("auto", "low_rank", "group_sparse")
-_PAPER = {"full": "matrix_t", "paper": "trace_norm", "paper_group_sparse": "group_laplace"}
 
+class Reading(NamedTuple):
+    """A model of a release, and where its chains start.
 
-class Program(NamedTuple):
-    """A model of a release and where to start its chains."""
+    Attributes:
+        model: a NumPyro model of :class:`~mpmtl_prob.models.shared_covariance.Observed` with the deterministic sites ``A``
+            (d, d), ``log_phi`` and ``Omega`` (d, d). In the place of Omega: its diagonal, ``omega`` (d,); or ``kappa`` and
+            ``prior_scale`` (d,), given which Omega is InverseWishart(kappa + m, diag(prior_scale) + A). Also, if there
+            are any: ``inclusion`` (d,). The same function for every release, or each compiles anew.
+        start: unconstrained values of its sites.
+    """
 
     model: Callable[..., Any]
     start: Mapping[str, FloatArray | float]
 
 
-def observed(release: Release) -> model.Observed:
-    """The release as the models read it. Raises ValueError for noise without a known density, or of several kinds."""
-    rounds = []
-    for sigma, law in zip(release.sigma, release.mechanisms, strict=True):
-        rounds.append(
-            model.observe(
-                sigma,
-                law,
-                release.num_tasks,
-                phi=law.clip**2 / release.num_features,
-                trace=float(release.num_tasks) if release.message == "direction" else None,
-            )
-        )
-    if len(rounds) == 1:
-        return rounds[0]
-    if len({type(each.noise) for each in rounds}) > 1:
-        kinds = sorted({law.kind for law in release.mechanisms})
-        raise ValueError(f"release: expected noise of one kind in all rounds, got {' and '.join(kinds)}")
-    every: model.Observed = jax.tree.map(lambda *leaves: np.stack(leaves), *rounds)
-    return every._replace(num_tasks=rounds[0].num_tasks, log_phi_mean=rounds[0].log_phi_mean)
+class Structure(ABC):
+    """A prior on Omega, and a model that reads a release with it. ``name`` and :meth:`reading` are enough.
 
-
-def drowned(release: Release) -> bool:
-    """Whether the size of A is public and the noise's fluctuation exceeds its average eigenvalue, m K^2 / d.
-
-    If its size is not public, A may be as large as the release itself.
+    Attributes:
+        name: in tables, files and words.
+        rotation_invariant: the prior favours no direction.
+        double: always sampled in double precision, as where beside a large direction single precision loses the floor.
     """
-    if release.message != "direction":
-        return False
-    law = release.mechanisms[0]
-    return bool(law.fluctuation > release.num_tasks * law.clip**2 / release.num_features)
+
+    name: ClassVar[str]
+    rotation_invariant: ClassVar[bool] = False
+    double: ClassVar[bool] = False
+
+    @abstractmethod
+    def reading(self, release: Release) -> Reading:
+        """The model of this release. Raises ValueError for a release that the structure cannot read."""
+
+    def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray | None:
+        """Draws of Omega before any release, up to their scale, (S, d, d); None where they are not known."""
+        return None
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        """What is known of the structure given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`, in words."""
+        return f"{self.name}, as asked for"
+
+    def given(self, release: Release) -> Structure:
+        """What this structure comes to where a release has fewer tasks than features: itself, but for "auto"."""
+        return self
+
+    def __str__(self) -> str:
+        return self.name
 
 
-def program(structure: str, release: Release) -> Program:
-    """The model of one structure.
+class Full(Structure):
+    """None: all directions alike, and any Omega."""
+
+    name = "full"
+    rotation_invariant = True
+
+    def reading(self, release: Release) -> Reading:
+        if release.num_tasks >= release.num_features:
+            return Reading(model.full, start_full(observed(release)))
+        m, scales = release.num_tasks, {"z": 0.0, "z_kappa": 0.0}
+        if drowned(release):
+            _check_one_round(release)
+            root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
+            return Reading(latent_weights.drowned_weights(m), scales | root | {"N": _weights(release)})
+        return _latent(release, "matrix_t", scales)
+
+    def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
+        return law.with_kappa(np.random.default_rng(seed), np.ones((num_draws, num_features)))
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        return "none assumed"
+
+
+class Diagonal(Structure):
+    """Omega is diagonal, and few features matter."""
+
+    name = "group_sparse"
+    double = True
+
+    def reading(self, release: Release) -> Reading:
+        _check_tasks(self, release)
+        return Reading(model.group_sparse, start_group_sparse(observed(release)))
+
+    def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
+        s = law.above_a_floor(np.random.default_rng(seed), (num_draws, num_features))
+        return s[..., None] * np.eye(num_features)
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        return f"diagonal, as asked for; {_features(posterior)}"
+
+
+class Adaptive(Structure):
+    """Anything between these two, as the release says."""
+
+    name = "auto"
+    double = True
+
+    def given(self, release: Release) -> Structure:
+        return self if release.num_tasks >= release.num_features else STRUCTURES["full"]
+
+    def reading(self, release: Release) -> Reading:
+        if (other := self.given(release)) is not self:
+            return other.reading(release)
+        return Reading(model.adaptive, start_adaptive(observed(release)))
+
+    def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
+        rng = np.random.default_rng(seed)
+        return law.with_kappa(rng, law.above_a_floor(rng, (num_draws, num_features)))
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        """Which structure the release speaks for.
+
+        In the prior Omega ~ InverseWishart(kappa, diagonal) has correlations of mean 0 and variance 1 / (kappa - d + 2), so
+        what a kappa means depends on d, and what the words go by does not.
+        """
+        low, kappa, high = np.quantile(posterior["kappa"].values, [0.05, 0.5, 0.95])
+        correlation = 1 / np.sqrt(kappa - posterior.sizes["feature"] + 2)
+        found = "between full and diagonal: weights of different features go together, but little"
+        if correlation < _DIAGONAL:
+            found = "diagonal: every feature for itself"
+        elif correlation > _FULL:
+            found = "full: weights of different features go together"
+        return (
+            f"found to be {found} (kappa {kappa:.0f}, {low:.0f} to {high:.0f}: correlations near {correlation:.2f}); "
+            f"{_features(posterior)}"
+        )
+
+
+class Directions(Structure):
+    """A few directions above a floor."""
+
+    name = "low_rank"
+    rotation_invariant = True
+    double = True
+
+    def reading(self, release: Release) -> Reading:
+        _check_tasks(self, release)
+        rank = min(model.MAX_RANK, release.num_features)
+        return Reading(_of_rank(rank), start_low_rank(observed(release), rank))
+
+    def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
+        rng, rank = np.random.default_rng(seed), min(model.MAX_RANK, num_features)
+        H = rng.standard_normal((num_draws, num_features, rank)) * law.half_cauchy(rng, (num_draws, 1, rank))
+        return np.eye(num_features) + H @ np.swapaxes(H, -1, -2) / num_features
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        return "low rank, as asked for: a few directions above a floor"
+
+
+class TraceNormWeights(Structure):
+    """The papers' trace norm as a prior on the weights behind the release."""
+
+    name = "paper"
+    rotation_invariant = True
+
+    def reading(self, release: Release) -> Reading:
+        return _latent(release, "trace_norm", {"z": 0.0})
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        return "the papers' trace norm as a prior, as asked for"
+
+
+class RowNormWeights(Structure):
+    """The papers' l2,1 norm as a prior on the weights behind the release."""
+
+    name = "paper_group_sparse"
+
+    def reading(self, release: Release) -> Reading:
+        return _latent(release, "group_laplace", {"z": 0.0})
+
+    def describe(self, posterior: xr.Dataset) -> str:
+        return "the papers' l2,1 norm as a prior, as asked for"
+
+
+STRUCTURES: dict[str, Structure] = {
+    each.name: each for each in (Adaptive(), Full(), Directions(), Diagonal(), TraceNormWeights(), RowNormWeights())
+}
+
+
+def structure_of(structure: str | Structure) -> Structure:
+    """The structure of a name, or a user's own. Raises ValueError for what is neither."""
+    return (
+        structure if isinstance(structure, Structure) else STRUCTURES[one_of("structure", structure, tuple(STRUCTURES))]
+    )
+
+
+def reading(structure: str | Structure, release: Release) -> Reading:
+    """The model by which a structure reads a release.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has, or one round.
     """
-    m, d, rounds = release.num_tasks, release.num_features, release.rounds
-    if structure.startswith("paper") or m < d:
-        structure = "full" if structure == "auto" else structure
-        if structure not in _PAPER:
-            raise ValueError(
-                f"structure: {structure!r} needs at least as many tasks as features, got {m} tasks and {d} features; "
-                "use 'full' or 'paper'"
-            )
-        if rounds > 1:
-            raise ValueError(f"release: expected one round where the weights are latent, got {rounds}")
-        Z = np.random.default_rng(0).standard_normal((d, m))
-        scales: dict[str, Any] = {"z": 0.0, "z_kappa": 0.0} if structure == "full" else {"z": 0.0}
-        if structure == "full" and m <= d and drowned(release):
-            root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
-            return Program(latent_weights.drowned_weights(m), scales | root | {"N": Z})
-        return Program(latent_weights.latent_weights(m, _PAPER[structure]), scales | {"Z": Z})
-    public = observed(release)
-    if structure == "full":
-        return Program(model.full, start_full(public))
-    if structure == "low_rank":
-        rank = min(model.MAX_RANK, d)
-        return Program(_low_rank(rank), start_low_rank(public, rank))
-    if structure == "group_sparse":
-        return Program(model.group_sparse, start_group_sparse(public))
-    return Program(model.adaptive, start_adaptive(public))
+    return structure_of(structure).reading(release)
 
 
-def start_full(public: model.Observed) -> dict[str, Any]:
-    """Where the model's own coordinates put what the release suggests."""
-    *rounds, d = np.shape(public.precision)
-    scales = {"z": 0.0, "z_kappa": 0.0}
-    return scales | {"log_diagonal": np.zeros((*rounds, d)), "off_diagonal": np.zeros((*rounds, d * (d - 1) // 2))}
+def _check_tasks(structure: Structure, release: Release) -> None:
+    m, d = release.num_tasks, release.num_features
+    if m < d:
+        raise ValueError(
+            f"structure: {structure.name!r} needs at least as many tasks as features, got {m} tasks and {d} features; "
+            "use 'full' or 'paper'"
+        )
 
 
-def start_adaptive(public: model.Observed) -> dict[str, Any]:
-    """Where Omega may be anything round a small multiple of I: heavy tails reach what is larger."""
-    variances = _variances(public)
-    d = variances.shape[-1]
-    omega = np.full(d, variances.min())
-    factor = model.sites_of(public, variances, np.diag(omega), float(model.kappa_at(0.0, d)))
-    return _above_a_floor(public, omega) | {"z_kappa": 0.0} | factor
+def _check_one_round(release: Release) -> None:
+    if release.rounds > 1:
+        raise ValueError(f"release: expected one round where the weights are latent, got {release.rounds}")
 
 
-def start_group_sparse(public: model.Observed) -> dict[str, Any]:
-    """Where Omega has the diagonal that the release suggests."""
-    omega = np.diagonal(_suggested(public))
-    return _above_a_floor(public, omega) | model.sites_of(public, _variances(public), np.diag(omega))
+def _latent(release: Release, prior: str, scales: Mapping[str, float]) -> Reading:
+    """The weights themselves, under a prior of :mod:`mpmtl_prob.models.latent_weights`."""
+    _check_one_round(release)
+    return Reading(latent_weights.latent_weights(release.num_tasks, prior), {**scales, "Z": _weights(release)})
 
 
-def start_low_rank(public: model.Observed, rank: int) -> dict[str, Any]:
-    """Where Omega has the leading directions that the release suggests, above a floor."""
-    leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(_suggested(public)))
-    floor, d = 0.5 * leading.min(), len(directions)
-    omega = floor * np.eye(d) + (directions * (leading - floor)) @ directions.T
-    factor = model.sites_of(public, _variances(public), omega)
-    return _above_a_floor(public, leading) | {"G": np.sqrt(d) * directions} | factor
-
-
-def _variances(public: model.Observed) -> FloatArray:
-    """Of the weights along the release's eigenvectors, as it suggests: hidden ones share what a public trace leaves."""
-    hidden, m = np.asarray(public.hidden), np.asarray(public.num_tasks)
-    size = 1 / (np.asarray(public.precision) + np.asarray(public.noise.floor))
-    left = (public.trace - np.sum((1 - hidden) * size, axis=-1)) / np.sum(hidden * size, axis=-1)
-    share = np.where(np.isfinite(public.trace_sd), np.clip(left, 0.02, 1.0), 1.0)
-    found: FloatArray = size * (1 - hidden * (1 - share[..., None])) / m
-    return found
-
-
-def _suggested(public: model.Observed) -> FloatArray:
-    """Omega as the release suggests, the mean over rounds, (d, d)."""
-    V, variances = np.asarray(public.eigenvectors), _variances(public)
-    omega: FloatArray = (V * variances[..., None, :]) @ np.swapaxes(V, -1, -2)
-    return omega.reshape(-1, *omega.shape[-2:]).mean(axis=0)
-
-
-def _above_a_floor(public: model.Observed, variances: FloatArray) -> dict[str, Any]:
-    """Where psi is half the smallest of these variances, and lambda explains the rest of each."""
-    psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
-    return {
-        "z": (np.log(psi) - log_phi_mean) / model.LOG_PHI_SD,
-        "log_size": 0.5 * (np.log(variances - psi) - log_phi_mean),
-    }
+def _weights(release: Release) -> FloatArray:
+    return np.random.default_rng(0).standard_normal((release.num_features, release.num_tasks))
 
 
 @lru_cache
-def _low_rank(rank: int) -> Callable[..., None]:
+def _of_rank(rank: int) -> Callable[..., None]:
     return partial(model.low_rank, rank=rank)
 
 
@@ -163,33 +256,6 @@ _DIAGONAL, _FULL = 0.1, 0.3
 #: Inclusion, the share of omega_j above the floor, from which a feature stands out: .5 is what it is before the release.
 _STANDS_OUT = 0.9
 _SHOWN = 8
-
-
-def describe(structure: str, posterior: xr.Dataset) -> str:
-    """What is known of the structure, in words; of "auto", which structure the release speaks for.
-
-    In the prior Omega ~ InverseWishart(kappa, diagonal) has correlations of mean 0 and variance 1 / (kappa - d + 2), so
-    what a kappa means depends on d, and what the words go by does not.
-    """
-    if structure == "low_rank":
-        return "low rank, as asked for: a few directions above a floor"
-    if structure.startswith("paper"):
-        return f"the papers' {'l2,1 norm' if structure.endswith('sparse') else 'trace norm'} as a prior, as asked for"
-    if structure == "group_sparse":
-        return f"diagonal, as asked for; {_features(posterior)}"
-    if "inclusion" not in posterior:  # "full", or "auto" with fewer tasks than features
-        return "none assumed"
-    low, kappa, high = np.quantile(posterior["kappa"].values, [0.05, 0.5, 0.95])
-    correlation = 1 / np.sqrt(kappa - posterior.sizes["feature"] + 2)
-    found = "between full and diagonal: weights of different features go together, but little"
-    if correlation < _DIAGONAL:
-        found = "diagonal: every feature for itself"
-    elif correlation > _FULL:
-        found = "full: weights of different features go together"
-    return (
-        f"found to be {found} (kappa {kappa:.0f}, {low:.0f} to {high:.0f}: correlations near {correlation:.2f}); "
-        f"{_features(posterior)}"
-    )
 
 
 def _features(posterior: xr.Dataset) -> str:

@@ -41,7 +41,8 @@ class LangevinState(NamedTuple):
     adapt_state: Any
     rng_key: Any
 
-    __repr__ = shown
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class ProximalLangevin(MCMCKernel):
