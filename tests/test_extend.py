@@ -55,10 +55,10 @@ def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written,
     again = mp.Release.load(tmp_path / "release.nc")
     assert again.mechanisms == (noise,)
     assert again.guarantee.proved == release.guarantee.proved
-    claim = audit.own_claim(noise, delta=1e-3, adjacency="replace")
-    assert not audit.likelihood_ratio(noise, claim, trials=500, progress_bar=False).broken
-    half = type(claim)(claim.epsilon / 20, 1e-3, "replace")
-    assert audit.likelihood_ratio(noise, half, trials=2000, progress_bar=False).broken
+    loud = type(noise)(D, 1.0)
+    claim = audit.own_claim(loud, delta=1e-3, adjacency="replace")
+    assert not audit.likelihood_ratio(loud, claim, trials=2000, progress_bar=False).broken
+    assert audit.likelihood_ratio(loud, privacy.Bound(0.1, 1e-3, "replace"), trials=2000, progress_bar=False).broken
 
 
 def test_a_law_that_is_not_registered_is_refused_before_it_is_charged(written, tasks):
