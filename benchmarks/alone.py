@@ -60,7 +60,7 @@ def scores(
     shared = inference.shared_covariance(
         release(train, epsilon, adjacency="zero_out"), chains=2, warmup=150, draws=150, seed=seed, progress_bar=False
     )
-    own = inference.task_posteriors(train, shared, seed=seed)
+    own = inference.task_posteriors(train, shared, draws=250, seed=seed)
     return {
         POSTERIOR: of(own.W),
         "own penalty": of(own_penalty(train, seed)),

@@ -42,8 +42,8 @@ def main() -> None:
 
     ax, grid = axes[2], np.concatenate([[0.0], np.geomspace(1e-4, 1, 300)])
     for (name, law), color in zip(laws.items(), (ABSENT, THERE), strict=True):
-        found = audit.likelihood_ratio(law, Bound(1.0, DELTA, "zero_out"), trials=TRIALS, progress=False)
-        ax.plot(grid, audit.proved_power([law], grid), color=color, lw=5, alpha=0.3)
+        found = audit.likelihood_ratio(law, Bound(1.0, DELTA, "zero_out"), trials=TRIALS, progress_bar=False)
+        ax.plot(grid, audit.proved_power([law], grid, "zero_out"), color=color, lw=5, alpha=0.3)
         ax.plot(*found.roc(), color=color, lw=1.2, label=name.split(",")[0])
     claimed = np.minimum(np.exp(1) * grid, 1 - np.exp(-1) * (1 - grid))
     ax.plot(grid, claimed, color="0.3", ls="--", lw=1, label="what (1, 0) would allow")

@@ -39,7 +39,7 @@ def run(
         The comparison, and the headline numbers: by how much the noise-aware posterior beats each arm.
     """
     train, test, W = load(data, seed)
-    fits = standard_fits(train, epsilons, draws=draws, seed=seed, progress_bar=progress_bar)
+    fits = standard_fits(train, epsilons, adjacency="zero_out", draws=draws, seed=seed, progress_bar=progress_bar)
     comparison = compare(fits, test)
     metric = "nmse_within" if data == "school" else "nmse"
     headline = _headline(comparison, epsilons, metric)

@@ -90,7 +90,7 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
     if "inclusion" not in found:
         raise ValueError(
             "posterior: expected structure 'group_sparse' or 'auto', whose features have inclusions, "
-            f"got {posterior.structure!r}"
+            f"got {posterior.structure.name!r}"
         )
     order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
     tree = {"posterior": found[["inclusion"]].isel(feature=np.sort(order))}
@@ -313,7 +313,7 @@ def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax:
 
 
 def error_against_epsilon(
-    comparison: Comparison, epsilons: Sequence[float], *, metric: str = "nmse_within", ax: Axes | None = None
+    comparison: Comparison, epsilons: Sequence[float], *, metric: str = "nmse", ax: Axes | None = None
 ) -> Axes:
     """Error of every arm of :func:`mpmtl_prob.evaluation.standard_fits` against the budget.
 

@@ -155,7 +155,7 @@ TRIED = {
     "Ridge": [(Ridge(), nothing_is_shared, False), (Ridge(0.3), nothing_is_shared, False),
               (Ridge(0), nothing_is_shared, False)],
     "Lasso": [(Lasso(0.3), nothing_is_shared, False), (Lasso(0.3, Logistic()), nothing_is_shared, True)],
-    "RidgeLogistic": [(RidgeLogistic(0.3), nothing_is_shared, True)],
+    "RidgeLogistic": [(RidgeLogistic(0.3), nothing_is_shared, True), (RidgeLogistic(), nothing_is_shared, True)],
     "Alone": [
         (Alone(rounds=3), nothing_is_shared, False),
         (Alone(rounds=3, start="zero", loss=Logistic()), nothing_is_shared, True),

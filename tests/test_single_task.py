@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import Lasso, Logistic, Ridge, RidgeLogistic
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
+from mpmtl_prob.taskwise import laplace
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,21 @@ def test_ridge_logistic(binary):
     assert_allclose(RidgeLogistic(0.7, tolerance=1e-9).fit(binary).W, each(binary, fit), atol=1e-5)
 
 
+def test_ridge_logistic_averages_its_penalty_over_the_evidence():
+    """Of one feature against a sum over a grid of weights and of prior variances of the log odds."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((40, 1))
+    y = np.where(rng.random(40) < 1 / (1 + np.exp(-1.5 * x[:, 0])), 1.0, -1.0)
+    w, log_variance = np.linspace(-4, 8, 1501), laplace.SNR_LOG_SD * np.linspace(-4, 4, 161)
+    prior = laplace.SNR_MEDIAN * np.exp(log_variance)[:, None] / np.mean(x**2)
+    log_joint = (
+        -0.5 * (log_variance / laplace.SNR_LOG_SD)[:, None] ** 2 - 0.5 * np.log(prior) - 0.5 * w**2 / prior
+    ) - np.logaddexp(0, -y[:, None] * x * w).sum(axis=0)
+    weight = np.exp(log_joint - log_joint.max())
+    found = RidgeLogistic().fit(TaskData.from_lists([x], [y])).W
+    assert_allclose(found, (weight * w).sum() / weight.sum(), rtol=0.03)
+
+
 def test_sparse_logistic(binary):
     fit = sklearn.linear_model.LogisticRegression(
         C=1 / 0.8, l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=10_000
@@ -51,7 +67,9 @@ def test_sparse_logistic(binary):
 
 
 def test_nothing_is_shared(binary):
-    for estimator in (Ridge(), Lasso(1.0), RidgeLogistic(1.0)):
+    for estimator in (Ridge(), Lasso(1.0), RidgeLogistic(1.0), RidgeLogistic()):
         assert estimator.fit(binary).guarantee == NOTHING_SHARED
     with pytest.raises(ValueError, match="penalty: expected a positive number, got 0"):
         RidgeLogistic(0.0).fit(binary)
+    with pytest.raises(ValueError, match="penalty: expected one of 'evidence', got 'best'"):
+        RidgeLogistic("best").fit(binary)

@@ -247,15 +247,15 @@ class MPMTL(Discreet):
         return in_range("delta", self.delta, 0, 1, left_closed=True)
 
     def publish(
-        self, tasks: TaskData, plan: Plan, own: FloatArray | None = None
+        self, tasks: TaskData, plan: Plan, models: FloatArray | None = None
     ) -> tuple[Release | None, FloatArray, Guarantee]:
         """Run a plan, and pay for it: what leaves the room, W^^(1:T) (T, d, m), and what is guaranteed.
 
-        ``own`` is the noise of Algorithm 5, (T, d, m), paid for before.
+        ``models`` is the noise of Algorithm 5 on the owners' own, (T, d, m), paid for before.
         """
         if not plan.mechanisms:
             zero = np.zeros((self.rounds, plan.size, plan.size))
-            _, outputs = plan.execute(Noise(zero, own), self.sharing, self.record)
+            _, outputs = plan.execute(Noise(zero, models), self.sharing, self.record)
             alone = NOTHING_SHARED if not plan.unproved else Guarantee(None, None, plan.unproved)
             return None, outputs, alone if self._alone else NOT_PRIVATE
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ class MPMTL(Discreet):
             bought=bought(self.clip),
         )
         release, outputs = perturb(
-            lambda noise: plan.execute(Noise(noise, own), self.sharing, self.record),
+            lambda noise: plan.execute(Noise(noise, models), self.sharing, self.record),
             terms,
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,

@@ -15,7 +15,7 @@ from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
 from mpmtl_prob.tasks import TaskData
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.taskwise import conjugate, laplace
 from mpmtl_prob.taskwise.evidence import posterior_means
 
 
@@ -73,26 +73,33 @@ class Lasso:
 
 @dataclass(frozen=True)
 class RidgeLogistic:
-    """argmin sum_j log(1 + exp(-y_ij x_ij'w)) + (penalty/2) ||w||^2 of every task on its own rows, y in {-1, 1}.
+    """Logistic ridge regression of every task on its own rows, y in {-1, 1}.
 
     Attributes:
-        penalty: > 0, in squared units of X.
+        penalty: of argmin sum_j log(1 + exp(-y_ij x_ij'w)) + (penalty/2) ||w||^2, > 0, in squared units of X; or "evidence",
+            as in :class:`Ridge`: the posterior mean by normal approximation, the penalty averaged over the task's evidence.
         tolerance: on every task's gradient, relative to its gradient at w = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
 
-    penalty: float
+    penalty: float | str = "evidence"
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
     @property
     def problem(self) -> MultiTask:
-        """All tasks' problems as one, which nothing ties."""
-        half = positive("penalty", self.penalty) / 2
+        """All tasks' problems as one, which nothing ties. Raises ValueError where the penalty is not a number."""
+        half = positive("penalty", self.penalty) / 2  # type: ignore[arg-type]  # a name is refused
         return MultiTask(SquaredFrobenius(), half, Logistic(), self.tolerance, self.max_iterations)
 
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
+        if isinstance(self.penalty, str):
+            one_of("penalty", self.penalty, ("evidence",))
+            Logistic().alone(tasks)  # checks the targets
+            start = time.perf_counter()
+            W = laplace.task_posteriors(tasks, scale=conjugate.pareto_scale(tasks.gram)).mean
+            return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")
         return _each(self.problem, tasks, "STL ridge logistic")
 
 

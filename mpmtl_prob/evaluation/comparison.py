@@ -97,7 +97,7 @@ def standard_fits(
     train: TaskData,
     epsilons: Sequence[float] = (0.1, 1.0, 10.0),
     *,
-    adjacency: str = "zero_out",
+    adjacency: str = "replace",
     chains: int = 4,
     draws: int = 300,
     seed: int = 0,
@@ -113,7 +113,7 @@ def standard_fits(
     Args:
         train: training rows of m tasks.
         epsilons: budgets.
-        adjacency: of the guarantees: "zero_out", whose sensitivity the papers use, or "replace".
+        adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         chains: of NUTS.
         draws: of NUTS, kept and for adaptation, per chain.
         seed: of folds and samplers. The noise of the releases comes from the operating system.
@@ -142,7 +142,15 @@ def standard_fits(
                 candidates = grids.rounds(algorithm, train, epsilon=epsilon, adjacency=adjacency, start=start)
                 tuned(f"{name}, eps = {epsilon:g}", candidates)
             bar.set_postfix_str(noise_aware(epsilon))
-            posterior = NoiseAware(epsilon, adjacency=adjacency, chains=chains, warmup=draws, draws=draws, seed=seed)
+            posterior = NoiseAware(
+                epsilon,
+                adjacency=adjacency,
+                chains=chains,
+                warmup=draws,
+                draws=draws,
+                seed=seed,
+                progress_bar=False,
+            )
             fits[noise_aware(epsilon)] = posterior.fit(train)
             bar.update()
     return fits

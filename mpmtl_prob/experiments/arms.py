@@ -139,6 +139,7 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
         warmup=effort.draws,
         draws=effort.draws,
         seed=unit.replication,
+        progress_bar=False,
     )
     try:
         return whole_way.fit(train)

@@ -8,6 +8,7 @@ from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import chosen
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.shared import shared_covariance
+from mpmtl_prob.inference.public.structures import Structure
 from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
@@ -42,9 +43,9 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
-    mechanism: str | MatrixNoise = "calibrated"
+    mechanism: str | MatrixNoise = "wishart"
     rounds: int | str = "auto"
-    structure: str = "full"
+    structure: str | Structure = "full"
     method: str = "plug_in"
     likelihood: str | None = None
     chains: int = 4
@@ -53,7 +54,7 @@ class NoiseAware:
     seed: int = 0
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
-    progress_bar: bool = False
+    progress_bar: bool = True
 
     def fit(self, tasks: TaskData) -> OwnerPosteriors:
         """Publish, once, and let every owner use it.

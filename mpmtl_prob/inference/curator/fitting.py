@@ -43,7 +43,7 @@ def fit(
     kernel: str | MCMCKernel = "nuts",
     chains: int = 4,
     warmup: int | None = None,
-    draws: int = 500,
+    draws: int = 300,
     thin: int = 1,
     seed: int = 0,
     progress_bar: bool = True,

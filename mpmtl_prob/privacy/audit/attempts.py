@@ -26,7 +26,7 @@ def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
         mechanism: the law of one release.
         claim: what to break, (eps, delta) for one release, and with which adjacency.
         **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind,
-            ``confidence``, ``seed``, ``progress``; ``exact`` to cut messages to a lattice and draw noise as releases do,
+            ``confidence``, ``seed``, ``progress_bar``; ``exact`` to cut messages to a lattice and draw noise as releases do,
             not in doubles; and ``sampler`` to audit other noise than the law's under its claim.
 
     Raises:
@@ -116,7 +116,7 @@ def reachable(sigma: FloatArray, A: FloatArray) -> NDArray[np.bool_]:
     return np.any([sigma == A + E for E in tried], axis=0)
 
 
-def controls(mechanism: Wishart, adjacency: str = "zero_out", **options: Any) -> dict[str, Audit]:
+def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> dict[str, Audit]:
     """Three releases that are not what they claim; an auditor that does not break all of them is asleep.
 
     Args:
@@ -137,7 +137,7 @@ def controls(mechanism: Wishart, adjacency: str = "zero_out", **options: Any) ->
     }
 
 
-def own_claim(mechanisms: Law | Sequence[Law], delta: float = 0.05, adjacency: str = "zero_out") -> Bound:
+def own_claim(mechanisms: Law | Sequence[Law], delta: float = 0.05, adjacency: str = "replace") -> Bound:
     """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
     rounds = composition.as_rounds(mechanisms)
     at = composition.epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)

@@ -148,6 +148,6 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
     return low, high
 
 
-def proved_power(mechanisms: Sequence[Law], false_alarms: FloatArray, adjacency: str = "zero_out") -> FloatArray:
+def proved_power(mechanisms: Sequence[Law], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
     return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)

@@ -46,14 +46,14 @@ class Game:
         trials: int = TRIALS,
         confidence: float = 0.99,
         seed: int = 0,
-        progress: bool = True,
+        progress_bar: bool = True,
     ) -> None:
         if not isinstance(claim, Bound):
             raise ValueError(f"claim: expected a Bound, got {type(claim).__name__}")
         self.law, self.claim, self.view = mechanism, claim, views.billboard() if view is None else view
         self.trials = whole("trials", trials, 100)
         self.confidence = in_range("confidence", confidence, 0, 1)
-        self.seed, self.progress = whole("seed", seed, 0), progress
+        self.seed, self.progress_bar = whole("seed", seed, 0), progress_bar
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         """The privacy losses of n releases: log of the density without the task over the density with it."""
@@ -64,7 +64,7 @@ class Game:
     ) -> Audit:
         """Scores of ``trials`` releases without the task, or with another in its place, and of as many with it."""
         scores: dict[bool, list[FloatArray]] = {False: [], True: []}
-        with tqdm(total=2 * self.trials, desc=test, unit="release", disable=not self.progress, leave=False) as bar:
+        with tqdm(total=2 * self.trials, desc=test, unit="release", disable=not self.progress_bar, leave=False) as bar:
             for there in (False, True):
                 rng = np.random.default_rng([self.seed, 2, stream, int(there)])
                 for start in range(0, self.trials, _CHUNK):

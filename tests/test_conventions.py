@@ -1,0 +1,79 @@
+"""One argument, one meaning, one default, throughout the public interface: CONTRIBUTING.md has the table, this reads it."""
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mpmtl_prob as mp
+from mpmtl_prob.privacy import audit
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models, mp.plots)
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Functions, estimators (classes with ``fit``) and methods that users call, by the name that they have there."""
+    for package in PACKAGES:
+        home = package.__name__.removeprefix("mpmtl_prob").removeprefix(".")
+        names = getattr(package, "__all__", None) or [k for k, v in vars(package).items() if inspect.isfunction(v)]
+        for name in names:
+            thing, called = getattr(package, name), f"{home}.{name}".removeprefix(".")
+            if name.startswith("_") or (package is not mp and getattr(mp, name, None) is thing):
+                continue
+            if inspect.isfunction(thing) or (inspect.isclass(thing) and hasattr(thing, "fit")):
+                yield called, thing
+            if inspect.isclass(thing):
+                for method, kind in vars(thing).items():
+                    function = getattr(kind, "__func__", kind)
+                    if inspect.isfunction(function) and not method.startswith("_"):
+                        yield f"{called}.{method}", function
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """By argument and callable, the default, where there is one. What a class inherits counts once."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for called, thing in public():
+        inherited = inspect.signature(thing.__base__).parameters if inspect.isclass(thing) else {}
+        for name, argument in inspect.signature(thing).parameters.items():
+            new = name not in inherited or written(inherited[name].default) != written(argument.default)
+            if argument.default is not argument.empty and new:
+                found[name][called] = argument.default
+    return found
+
+
+def table() -> dict[str, tuple[str, dict[str, str]]]:
+    """By argument, the default, and the callables that have another; as they are written on the page."""
+    text = PAGE.read_text(encoding="utf-8").split("## Conventions of the public interface")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|([^|]*)\|$", text, flags=re.MULTILINE)
+    return {
+        name: ("".join(re.findall(r"`([^`]*)`", default)[:1]), dict(re.findall(r"`([\w.]+)`: `([^`]*)`", others)))
+        for name, default, others in rows
+    }
+
+
+def written(default: Any) -> str:
+    """As on the page: a value made anew by every call is "new"."""
+    return "new" if "factory" in repr(default) else repr(default).replace("'", '"')
+
+
+def test_an_argument_has_the_default_that_the_table_says():
+    found, conventions = defaults(), table()
+    assert len(conventions) > 20
+    for name, (default, others) in conventions.items():
+        differ = {called: written(value) for called, value in found[name].items() if written(value) != default}
+        assert differ == others, name
+        assert found[name], f"{name}: an argument that nothing has"
+
+
+def test_an_argument_of_more_than_one_default_is_in_the_table():
+    drifting = {name for name, found in defaults().items() if len(set(map(written, found.values()))) > 1}
+    assert drifting <= table().keys()
+
+
+def test_a_seed_is_a_whole_number():
+    for called, thing in public():
+        argument = inspect.signature(thing).parameters.get("seed")
+        assert argument is None or argument.annotation in (int, "int"), called
