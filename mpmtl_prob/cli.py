@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     _data_options(table)
     table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
-    table.add_argument("--adjacency", default="zero_out", help="replace or zero_out")
+    table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
 
     again = command(
