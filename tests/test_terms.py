@@ -1,0 +1,91 @@
+"""A release in two steps: owners make messages, a curator who sees their sum alone publishes."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, releases
+from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
+from mpmtl_prob.releases import BoughtClip, message, publish, terms
+
+RNG = np.random.default_rng(3)
+X = [RNG.standard_normal((n, 3)) for n in (7, 9, 5, 30, 2)]
+Y = [x @ np.ones(3) + RNG.standard_normal(len(x)) for x in X]
+TASKS = TaskData.from_lists(X, Y, features=["a", "b", "c"])
+DELTA = 1e-3
+
+
+def alone(i):
+    return TaskData.from_lists(X[i : i + 1], Y[i : i + 1], features=["a", "b", "c"])
+
+
+def same(one, other):
+    assert_array_equal(one.sigma, other.sigma)
+    for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "besides", "lattice"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"adjacency": "zero_out", "mechanism": "gaussian"},
+        {"message": "clip", "clip": 0.5, "scaling": "none"},
+        {"message": "clip", "clip": BoughtClip(1.0, Quantile(0.1)), "mechanism": "paper"},
+    ],
+)
+def test_owner_by_owner_the_release_is_that_of_all_rows_at_once(options):
+    settled = terms(1.0, len(X), TASKS.features, DELTA, **options)
+    second_moment = np.zeros((3, 3))
+    for i in reversed(range(len(X))):  # in any order: sums on the lattice are exact
+        v = message(alone(i), settled)
+        second_moment += v @ v.T
+    same(publish(second_moment, settled, unsafe_seed=5), mp.release(TASKS, 1.0, DELTA, **options, unsafe_seed=5))
+
+
+def test_a_published_sum_is_charged_once_and_promises_what_a_release_does():
+    book, settled = Ledger(epsilon=1.0, delta=DELTA), terms(0.6, 5, 3, DELTA)
+    W = message(RNG.standard_normal((3, 5)), settled)
+    out = publish(W @ W.T, settled, ledger=book)
+    assert out.guarantee.proved.delta <= DELTA
+    assert [charge.mechanisms for charge in book.charges()] == [out.mechanisms]
+    assert not np.array_equal(out.sigma, publish(W @ W.T, settled).sigma)
+
+
+def test_what_is_no_sum_of_such_messages_is_refused_before_it_is_charged():
+    book, settled = Ledger(epsilon=9.0, delta=DELTA), terms(0.6, 5, 3, DELTA)
+    W = message(RNG.standard_normal((3, 5)), settled)
+    A = W @ W.T
+    for wrong in (
+        A[:2, :2],
+        A + 2.0**-40,
+        A + 6 * np.eye(3),
+        A + np.triu(np.full((3, 3), settled.lattice**2), 1),
+        A * np.nan,
+    ):
+        with pytest.raises(ValueError, match=r"^second_moment: expected"):
+            publish(wrong, settled, ledger=book)
+    with pytest.raises(ValueError, match=r"^terms: expected those of one round, got 2"):
+        publish(A, terms(0.6, 5, 3, DELTA, rounds=2), ledger=book)
+    assert book.charges() == []
+
+
+def test_terms_are_public_numbers_and_say_what_is_wrong_with_others():
+    for change, name in (
+        ({"num_tasks": 0}, "num_tasks"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"message": "shout"}, "message"),
+        ({"clip": 1.0}, "clip"),
+        ({"mechanism": "uniform"}, "mechanism"),
+        ({"mechanism": Gaussian(2, 1.0)}, "mechanism"),
+        ({"adjacency": "swap"}, "adjacency"),
+        ({"scaling": "max"}, "scaling"),
+        ({"rounds": 0}, "rounds"),
+        ({"delta": 1.0}, "delta"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}: "):
+            terms(**({"epsilon": 1.0, "num_tasks": 5, "features": 3, "delta": DELTA} | change))
+    with pytest.raises(ValueError, match=r"^source: expected 4 features, as the terms say, got 3"):
+        message(alone(0), terms(1.0, 5, 4))
+    assert releases.default_delta(5) == pytest.approx(1 / (5 * np.log(5)))
