@@ -140,6 +140,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
     parser.add_argument("--target", help="with --csv: the column to predict")
     parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+    parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
 
 
 def _tasks(options: argparse.Namespace) -> TaskData:
@@ -152,7 +153,8 @@ def _tasks(options: argparse.Namespace) -> TaskData:
     import pandas as pd
 
     frame = pd.read_csv(options.csv)
-    return TaskData.from_pandas(frame, task=options.task, target=options.target, features=options.features)
+    columns = {"task": options.task, "target": options.target, "features": options.features}
+    return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -220,7 +222,7 @@ def _fit(options: argparse.Namespace) -> None:
     )
     own = inference.task_posteriors(tasks, shared, seed=options.seed)
     own.save(options.out)
-    summary = own.subspace(min(3, tasks.num_features))
+    summary = own.subspace(min(3, tasks.slopes.num_features))
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))

@@ -48,7 +48,7 @@ def gram(X: FloatArray, y: FloatArray) -> Gram:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept"],
+    meta_fields=["tasks", "features", "intercept", "centred"],
 )
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -66,6 +66,7 @@ class TaskData:
         subject: whom a row is about, (m, n_max), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
             all rows of a subject together, whatever the task. None where every row is about somebody else.
         intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
+        centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
     """
 
     X: FloatArray
@@ -75,6 +76,7 @@ class TaskData:
     features: tuple[Hashable, ...]
     subject: NDArray[np.int64] | None = None
     intercept: bool = False
+    centred: bool = False
 
     @classmethod
     def from_lists(
@@ -267,7 +269,7 @@ class TaskData:
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
-        return type(self)(*_stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1])
+        return type(self)(*_stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1], centred=True)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.

@@ -23,6 +23,8 @@ from mpmtl_prob.estimators import (
     TraceNorm,
 )
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors
 from mpmtl_prob.inference.sampling.importance import resampled
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace
@@ -66,6 +68,21 @@ def test_the_penalty_leaves_it_alone_as_in_scikit_learn(estimator, other):
         alone = other(len(X[i])).fit(X[i], y[i])
         assert_allclose(W[:-1, i], alone.coef_, atol=2e-5)
         assert_allclose(W[-1, i], alone.intercept_, atol=2e-5 * 500)
+
+
+@pytest.mark.parametrize("far", [0.0, 100.0])
+def test_a_column_of_ones_is_no_substitute_where_targets_are_far_away(far):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 30, 4))
+    W = rng.standard_normal((60, 4)) / 2
+    y = np.einsum("tni,ti->tn", X, W) + far + rng.standard_normal((60, 1)) + 0.5 * rng.standard_normal((60, 30))
+    ones = np.concatenate([X, np.ones((60, 30, 1))], axis=2)
+    column, own = (evaluation.nmse_within(Ridge().fit(train).predict(test), test) for train, test in (
+        (TaskData.from_lists(list(ones[:, :10]), list(y[:, :10])), TaskData.from_lists(list(ones[:, 10:]), list(y[:, 10:]))),
+        (tasks_of(list(X[:, :10]), list(y[:, :10])), tasks_of(list(X[:, 10:]), list(y[:, 10:]))),
+    ))  # fmt: skip
+    assert own < 0.5
+    assert column > 2 * own if far else column < 1.2 * own
 
 
 LEAST_SQUARES = [
@@ -130,7 +147,7 @@ def test_evidence_and_posterior_are_those_under_a_flat_prior():
         for omega in omegas:
             middle = X[i] - X[i].mean(axis=0)
             signal = np.einsum("ni,ij,nj->", middle, omega, middle) / (n - 1)
-            log_snr = np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * np.linspace(-3, 3, 49)
+            log_snr = np.log(conjugate.SLOPES.median) + conjugate.SLOPES.log_sd * np.linspace(-3, 3, 49)
             each = []
             for c in np.exp(log_snr) / signal:  # b and sigma integrated out: generalised least squares
                 V = np.eye(n) + c * middle @ omega @ middle.T
@@ -160,7 +177,7 @@ def test_intervals_cover_a_target_that_is_far_away():
     m, d, n = 1500, 3, 6  # few rows: what they leave open of the intercept counts
     X = 20 + rng.standard_normal((m, n + 1, d))
     middle = X[:, :n] - X[:, :n].mean(axis=1, keepdims=True)
-    snr = np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * rng.standard_normal(m))
+    snr = np.exp(np.log(conjugate.SLOPES.median) + conjugate.SLOPES.log_sd * rng.standard_normal(m))
     W = rng.standard_normal((m, d)) * np.sqrt(snr * (n - 1) / np.sum(middle**2, axis=(1, 2)))[:, None]  # sigma = 1
     b = 100 + 3 * rng.standard_normal(m)
     y = np.einsum("tni,ti->tn", X, W) + b[:, None] + rng.standard_normal((m, n + 1))
@@ -219,8 +236,9 @@ def public():
     return shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
 
 
-def test_owners_posteriors_move_with_their_origin(public):
-    own, elsewhere = (task_posteriors(tasks_of(*data), public) for data in (rows(), moved(*rows())))
+@pytest.mark.parametrize("method", ["plug_in", "mixture"])
+def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
+    own, elsewhere = (task_posteriors(tasks_of(*data), public, method=method) for data in (rows(), moved(*rows())))
     assert_allclose(own.W[:-1], elsewhere.W[:-1], rtol=1e-6, atol=1e-9)
     here, there = (one.predict(tasks_of(*data)) for one, data in ((own, rows()), (elsewhere, moved(*rows()))))
     shift = tasks_of(*moved(*rows())).y - tasks_of(*rows()).y
@@ -228,6 +246,15 @@ def test_owners_posteriors_move_with_their_origin(public):
     for low, high in zip(here.interval(), there.interval(), strict=True):
         assert_allclose(high[here.mask], (low + shift)[here.mask], atol=1e-3)  # draws are kept in single precision
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
+    own.save(tmp_path / "own.nc")
+    assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)
+
+
+def test_an_owner_knows_what_it_sent(public):
+    sent = methods.as_sent(tasks_of(*rows()), public.release)
+    assert (np.linalg.norm(sent, axis=0) <= 1).all()
+    assert (np.linalg.norm(sent, axis=0) > 0.99).all()  # a coarse lattice
+    assert methods.without(public.release, sent[:, 0]).num_tasks == len(ROWS) - 1
 
 
 def test_what_has_no_answer_is_named(public):
@@ -279,6 +306,17 @@ def test_no_bit_of_another_task_changes(change):
     assert releases[0].guarantee == releases[1].guarantee
     assert releases[0].guarantee.proved is not None
     assert releases[0].to_xarray().attrs == releases[1].to_xarray().attrs
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("change", ["another intercept", "more rows", "rows x 1e150", "the same row"])
+def test_no_bit_of_another_tasks_draws_changes(change, binary):
+    posterior = intercepts.bernoulli if binary else intercepts.gaussian
+    found = [posterior(tasks) for tasks in pair(change, binary)]
+    assert bits(found[0].mean) == bits(found[1].mean)
+    draws = [each.sample(np.random.default_rng(0), 20) for each in found]
+    for name in draws[0]:
+        assert bits(draws[0][name]) == bits(draws[1][name])
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])

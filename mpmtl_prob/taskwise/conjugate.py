@@ -34,6 +34,11 @@ class SnrPrior(NamedTuple):
     log_sd: float = SNR_LOG_SD
 
 
+#: Of slopes beside an intercept, which takes the mean out of the signal: R^2 = snr / (1 + snr) nearly uniform, for which
+#: log(snr) would be logistic, with sd 1.81. That slopes alone need less than the default was seen on School, with an intercept.
+SLOPES = SnrPrior(1.0, 1.8)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskPosteriors:
     """The posterior of every task's weights, a mixture over the grid of signal-to-noise ratios.

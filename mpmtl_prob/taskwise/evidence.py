@@ -47,21 +47,22 @@ def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:
         tasks: the rows.
         pareto: every task scales its features by its own rows; else S = I.
     """
-    each = [_mean(*tasks.own(i), pareto) for i in range(tasks.num_tasks)]
+    prior = conjugate.SLOPES if tasks.centred else conjugate.SnrPrior()
+    each = [_mean(*tasks.own(i), pareto, prior) for i in range(tasks.num_tasks)]
     scaled, scale = zip(*each, strict=True)
     return Means(np.stack(scaled, axis=1), np.stack(scale))
 
 
-def _mean(X: FloatArray, y: FloatArray, pareto: bool) -> tuple[FloatArray, FloatArray]:
+def _mean(X: FloatArray, y: FloatArray, pareto: bool, prior: conjugate.SnrPrior) -> tuple[FloatArray, FloatArray]:
     """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
     n, d = X.shape
     with np.errstate(all="ignore"):
         own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
         scale = conjugate.pareto_scale(own) if pareto else np.ones((1, d))
         if n >= d:
-            mean = conjugate.task_posteriors(own, scale=scale).scaled_mean[:, 0]
+            mean = conjugate.task_posteriors(own, scale=scale, prior=prior).scaled_mean[:, 0]
         else:
             Q, R = np.linalg.qr((X * scale).T)  # X S = R'Q', so that X S v = R'u
             inner = Gram((R @ R.T)[None], (R @ y)[None], own.yy, own.n)
-            mean = Q @ conjugate.task_posteriors(inner).scaled_mean[:, 0]
+            mean = Q @ conjugate.task_posteriors(inner, prior=prior).scaled_mean[:, 0]
     return np.where(np.isfinite(mean).all(), mean, 0.0), np.where(np.isfinite(scale[0]).all(), scale[0], 1.0)

@@ -4,6 +4,8 @@ Numbers have a flat prior of the intercept, integrated out by contrasts (:mod:`m
 
     b_i | w_i, sigma_i, rows ~ N(mean(y_i) - mean(x_i)'w_i, sigma_i^2 / n_i).
 
+What the slopes explain of a target's variance within its task has a nearly uniform prior (:data:`conjugate.SLOPES`).
+
 Labels that all agree would make a flat prior's posterior improper. There the intercept at the mean of the task's own rows has
 a normal prior, independent of the slopes, and half of the log odds' prior variance: a rare outcome is as easy to say as a
 strong slope.
@@ -99,7 +101,7 @@ def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray
             f"tasks: expected two rows or more of each for a posterior with intercept, got one of "
             f"{tasks.tasks[int(n.argmin())]!r}"
         )
-    return Gaussian(conjugate.task_posteriors(tasks.slopes.gram, omega, scale), tasks)
+    return Gaussian(conjugate.task_posteriors(tasks.slopes.gram, omega, scale, conjugate.SLOPES), tasks)
 
 
 def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> Bernoulli:
