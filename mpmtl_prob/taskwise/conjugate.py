@@ -35,7 +35,7 @@ class SnrPrior(NamedTuple):
 
 
 #: Of slopes beside an intercept, which takes the mean out of the signal: R^2 = snr / (1 + snr) nearly uniform, for which
-#: log(snr) would be logistic, with sd 1.81. That slopes alone need less than the default was seen on School, with an intercept.
+#: log(snr) would be logistic, with sd 1.81. That slopes alone need less than the default was seen on School.
 SLOPES = SnrPrior(1.0, 1.8)
 
 
