@@ -1,11 +1,16 @@
 """The examples on the documentation pages run as they stand."""
 
+import doctest
+import importlib
 import json
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import mpmtl_prob as mp
 from mpmtl_prob.experiments import page as results
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +42,30 @@ def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, pri
         assert not shown or shape(found) == shape(shown)
     assert printed in everything
     assert sum(bool(shown) for _, shown in blocks) == text.count("```text")
+
+
+EXAMPLES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "mpmtl_prob").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings_print_what_they_say(module):
+    found = doctest.testmod(
+        importlib.import_module(module),
+        extraglobs={"mp": mp, "np": np, "pd": pd},
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
+    )
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_the_most_used_functions_have_an_example():
+    shown = (mp, mp.release, mp.inference.shared_covariance, mp.inference.task_posteriors, mp.evaluation.nmse,
+             mp.privacy.calibrate, mp.privacy.delta, mp.privacy.epsilon, mp.privacy.schedule, mp.privacy.Ledger)  # fmt: skip
+    assert [thing.__name__ for thing in shown if ">>> " not in thing.__doc__] == []
 
 
 def test_the_results_page_is_what_its_json_files_say():

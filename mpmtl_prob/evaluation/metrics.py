@@ -9,7 +9,13 @@ from mpmtl_prob.tasks import Prediction, TaskData
 
 
 def nmse(prediction: Prediction, test: TaskData) -> float:
-    """Pooled: mean squared error over the variance of all targets. Raises ValueError for predicted probabilities."""
+    """Pooled: mean squared error over the variance of all targets. Raises ValueError for predicted probabilities.
+
+    >>> test = mp.TaskData.from_lists([np.eye(2), np.eye(2)], [[0.0, 2.0], [4.0, 6.0]])
+    >>> prediction = mp.Prediction(test.y + 1.0, test.mask, test.tasks)
+    >>> mp.evaluation.nmse(prediction, test), mp.evaluation.nmse_within(prediction, test)
+    (0.2, 1.0)
+    """
     _check_numbers(prediction, test)
     return float(np.mean((prediction.mean - test.y)[test.mask] ** 2) / np.var(test.y[test.mask]))
 

@@ -212,6 +212,14 @@ def release(
         ValueError: an argument outside its range, or messages that are not finite. Nothing was charged.
 
     Source: TPAMI 2022, Algorithm 1, steps 3 to 5, with T = 1.
+
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
+    >>> release = mp.release(train, epsilon=1.0)
+    >>> release.sigma.shape
+    (1, 3, 3)
+    >>> proved = release.guarantee.proved
+    >>> print(f"eps = {proved.epsilon:g}, delta = {proved.delta:.4f} = 1 / (40 log 40)")
+    eps = 1, delta = 0.0068 = 1 / (40 log 40)
     """
     one_of("message", message, MESSAGES)
     one_of("scaling", scaling, SCALINGS)

@@ -218,6 +218,15 @@ def task_posteriors(
             an argument outside its range.
 
     Models: :func:`mpmtl_prob.models.task.gaussian` and :func:`mpmtl_prob.models.task.bernoulli`.
+
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
+    >>> release = mp.release(train, epsilon=1.0)
+    >>> shared = mp.inference.shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    >>> own = mp.inference.task_posteriors(train, shared)
+    >>> own.W.shape  # posterior means of the weights, a column per task
+    (3, 40)
+    >>> own.predict(test).to_pandas().columns.to_list()
+    ['task', 'row', 'mean', 'lower', 'upper']
     """
     one_of("method", method, METHODS)
     kind = chosen(likelihood, tasks)

@@ -242,6 +242,12 @@ def shared_covariance(
             argument outside its range.
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
+
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
+    >>> release = mp.release(train, epsilon=1.0)
+    >>> shared = mp.inference.shared_covariance(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    >>> shared.shape().shape  # of Omega up to a factor, the posterior mean
+    (3, 3)
     """
     asked = structure_of(structure)
     if not isinstance(release, Release):

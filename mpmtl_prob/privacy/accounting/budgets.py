@@ -50,6 +50,9 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
 
     Raises:
         ValueError: an argument outside its range.
+
+    >>> mp.privacy.schedule(1.0, 0.0, 4, alpha=1.0).round(2)
+    array([0.1, 0.2, 0.3, 0.4])
     """
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1, left_closed=True)

@@ -85,6 +85,10 @@ def calibrate(
 
     Raises:
         ValueError: an argument outside its range.
+
+    >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
+    >>> print(f"{mp.privacy.delta(1.0, law):.4f}, noise of {law.fluctuation:.0f} beside messages of length {law.clip:g}")
+    0.0010, noise of 10 beside messages of length 1
     """
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1)
