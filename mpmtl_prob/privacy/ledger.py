@@ -102,6 +102,14 @@ class Ledger:
     Raises:
         LedgerAltered: a file that does not hold what was written to it.
         ValueError: an argument outside its range, or one that contradicts the file.
+
+    >>> ledger = mp.privacy.Ledger(epsilon=1.0, delta=1e-3)  # in memory; give a path to keep it
+    >>> release = mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
+    >>> round(ledger.spent.epsilon, 4)
+    0.8
+    >>> mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
+    Traceback (most recent call last):
+    mpmtl_prob.privacy.ledger.BudgetExceeded: ledger: at delta = 0.001 the declared total is eps = 1, ...
     """
 
     def __init__(
