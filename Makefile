@@ -62,12 +62,11 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
 	$(BIN)/python benchmarks/page.py
 
-evidence: $(READY) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
-	$(BIN)/python benchmarks/intervals.py --json docs/benchmarks/intervals.json
-	$(BIN)/python benchmarks/calibration.py --json docs/benchmarks/calibration.json
-	$(BIN)/python benchmarks/calibration_shared.py --json docs/benchmarks/calibration_shared.json
-	$(BIN)/python benchmarks/alone.py --json docs/benchmarks/alone.json
+evidence: $(addprefix evidence-,intervals calibration calibration_shared alone) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
 	$(BIN)/python benchmarks/page.py
+
+evidence-%: $(READY) ## One of them
+	$(BIN)/python benchmarks/$*.py --json docs/benchmarks/$*.json
 
 ci: lint test notebooks docs package
 

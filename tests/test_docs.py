@@ -4,6 +4,7 @@ import doctest
 import importlib
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,16 @@ def test_links_lead_somewhere(page):
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_workflows_call_what_the_makefile_has_and_try_every_python_that_is_promised():
+    flows = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    called = set(re.findall(r"make (\w[\w-]*)", re.sub(r"#.*", "", flows)))
+    for listed in re.findall(r"target: \[(.*?)\]", flows):
+        called |= set(listed.split(", "))
+    targets = re.findall(r"^([\w%-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    missing = {name for name in called if not any(fnmatch(name, target.replace("%", "*")) for target in targets)}
+    assert len(called) > 7
+    assert not missing
+    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(promised) <= set(re.findall(r'python: "(3\.\d+)"', flows))
