@@ -26,7 +26,7 @@ def columns(csv):
 def test_release_then_fit(csv, tmp_path, capsys):
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
-    assert "proved: eps = 2, delta = 0.0098 (replace)" in capsys.readouterr().out
+    assert "proved: eps = 2, delta = 0.0098 (replace, one task)" in capsys.readouterr().out
     assert mp.Release.load(release).num_tasks == 30
 
     options = ["--release", str(release), "--out", str(posterior), "--draws", "100", "--quiet", "--json"]

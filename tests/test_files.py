@@ -40,7 +40,7 @@ def test_a_file_edited_to_promise_more_proves_nothing(published, tmp_path):
     back = read(edited(published, guarantee__proved__epsilon=0.01), tmp_path / "out.nc")
     assert back.guarantee.proved is None
     assert back.guarantee.reason.startswith(
-        "The file says eps = 0.01, delta = 0.001 (replace), which its noise laws do not"
+        "The file says eps = 0.01, delta = 0.001 (replace, one task), which its noise laws do not"
     )
     scale = published.mechanisms[0].scale / 2
     for change in ({"guarantee__proved__delta": 1e-6}, {"mechanisms__0__scale": scale}, {"besides__0__epsilon": 5.0}):

@@ -165,7 +165,7 @@ def test_repr_says_what_is_left_and_where_it_is_kept(tmp_path):
     assert "in memory only: it is gone when this process ends" in repr(ledger())
     book = ledger(tmp_path / "book")
     book.charge(calibrate(0.5, 1e-3, 3))
-    assert "declared: eps = 1, delta = 0.001 (replace), per task" in repr(book)
+    assert "declared: eps = 1, delta = 0.001 (replace, one task)" in repr(book)
     assert "spent: eps = 0.5 in 1 charge" in repr(book)
     assert str(tmp_path / "book") in repr(book)
 

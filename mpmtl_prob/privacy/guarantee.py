@@ -63,8 +63,8 @@ class Bound:
         object.__setattr__(self, "adjacency", adjacency)
 
     def __str__(self) -> str:
-        compared = self.adjacency.replace("_", "-") + ("" if self.unit == Unit.TASK else f", one {self.unit}")
-        return f"eps = {self.epsilon:.3g}, delta = {self.delta:.3g} ({compared})"
+        compared = self.adjacency.replace("_", "-")
+        return f"eps = {self.epsilon:.3g}, delta = {self.delta:.3g} ({compared}, one {self.unit})"
 
 
 @dataclass(frozen=True)

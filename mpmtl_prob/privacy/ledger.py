@@ -313,7 +313,7 @@ class Ledger:
         refuses = "the second refuses" if self.adaptive else "the first refuses"
         return (
             f"Ledger({where})\n"
-            f"  declared: {Bound(self.epsilon, self.delta, self.adjacency)}, per {self.unit}\n"
+            f"  declared: {Bound(self.epsilon, self.delta, self.adjacency, self.unit)}\n"
             f"  spent: eps = {self._composed(rounds):.3g} in {len(laws)} charge{'' if len(laws) == 1 else 's'}, had all "
             f"been settled in advance\n"
             f"  spent adaptively: eps = {self._filtered(rounds):.3g}, if they were chosen by looking ({refuses})"

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from mpmtl_prob._check import in_range
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
 from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.loss_distributions import dense, directions, masses
+from mpmtl_prob.privacy.laws.pld import dense, directions, masses
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray

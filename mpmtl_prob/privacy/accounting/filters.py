@@ -33,7 +33,7 @@ from scipy.special import xlog1py
 
 from mpmtl_prob.privacy.accounting.composition import ROUND_OFF
 from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.loss_distributions import directions
+from mpmtl_prob.privacy.laws.pld import directions, masses
 
 #: The share of a total's delta for losses above the cuts.
 _ABOVE = 0.2
@@ -90,10 +90,9 @@ def _price(mechanism: Law, epsilon: float, delta: float, adjacency: str) -> np.n
     order, budget = _fixed(epsilon, delta)
     prices = []
     for pmf in directions(mechanism.loss_distribution(adjacency)):
-        dense = pmf.to_dense_pmf()
-        loss = (dense._lower_loss + np.arange(len(dense._probs))) * dense._discretization
-        mass = np.maximum(dense._probs, 1e-300)  # a Fourier transform may leave cells below 0
-        above = dense._infinity_mass + ROUND_OFF + np.append(np.cumsum(mass[:0:-1])[::-1], 0.0)
+        losses, found = masses(pmf)
+        loss, mass = losses[:-1], np.maximum(found[:-1], 1e-300)  # a Fourier transform may leave cells below 0
+        above = found[-1] + ROUND_OFF + np.append(np.cumsum(mass[:0:-1])[::-1], 0.0)
         moments = np.maximum(np.logaddexp.accumulate(np.log(mass) + (order - 1) * loss), 0.0) + ROUND_OFF
         best = int(np.argmin(above / (_ABOVE * delta) + moments / budget))
         prices.append((above[best], moments[best]))

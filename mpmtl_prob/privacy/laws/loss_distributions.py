@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, gammaincinv, xlogy
 
+from mpmtl_prob.privacy.laws.pld import directions
+
 _NODES = 200  # of the quadrature over angles, where 100 already agree to twelve digits
 _LARGEST_LOSS = 400.0  # losses above count as infinite: e^{-400} is nothing
 
@@ -62,25 +64,6 @@ def replaced(zeroed: Any) -> Any:
 
     remove, add = directions(zeroed)
     return privacy_loss_distribution.PrivacyLossDistribution(remove.compose(add))
-
-
-def directions(distribution: Any) -> tuple[Any, Any]:
-    """What dp-accounting keeps to itself: the distributions of "remove" and of "add", dense, as they compose fastest."""
-    return distribution._pmf_remove.to_dense_pmf(), distribution._pmf_add.to_dense_pmf()
-
-
-def masses(pmf: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The losses of one direction, ascending, the last infinite, and their probabilities."""
-    loss = (pmf._lower_loss + np.arange(len(pmf._probs))) * pmf._discretization
-    return np.append(loss, np.inf), np.append(pmf._probs, pmf._infinity_mass)
-
-
-def dense(distribution: Any) -> Any:
-    """The same distribution, in the form that composes by Fourier transforms whatever its size."""
-    from dp_accounting.pld import privacy_loss_distribution
-
-    both = directions(distribution)
-    return privacy_loss_distribution.PrivacyLossDistribution(*both[: 1 if distribution._symmetric else 2])
 
 
 def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> Any:
