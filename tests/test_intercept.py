@@ -10,7 +10,7 @@ import sklearn.linear_model
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, evaluation
+from mpmtl_prob import TaskData, cli, evaluation
 from mpmtl_prob.estimators import (
     MTRL,
     Lasso,
@@ -329,7 +329,24 @@ def test_no_bit_of_another_tasks_later_message_changes(public, monkeypatch, chan
     assert np.isfinite(found[1]).all()
 
 
-def test_the_intercept_alone_is_in_no_message():
-    X, y = rows()
-    here, there = (messages(tasks_of(*data), "pareto")[0] for data in ((X, y), moved(X, y)))
-    assert_allclose(here, there, rtol=1e-7)
+def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
+    here, there = (tasks_of(*data) for data in (rows(), moved(*rows())))
+    assert_allclose(messages(here, "pareto")[0], messages(there, "pareto")[0], rtol=1e-7)
+    drawn = np.arange(24.0).reshape(1, 4, 6)
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.plug_in", lambda *_: methods.Found(drawn[0], {"W": drawn}))
+    later = posterior_draws(here)(public.release)
+    assert_allclose(later, drawn[0, :3] / conjugate.pareto_scale(there.slopes.gram).T)
+
+
+def test_a_message_is_the_mean_of_the_same_posterior():
+    tasks = tasks_of(*rows())
+    assert_allclose(messages(tasks, "none")[0], intercepts.gaussian(tasks).mean[:-1], rtol=1e-6, atol=1e-9)
+
+
+def test_a_shell_may_ask_for_it(tmp_path):
+    tasks_of(*rows()).to_pandas(task="task", target="y").to_csv(tmp_path / "table.csv", index=False)
+    arguments = ["release", "--csv", str(tmp_path / "table.csv"), "--task", "task", "--target", "y", "--epsilon", "1"]
+    for more in (["--intercept"], []):
+        options = cli._parser().parse_args([*arguments, "--out", "x", *more])
+        assert cli._tasks(options).intercept == bool(more)
