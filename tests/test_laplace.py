@@ -290,7 +290,7 @@ def test_targets_that_could_be_meant_either_way_are_not_guessed(shared):
         task_posteriors(numbers, public, likelihood="bernoulli")
     with pytest.raises(ValueError, match="likelihood: expected one of 'gaussian', 'bernoulli', got 'poisson'"):
         task_posteriors(tasks, public, likelihood="poisson")
-    assert task_posteriors(tasks, public, likelihood="gaussian", draws=5).likelihood == "gaussian"
+    assert task_posteriors(tasks, public, likelihood="gaussian", draws=5).likelihood.name == "gaussian"
 
 
 def test_later_rounds_of_binary_tasks_are_draws_of_their_posteriors(shared):

@@ -5,6 +5,7 @@ from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.curator.private import MPMTLKernel, private_langevin
 from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owner.answers import posterior_draws
+from mpmtl_prob.inference.owner.likelihoods import Likelihood
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.across import ReleaseComparison, compare_releases
 from mpmtl_prob.inference.public.information import Information
@@ -18,6 +19,7 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 __all__ = [
     "Diagnosis",
     "Information",
+    "Likelihood",
     "MPMTLKernel",
     "Membership",
     "NoiseAware",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpmtl_prob.inference.owner.answers import posterior_draws
-from mpmtl_prob.inference.owner.likelihoods import chosen
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.inference.public.structures import Structure
@@ -47,7 +47,7 @@ class NoiseAware:
     rounds: int | str = "auto"
     structure: str | Structure = "full"
     method: str = "plug_in"
-    likelihood: str | None = None
+    likelihood: str | Likelihood | None = None
     chains: int = 4
     warmup: int = 300
     draws: int = 300
@@ -63,7 +63,7 @@ class NoiseAware:
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range.
         """
-        kind = chosen(self.likelihood, tasks)  # before anything is spent
+        kind = likelihood_of(self.likelihood, tasks)  # before anything is spent
         published = release(
             tasks,
             self.epsilon,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpmtl_prob.inference.owner.likelihoods import chosen
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.methods import plug_in, sharpened
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.releases.release import Release
@@ -14,7 +14,9 @@ from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise import conjugate
 
 
-def posterior_draws(tasks: TaskData, seed: int = 0, likelihood: str | None = None) -> Callable[[Release], FloatArray]:
+def posterior_draws(
+    tasks: TaskData, seed: int = 0, likelihood: str | Likelihood | None = None
+) -> Callable[[Release], FloatArray]:
     """A simulating curator's ``respond`` of :func:`mpmtl_prob.release`: one posterior draw per task, in the message's units.
 
     Draws, not means: where Omega is right, the second moment of draws is Omega's own; that of means would be smaller, in
@@ -28,7 +30,7 @@ def posterior_draws(tasks: TaskData, seed: int = 0, likelihood: str | None = Non
     Raises:
         ValueError: a likelihood that does not go with the targets, or none where these could be meant either way.
     """
-    kind = chosen(likelihood, tasks)
+    kind = likelihood_of(likelihood, tasks)
 
     def respond(release: Release) -> FloatArray:
         shared = shared_covariance(release, chains=2, warmup=100, draws=100, seed=seed, progress_bar=False)

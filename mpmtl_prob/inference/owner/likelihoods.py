@@ -1,17 +1,20 @@
-"""What the owners' targets are: numbers with normal errors, or one of two labels."""
+"""What the owners' targets are: numbers with normal errors, one of two labels, or what a user's :class:`Likelihood` says."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
 
 from mpmtl_prob._check import one_of
 from mpmtl_prob.inference.sampling.chains import Draws
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.models import task as model
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace
-
-LIKELIHOODS = ("gaussian", "bernoulli")
 
 
 class Posteriors(Protocol):
@@ -28,38 +31,171 @@ class Posteriors(Protocol):
         ...
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
-        """Independent draws by name, (S, ..., m); with ``log_ratio`` where they are of an approximation."""
+        """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate."""
         ...
 
 
-def chosen(likelihood: str | None, tasks: TaskData) -> str:
+class Jointly(NamedTuple):
+    """One owner's model together with the public one, for method "joint".
+
+    Attributes:
+        model: a NumPyro model of an Observed release, X (n, d), y (n,), mask (n,) and scale (d,), with the sites of
+            :func:`mpmtl_prob.models.shared_covariance.full` and the deterministic ``w`` (d,).
+        start: unconstrained values of its other sites.
+        kept: names of what is kept beside ``w``.
+    """
+
+    model: Callable[..., None]
+    start: Mapping[str, Any]
+    kept: tuple[str, ...]
+
+
+class Likelihood(ABC):
+    """The law of a task's targets given its weights, with the priors of its own scales.
+
+    ``name``, :meth:`given` and :meth:`predict` are enough.
+
+    Attributes:
+        name: in tables and files.
+        exact: the draws of :meth:`given` are the posterior's own. If not, their ``log_ratio`` makes them so.
+        intercept: tasks may have one; omega and scale are then of the other features.
+        nodes: of the grid over the sharpness of Omega, for each of which :meth:`given` is called.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = True
+    intercept: ClassVar[bool] = False
+    nodes: ClassVar[int] = 7
+
+    def check(self, tasks: TaskData) -> None:
+        """Raises ValueError for tasks whose targets cannot be meant, or with an intercept that it does not know."""
+        if tasks.intercept and not self.intercept:
+            raise ValueError(f"likelihood: {self.name!r} knows no intercept; take tasks without")
+
+    @abstractmethod
+    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+        """All tasks' posteriors given the shape of the shared covariance.
+
+        Each may depend on its own rows alone, in every bit.
+
+        Args:
+            tasks: the rows.
+            omega: of ``v = w / scale``, up to a factor, (d, d); default the identity.
+            scale: by task, (m, d); default 1.
+        """
+
+    @abstractmethod
+    def predict(
+        self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
+    ) -> Prediction:
+        """The posterior predictive of rows.
+
+        Args:
+            tasks: the rows.
+            W: posterior mean of the weights, (d, m).
+            draws: all of them by name, (S, ..., m).
+            pick: which of them intervals come from.
+            seed: of what is drawn beside.
+        """
+
+    def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
+        """The model of method "joint" for an owner with these rows (n, d) and targets; None where there is none."""
+        return None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NormalErrors(Likelihood):
+    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.taskwise.conjugate`."""
+
+    name = "gaussian"
+    intercept = True
+
+    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+        if tasks.intercept:
+            return intercepts.gaussian(tasks, omega, scale)
+        return conjugate.task_posteriors(tasks.gram, omega, scale)
+
+    def predict(
+        self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
+    ) -> Prediction:
+        found = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        rng = np.random.default_rng(seed)
+        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
+            mean = (tasks.X @ draws["W"][s].T[..., None])[..., 0]
+            found[row] = mean + draws["sigma"][s][:, None] * rng.standard_normal(mean.shape)
+        return Prediction((tasks.X @ W.T[..., None])[..., 0], tasks.mask, tasks.tasks, found)
+
+    def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
+        start = {
+            "log_snr": np.log(conjugate.SNR_MEDIAN),
+            "u": np.zeros(X.shape[1]),
+            "log_sigma": np.log(y.std() + 1e-3),
+        }
+        return Jointly(model.joint, start, ("sigma", "log_snr"))
+
+
+class TwoLabels(Likelihood):
+    """Labels -1 and 1: ``P(y = 1) = 1 / (1 + exp(-X w))``. Nearly normal: :mod:`mpmtl_prob.taskwise.laplace`."""
+
+    name = "bernoulli"
+    exact = False
+    intercept = True
+    nodes = 3  # a binary task costs a hundred times one with a closed form
+
+    def check(self, tasks: TaskData) -> None:
+        super().check(tasks)
+        if not _are_labels(tasks):
+            raise ValueError("tasks: expected targets -1 and 1 for likelihood='bernoulli', got others")
+
+    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+        return (intercepts.bernoulli if tasks.intercept else laplace.task_posteriors)(tasks, omega, scale)
+
+    def predict(
+        self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
+    ) -> Prediction:
+        mean, found = np.empty(tasks.y.shape), np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        for i in range(tasks.num_tasks):  # one task at a time
+            each = expit(draws["W"][:, :, i] @ tasks.X[i].T)
+            mean[i], found[:, i] = np.where(tasks.mask[i], each.mean(axis=0), 0.0), each[pick]
+        return Prediction(mean, tasks.mask, tasks.tasks, found, quantity="probability")
+
+    def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
+        start = {"log_snr": np.log(laplace.SNR_MEDIAN), "u": np.zeros(X.shape[1])}
+        return Jointly(model.joint_bernoulli, start, ("log_snr",))
+
+
+GAUSSIAN = NormalErrors()
+LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, TwoLabels())}
+
+
+def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
     """The likelihood that a user means. None means "gaussian", but where every target is -1 or 1 it has to be said.
 
     Raises:
-        ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, or none with these.
+        ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, or none with these; tasks with an
+            intercept that it does not know.
     """
-    y = tasks.y[tasks.mask]
-    labels = bool(np.all((y == 1) | (y == -1)))
     if likelihood is None:
-        if labels:
+        if _are_labels(tasks):
             raise ValueError(
                 "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
                 "they are numbers"
             )
-        return "gaussian"
-    one_of("likelihood", likelihood, LIKELIHOODS)
-    if likelihood == "bernoulli" and not labels:
-        raise ValueError("tasks: expected targets -1 and 1 for likelihood='bernoulli', got others")
-    return likelihood
+        return GAUSSIAN
+    found = named(likelihood)
+    found.check(tasks)
+    return found
 
 
-def given(likelihood: str, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-    """All tasks' posteriors given the shape of the shared covariance, by :mod:`conjugate` or :mod:`laplace`.
+def named(likelihood: str | Likelihood) -> Likelihood:
+    """The likelihood of a name, or a user's own. Raises ValueError for what is neither."""
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    return LIKELIHOODS[one_of("likelihood", likelihood, tuple(LIKELIHOODS))]
 
-    Where tasks have intercepts, omega and scale are of the other features.
-    """
-    if tasks.intercept:
-        return (intercepts.bernoulli if likelihood == "bernoulli" else intercepts.gaussian)(tasks, omega, scale)
-    if likelihood == "bernoulli":
-        return laplace.task_posteriors(tasks, omega, scale)
-    return conjugate.task_posteriors(tasks.gram, omega, scale)
+
+def _are_labels(tasks: TaskData) -> bool:
+    y = tasks.y[tasks.mask]
+    return bool(np.all((y == 1) | (y == -1)))

@@ -13,19 +13,17 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
-from mpmtl_prob.inference.owner.likelihoods import Posteriors, given
+from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood, Posteriors
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
-from mpmtl_prob.models import task as model
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
-from mpmtl_prob.taskwise import conjugate, laplace
 
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64
@@ -33,10 +31,6 @@ MIXED = 64
 #: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
 SHARPNESS_MEDIAN = 1.5
 SHARPNESS_LOG_SD = 0.5
-_NODES = {
-    "gaussian": 7,
-    "bernoulli": 3,
-}  #: of the sharpness; a binary task costs a hundred times one with a closed form
 
 
 class Found(NamedTuple):
@@ -59,12 +53,12 @@ class Found(NamedTuple):
 
 
 def sharpened(
-    shared: SharedPosterior, sharpness: float | None, likelihood: str = "gaussian"
+    shared: SharedPosterior, sharpness: float | None, likelihood: Likelihood = GAUSSIAN
 ) -> tuple[FloatArray, FloatArray]:
     """The mean of Omega's shape at one sharpness, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
     if sharpness is not None:
         return shared.shape(sharpness)[None], np.ones(1)
-    z = np.linspace(-2.0, 2.0, _NODES[likelihood])  # in prior standard deviations of log p
+    z = np.linspace(-2.0, 2.0, likelihood.nodes)  # in prior standard deviations of log p
     p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * z)
     return np.stack([shared.shape(each) for each in p]), np.exp(-0.5 * z**2)
 
@@ -85,10 +79,10 @@ def plug_in(
     scale: FloatArray | None,
     num_draws: int,
     seed: int,
-    likelihood: str = "gaussian",
+    likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
-    posteriors = [given(likelihood, tasks, omega, scale) for omega in omegas]
+    posteriors = [likelihood.given(tasks, omega, scale) for omega in omegas]
     log_weight = np.log(prior) + _evidence(posteriors)
     weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
     return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, seed, likelihood)
@@ -100,13 +94,13 @@ def mixture(
     scale: FloatArray | None,
     num_draws: int,
     seed: int,
-    likelihood: str = "gaussian",
+    likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """Every draw of Omega's shape (S, d, d) weighted by each task's own evidence for it, Pareto-smoothed.
 
     Source: Vehtari et al. (2024), JMLR 25(72).
     """
-    posteriors = [given(likelihood, tasks, omega, scale) for omega in omegas]
+    posteriors = [likelihood.given(tasks, omega, scale) for omega in omegas]
     weight, khat = smoothed(_evidence(posteriors))
     return _blend(posteriors, weight, num_draws, seed, likelihood)._replace(khat=khat)
 
@@ -116,12 +110,14 @@ def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
     return np.stack([posterior.log_evidence for posterior in posteriors], axis=1)
 
 
-def _blend(posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: str) -> Found:
+def _blend(
+    posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: Likelihood
+) -> Found:
     """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
     W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
 
     rng = np.random.default_rng(seed)
-    count = num_draws if likelihood == "gaussian" else num_proposals(num_draws)
+    count = num_draws if likelihood.exact else num_proposals(num_draws)
     u = rng.random((count, len(weight), 1))
     pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
     draws: Draws = {}
@@ -151,28 +147,24 @@ def joint(
     num_draws: int,
     seed: int,
     progress_bar: bool,
-    likelihood: str = "gaussian",
+    likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """NUTS on an owner's model and the public one together, one owner at a time: exact, and slow."""
-    d, public, gaussian = tasks.num_features, observed(release), likelihood == "gaussian"
-    start = {
-        **reading("full", release).start,
-        "log_snr": np.log((conjugate if gaussian else laplace).SNR_MEDIAN),
-        "u": np.zeros(d),
-    }
-    names = ("w", "sigma", "log_snr") if gaussian else ("w", "log_snr")
+    d, public = tasks.num_features, observed(release)
+    start = reading("full", release).start
     S = np.ones((tasks.num_tasks, d)) if scale is None else scale
     kept: list[Draws] = []
     divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         rows = (tasks.X[i], tasks.y[i], tasks.mask[i].astype(float), S[i])
-        begin = start | ({"log_sigma": np.log(tasks.y[i][tasks.mask[i]].std() + 1e-3)} if gaussian else {})
+        if (own := likelihood.jointly(*tasks.own(i))) is None:
+            raise ValueError(f"method: 'joint' has no model for the likelihood {likelihood.name!r}; take 'plug_in'")
         per_chain = -(-num_draws // chains)
         found, statistics = run_nuts(
-            model.joint if gaussian else model.joint_bernoulli,
+            own.model,
             public,
             *rows,
-            start=begin,
+            start={**start, **own.start},
             chains=chains,
             warmup=300,
             draws=per_chain,
@@ -180,8 +172,8 @@ def joint(
             progress_bar=False,
         )
         divergences[i] = statistics["diverging"].sum()
-        kept.append({k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in names})
-    draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in names}
+        kept.append({k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in ("w", *own.kept)})
+    draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in kept[0]}
     return Found(draws["W"].mean(axis=0), draws, divergences=divergences)
 
 
@@ -230,7 +222,7 @@ def excluding(
     num_draws: int,
     seed: int,
     progress_bar: bool,
-    likelihood: str = "gaussian",
+    likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message."""
     own = as_sent(tasks, shared.release)

@@ -11,13 +11,12 @@ import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.owner import methods
-from mpmtl_prob.inference.owner.likelihoods import chosen
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
@@ -40,14 +39,14 @@ class OwnerPosteriors:
         shared: the public posterior that the owners used.
         W: posterior mean of the weights, (d, m): exact, or of an approximation that was made exact by its draws.
         seconds: wall-clock time, that of the public posterior included.
-        likelihood: "gaussian" or "bernoulli".
+        likelihood: of the targets.
     """
 
     shared: SharedPosterior
     W: FloatArray
     seconds: float
     _tree: xr.DataTree
-    likelihood: str = "gaussian"
+    likelihood: Likelihood
 
     seat = "owner"
     name = "noise-aware posterior"
@@ -78,27 +77,11 @@ class OwnerPosteriors:
             ValueError: data with other tasks or features.
         """
         check_weights(self.W, tasks)
-        posterior = self._tree.children["posterior"].dataset
-        W = posterior["W"].values.reshape(-1, *self.W.shape)
-        pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
-        draws = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
-        if self.likelihood == "bernoulli":
-            return self._probability(tasks, W, pick, draws)
-        sigma = posterior["sigma"].values.reshape(-1, self.W.shape[1])
-        rng = np.random.default_rng(seed)
-        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-            mean = (tasks.X @ W[s].T[..., None])[..., 0]
-            draws[row] = mean + sigma[s][:, None] * rng.standard_normal(mean.shape)
-        return Prediction((tasks.X @ self.W.T[..., None])[..., 0], tasks.mask, tasks.tasks, draws)
-
-    def _probability(
-        self, tasks: TaskData, W: FloatArray, pick: NDArray[np.int64], draws: NDArray[np.float32]
-    ) -> Prediction:
-        mean = np.empty(tasks.y.shape)
-        for i in range(tasks.num_tasks):  # one task at a time
-            each = expit(W[:, :, i] @ tasks.X[i].T)
-            mean[i], draws[:, i] = np.where(tasks.mask[i], each.mean(axis=0), 0.0), each[pick]
-        return Prediction(mean, tasks.mask, tasks.tasks, draws, quantity="probability")
+        found = self._tree.children["posterior"].dataset
+        draws = {str(k): v.values.reshape(-1, *v.shape[2:]) for k, v in found.items()}
+        total = len(draws["W"])
+        pick = np.linspace(0, total - 1, min(_PREDICTIVE_DRAWS, total)).astype(int)
+        return self.likelihood.predict(tasks, self.W, draws, pick, seed)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
@@ -138,17 +121,23 @@ class OwnerPosteriors:
             tree[f"shared/{group}"] = public[group]
         tree.attrs |= {
             "seconds": self.seconds,
-            "likelihood": self.likelihood,
+            "likelihood": self.likelihood.name,
             "shared_seconds": self.shared.seconds,
             "structure": self.shared.structure.name,
         }
         write_netcdf(tree, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> OwnerPosteriors:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        structure: Structure | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> OwnerPosteriors:
         """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none.
 
-        ``structure`` is that of the public posterior, where it is none of this library's.
+        ``structure`` is that of the public posterior, and ``likelihood`` that of the targets, where they are none of this
+        library's.
         """
         try:
             with xr.open_datatree(path, engine="h5netcdf") as found:
@@ -159,14 +148,17 @@ class OwnerPosteriors:
             public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
             public.attrs["seconds"] = attributes.pop("shared_seconds")
             seconds, W = float(attributes.pop("seconds")), constants["mean"].values
-            likelihood = attributes.pop("likelihood")
+            name = attributes.pop("likelihood")
         except FileNotFoundError:
             raise
         except (OSError, KeyError, TypeError) as error:
             raise ValueError(f"path: {os.fspath(path)!r} holds no owners' posteriors of mpmtl_prob") from error
         tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
         W.setflags(write=False)
-        return cls(SharedPosterior.from_tree(public, structure), W, seconds, tree, likelihood)
+        if likelihood is not None and likelihood.name != name:
+            raise ValueError(f"likelihood: expected {name!r} as in the file, got {likelihood.name!r}")
+        public_posterior = SharedPosterior.from_tree(public, structure)
+        return cls(public_posterior, W, seconds, tree, named(name) if likelihood is None else likelihood)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
@@ -174,7 +166,12 @@ class OwnerPosteriors:
 
     def _repr_html_(self) -> str:
         d, m = self.W.shape
-        facts = {"tasks": m, "features": d, "likelihood": self.likelihood, "seat": "every owner has its own column"}
+        facts = {
+            "tasks": m,
+            "features": d,
+            "likelihood": self.likelihood.name,
+            "seat": "every owner has its own column",
+        }
         return card("OwnerPosteriors", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
@@ -183,7 +180,7 @@ def task_posteriors(
     shared: SharedPosterior,
     *,
     method: str = "plug_in",
-    likelihood: str | None = None,
+    likelihood: str | Likelihood | None = None,
     sharpness: float | None = None,
     exclude_own: bool = False,
     chains: int = 4,
@@ -229,7 +226,7 @@ def task_posteriors(
     ['task', 'row', 'mean', 'lower', 'upper']
     """
     one_of("method", method, METHODS)
-    kind = chosen(likelihood, tasks)
+    kind = likelihood_of(likelihood, tasks)
     whole("chains", chains)
     whole("draws", draws)
     if method == "joint" and tasks.intercept:
@@ -256,7 +253,8 @@ def task_posteriors(
     else:
         found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
     kept = dict(found.draws)
-    kept["snr"] = np.exp(kept.pop("log_snr"))
+    if "log_snr" in kept:
+        kept["snr"] = np.exp(kept.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}
     W = found.W
     W.setflags(write=False)
@@ -282,13 +280,7 @@ def _tree(
             "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
             "constant_data": of_tasks,
         },
-        dims={
-            "W": ["feature", "task"],
-            "sigma": ["task"],
-            "snr": ["task"],
-            "y": ["task", "row"],
-        }
-        | {name: ["task"] for name in of_tasks},
+        dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["task", "row"]},
         coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
     )
     tree["shared"] = public.children["posterior"].copy()
