@@ -15,6 +15,7 @@ from mpmtl_prob.experiments.settings import (
     DP_MTRL,
     GROUP,
     GROUP_SPARSE,
+    KINDS,
     LASSO,
     LOW_RANK,
     POSTERIOR,
@@ -22,6 +23,7 @@ from mpmtl_prob.experiments.settings import (
     RIDGE,
     STUDIES,
     TRACE,
+    Data,
 )
 from mpmtl_prob.experiments.summary import interval, targets
 from mpmtl_prob.experiments.verdicts import CLAIMS, FAILS, HOLDS, UNTESTED, verdicts
@@ -36,7 +38,8 @@ def results(study, errors, data="synthetic low rank", metric="nmse", replication
     values = np.stack([np.broadcast_to(np.asarray(e, float), len(epsilons)) for e in errors.values()])
     values = values[None, ..., None] + spread * rng.standard_normal((1, *values.shape, replications))
     coords = {"data": [data], "arm": list(errors), "epsilon": list(epsilons), "replication": np.arange(replications)}
-    attrs = {"study": study, "metrics": json.dumps({data: metric}), "missing": "{}"}
+    kind = next((kind for kind in KINDS if Data(kind).name == data), "School")
+    attrs = {"study": study, "metrics": json.dumps({data: metric}), "kinds": json.dumps({data: kind}), "missing": "{}"}
     return xr.Dataset({"error": (tuple(coords), values)}, coords, attrs)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from mpmtl_prob.estimators import Fitted, GroupLasso, GroupSparse, LowRank, TraceNorm
+from mpmtl_prob.estimators import (
+    MPMTL,
+    Fitted,
+    GroupLasso,
+    GroupSparse,
+    LeastSquares,
+    Logistic,
+    LowRank,
+    TraceNorm,
+)
 from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, log_score, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import METRICS, Selection
 from mpmtl_prob.experiments.settings import (
@@ -58,34 +67,59 @@ class Choice:
     candidates: int
 
 
+Grid = Callable[[Unit, TaskData, Effort], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method that is compared.
+
+    Attributes:
+        grid: its candidates on training rows; None for the posterior, which has nothing to choose.
+        adjacency: that it is asked to prove something for.
+    """
+
+    grid: Grid | None = None
+    adjacency: str = ADJACENCY
+
+
 def candidates(unit: Unit, train: TaskData, effort: Effort) -> list[Any]:
     """The grid of an arm on these training rows, thinned."""
-    return list(_grid(unit, train, effort))[:: effort.stride]
+    grid = ARMS[unit.arm].grid
+    if grid is None:
+        raise ValueError(f"arm: no grid for {unit.arm!r}")
+    return list(grid(unit, train, effort))[:: effort.stride]
 
 
-def _grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
-    loss, epsilon = unit.data.loss, unit.epsilon
-    match unit.arm:
-        case name if name == RIDGE:
-            return grids.ridge_logistic(train) if unit.data.metric == "auc" else grids.ridge(train)
-        case name if name == LASSO:
-            return grids.lasso(train, loss)
-        case name if name == ALONE:
-            return grids.alone(train, loss)
-        case name if name in (TRACE, GROUP):
-            return grids.multi_task(TraceNorm() if name == TRACE else GroupLasso(), train, loss)
-        case name if name == DP_AGGR:
-            return grids.dp_aggr(train, epsilon=epsilon, loss=loss)
-        case name if name == DP_MTRL:
-            return grids.dp_mtrl(train, epsilon=epsilon)
-        case name if name in (LOW_RANK, GROUP_SPARSE):
-            algorithm = LowRank if name == LOW_RANK else GroupSparse
-            ridge = replace(unit, arm=RIDGE, epsilon=None)
-            start = None if unit.data.metric == "auc" else choose(ridge, effort).estimator
-            return grids.rounds(
-                algorithm, train, start=start, epsilon=epsilon, loss=loss, adjacency=ADJACENCY, record=False
-            )
-    raise ValueError(f"arm: no grid for {unit.arm!r}")
+def _ridge(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
+    return grids.ridge_logistic(train) if isinstance(unit.data.loss, Logistic) else grids.ridge(train)
+
+
+def _rounds(algorithm: type[MPMTL]) -> Grid:
+    def grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
+        loss, start = unit.data.loss, None
+        if isinstance(loss, LeastSquares):  # the ridge that was chosen where it stands alone
+            start = choose(replace(unit, arm=RIDGE, epsilon=None), effort).estimator
+        return grids.rounds(
+            algorithm, train, start=start, epsilon=unit.epsilon, loss=loss, adjacency=ADJACENCY, record=False
+        )
+
+    return grid
+
+
+ARMS = {
+    RIDGE: Arm(_ridge),
+    LASSO: Arm(lambda unit, train, effort: grids.lasso(train, unit.data.loss)),
+    ALONE: Arm(lambda unit, train, effort: grids.alone(train, unit.data.loss)),
+    TRACE: Arm(lambda unit, train, effort: grids.multi_task(TraceNorm(), train, unit.data.loss)),
+    GROUP: Arm(lambda unit, train, effort: grids.multi_task(GroupLasso(), train, unit.data.loss)),
+    LOW_RANK: Arm(_rounds(LowRank)),
+    GROUP_SPARSE: Arm(_rounds(GroupSparse)),
+    DP_MTRL: Arm(lambda unit, train, effort: grids.dp_mtrl(train, epsilon=unit.epsilon)),
+    DP_AGGR: Arm(lambda unit, train, effort: grids.dp_aggr(train, epsilon=unit.epsilon, loss=unit.data.loss)),
+    POSTERIOR: Arm(),
+    REPLACEMENT: Arm(adjacency="replace"),
+}
 
 
 @lru_cache(maxsize=8)
@@ -118,7 +152,7 @@ def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPost
         Missing: the posterior of these data does not exist.
     """
     train = subset(load(unit.data, unit.replication).train, unit.tasks)
-    if unit.arm in (POSTERIOR, REPLACEMENT):
+    if ARMS[unit.arm].grid is None:
         return posterior(unit, train, effort)
     assert choice is not None
     best = choice.estimator  # fitted through a selection, whose guarantees say that nothing was charged for it
@@ -133,8 +167,8 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
     assert unit.epsilon is not None
     whole_way = NoiseAware(
         unit.epsilon,
-        adjacency="replace" if unit.arm == REPLACEMENT else ADJACENCY,
-        likelihood="bernoulli" if unit.data.metric == "auc" else "gaussian",
+        adjacency=ARMS[unit.arm].adjacency,
+        likelihood=unit.data.of.likelihood,
         chains=effort.chains,
         warmup=effort.draws,
         draws=effort.draws,

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from mpmtl_prob.experiments.settings import MTL, STL
+from mpmtl_prob.experiments.settings import KINDS, MTL, STL, Shared
 from mpmtl_prob.tasks import FloatArray
 
 LEVEL = 0.05  # of every one-sided test
@@ -57,6 +57,11 @@ def loss(results: xr.Dataset, data: str) -> xr.DataArray:
     """Errors on one data set, less is better: 1 - AUC where that is the measure."""
     error = results["error"].sel(data=data)
     return 1 - error if json.loads(results.attrs["metrics"])[data] == "auc" else error
+
+
+def shared(results: xr.Dataset, data: str) -> Shared:
+    """What the tasks of a data set have in common."""
+    return KINDS[json.loads(results.attrs["kinds"])[data]].shared
 
 
 def best_of(errors: xr.DataArray, arms: tuple[str, ...]) -> xr.DataArray | None:

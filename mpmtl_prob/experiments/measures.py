@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpmtl_prob.estimators import DPMTRL, MPMTL, LeastSquares, LowRank, Noise
 from mpmtl_prob.evaluation import cross_validate, grids, nmse
 from mpmtl_prob.experiments import arms
-from mpmtl_prob.experiments.settings import LOW_RANK, Study, Unit, groups
+from mpmtl_prob.experiments.settings import ALLOCATIONS, Study, Unit, groups
 from mpmtl_prob.privacy import Bound
 from mpmtl_prob.privacy.guarantee import of_release
 from mpmtl_prob.releases import default_delta
@@ -97,10 +97,10 @@ def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str
     Fig 4 (a): convex loss, exponent alpha. Fig 4 (b): mu = 1e-3, Q = Q_0^exponent with Q_0 = 1 - sqrt(mu), as printed.
     """
     train = arms.load(unit.data, unit.replication).train
-    accelerated, mu = unit.arm.endswith("accelerated"), 1e-3
+    (strongly, accelerated), mu = ALLOCATIONS[unit.arm], 1e-3
     assert unit.exponent is not None
     options: dict[str, Any] = {"alpha": unit.exponent}
-    if unit.arm.startswith("strongly"):
+    if strongly:
         options = {"q": (1 - np.sqrt(mu)) ** unit.exponent, "loss": LeastSquares(strong_convexity=mu)}
     grid = grids.rounds(
         LowRank, train, epsilon=unit.epsilon, acceleration=accelerated, adjacency=arms.ADJACENCY, **options
@@ -118,7 +118,7 @@ def noise_to_signal(study: Study, unit: Unit, choice: arms.Choice | None) -> dic
     """
     assert choice is not None
     train, test, _ = arms.load(unit.data, unit.replication)
-    if unit.arm == LOW_RANK:
+    if isinstance(choice.estimator, LowRank):
         found, guarantee = _of_releases(choice.estimator, train, unit.replication), _claims(choice.estimator, train)
     else:
         found, guarantee = _of_models(choice.estimator, train, unit.replication), {"claimed": None, "proved": None}

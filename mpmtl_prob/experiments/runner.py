@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
-from mpmtl_prob.experiments.settings import POSTERIOR, REPLACEMENT, WITHOUT_EPSILON, Study, Unit
+from mpmtl_prob.experiments.settings import WITHOUT_EPSILON, Study, Unit
 from mpmtl_prob.experiments.workers import Workers
 from mpmtl_prob.releases.release import _library_version as library_version
 
@@ -160,7 +160,7 @@ def _first(unit: Unit) -> Unit:
 
 
 def _is_tuned(study: Study, unit: Unit) -> bool:
-    return study.measure in TUNED and unit.arm not in (POSTERIOR, REPLACEMENT)
+    return study.measure in TUNED and arms.ARMS[unit.arm].grid is not None
 
 
 def _choice(store: Store, unit: Unit) -> arms.Choice | None:
@@ -197,8 +197,10 @@ def assemble(study: Study, records: Mapping[Unit, Mapping[str, Any]]) -> xr.Data
             arrays[name] = _room(arrays[name], len(shape), values.shape)
             arrays[name][where + tuple(map(slice, values.shape))] = values[()]
     variables = {name: ((*coords, *DIMS.get(name, ())), values) for name, values in arrays.items()}
+    kinds = {data.name: data.kind for data in study.data}
     metrics = {data.name: data.metric for data in study.data}
-    attrs = {"study": study.name, "metrics": json.dumps(metrics), "missing": json.dumps(missing)}
+    as_json = {"kinds": kinds, "metrics": metrics, "missing": missing}
+    attrs = {"study": study.name} | {name: json.dumps(value) for name, value in as_json.items()}
     return xr.Dataset(variables, coords={k: list(v) for k, v in coords.items()}, attrs=attrs)
 
 

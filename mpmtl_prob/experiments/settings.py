@@ -7,7 +7,9 @@ The papers replicate everything 100 times; the sizes here are what a machine of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,14 @@ TRACE, GROUP = "MTL trace norm", "MTL l2,1"
 LOW_RANK, GROUP_SPARSE = "Algorithm 2", "Algorithm 3"
 DP_MTRL, DP_AGGR = "DP-MTRL", "DP-AGGR"
 POSTERIOR, REPLACEMENT = "noise-aware posterior", "noise-aware posterior, replacement"
+
+#: arms of Fig 4, which are runs of Algorithm 2: whether the loss is strongly convex, and whether they are accelerated
+ALLOCATIONS = {
+    "convex": (False, False),
+    "convex, accelerated": (False, True),
+    "strongly convex": (True, False),
+    "strongly convex, accelerated": (True, True),
+}
 
 #: arms that no budget touches
 WITHOUT_EPSILON = (RIDGE, LASSO, ALONE, TRACE, GROUP)
@@ -38,12 +48,42 @@ class Loaded(NamedTuple):
     W: FloatArray | None
 
 
+class Shared(Enum):
+    """What the tasks of a data set have in common."""
+
+    SUBSPACE = auto()
+    FEATURES = auto()
+    EVERYTHING = auto()
+    UNKNOWN = auto()  #: as with real data
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What data sets of a kind are.
+
+    Attributes:
+        name: for tables.
+        load: a replication of a data set.
+        shared: by its tasks.
+        metric: the papers' measure on these data.
+        loss: of the targets.
+        likelihood: of the targets.
+    """
+
+    name: str
+    load: Callable[[Data, int], Loaded]
+    shared: Shared
+    metric: str = "nmse"
+    loss: Loss = field(default_factory=LeastSquares)
+    likelihood: str = "gaussian"
+
+
 @dataclass(frozen=True)
 class Data:
     """A data set and how it is split.
 
     Attributes:
-        kind: "low rank", "group sparse", "alike" (one group of similar tasks), "School" or "LSOA II".
+        kind: a name in :data:`KINDS`.
         num_tasks: m, of synthetic data.
         num_features: d, of synthetic data.
         rows: training rows of a task, of synthetic data; nine times as many are for testing.
@@ -60,30 +100,50 @@ class Data:
 
     def load(self, replication: int) -> Loaded:
         """Synthetic data drawn anew in every replication; real data split anew."""
-        if self.kind in ("School", "LSOA II"):
-            train, test = (school() if self.kind == "School" else lsoa2()).split(self.fraction, seed=replication)
-            return Loaded(train, test, None)
-        size = (self.num_tasks, self.num_features, self.rows, 9 * self.rows)
-        if self.kind == "group sparse":
-            return Loaded(*synthetic_group_sparse(*size, active=min(4, self.num_features), seed=replication))
-        group = self.num_tasks if self.kind == "alike" else self.group
-        return Loaded(*synthetic_low_rank(*size, group=group, seed=replication))
+        return self.of.load(self, replication)
+
+    @property
+    def of(self) -> Kind:
+        return KINDS[self.kind]
 
     @property
     def name(self) -> str:
         """For tables."""
-        if self.kind in ("School", "LSOA II"):
-            return f"{self.kind} {100 * self.fraction:g} %"
-        return "all tasks alike" if self.kind == "alike" else f"synthetic {self.kind}"
+        return f"{self.of.name} {100 * self.fraction:g} %" if self.of.shared is Shared.UNKNOWN else self.of.name
 
     @property
     def metric(self) -> str:
-        """The papers' measure on these data."""
-        return {"School": "nmse_within", "LSOA II": "auc"}.get(self.kind, "nmse")
+        return self.of.metric
 
     @property
     def loss(self) -> Loss:
-        return Logistic() if self.kind == "LSOA II" else LeastSquares()
+        return self.of.loss
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """Of synthetic data: tasks, features, rows for training, rows for testing."""
+        return self.num_tasks, self.num_features, self.rows, 9 * self.rows
+
+
+def _alike(data: Data, replication: int, group: int | None = None) -> Loaded:
+    return Loaded(*synthetic_low_rank(*data.size, group=group or data.group, seed=replication))
+
+
+def _sparse(data: Data, replication: int) -> Loaded:
+    return Loaded(*synthetic_group_sparse(*data.size, active=min(4, data.num_features), seed=replication))
+
+
+def _real(table: Callable[[], TaskData]) -> Callable[[Data, int], Loaded]:
+    return lambda data, replication: Loaded(*table().split(data.fraction, seed=replication), None)
+
+
+KINDS = {
+    "low rank": Kind("synthetic low rank", _alike, Shared.SUBSPACE),
+    "group sparse": Kind("synthetic group sparse", _sparse, Shared.FEATURES),
+    "alike": Kind("all tasks alike", lambda data, r: _alike(data, r, data.num_tasks), Shared.EVERYTHING),
+    "School": Kind("School", _real(school), Shared.UNKNOWN, "nmse_within"),
+    "LSOA II": Kind("LSOA II", _real(lsoa2), Shared.UNKNOWN, "auc", Logistic(), "bernoulli"),
+}
 
 
 @dataclass(frozen=True)
@@ -210,7 +270,7 @@ STUDIES = {
             title="How budgets are spread over the rounds",
             measure="allocation",
             data=(Data("low rank"),),
-            arms=("convex", "convex, accelerated", "strongly convex", "strongly convex, accelerated"),
+            arms=tuple(ALLOCATIONS),
             epsilons=(1.0,),  # TPAMI's caption; the preprint's says 0.1
             exponents=(-2.0, -1.0, -0.4, 0.0, 0.2, 0.4, 1.0, 2.0, 4.0),
         ),

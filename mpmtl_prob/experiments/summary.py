@@ -15,7 +15,7 @@ from mpmtl_prob.experiments import paper
 from mpmtl_prob.experiments.arms import SELECTION
 from mpmtl_prob.experiments.contrasts import gap_share, loss
 from mpmtl_prob.experiments.runner import library_version, plain, settings_hash
-from mpmtl_prob.experiments.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Study
+from mpmtl_prob.experiments.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
 from mpmtl_prob.experiments.verdicts import verdicts
 
 #: what the posterior should reach with a proved guarantee at delta = 1/(m log m), zero-out: error at most, by eps
@@ -95,12 +95,13 @@ def targets(results: xr.Dataset) -> list[dict[str, Any]]:
     return found
 
 
+_SCHOOL, _LOW_RANK = Data("School").name, Data("low rank").name  #: on which there are goals
 _ERROR, _SHARE, _COVERED = "nMSE within", "share of the gap", "coverage of 90 % intervals"
 
 
 def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, float, str]]:
     """What, at which eps, from where, to where, and that in words."""
-    if data == "School 30 %":
+    if data == _SCHOOL:
         errors = loss(results, data).mean("replication")
         alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
         if alone:
@@ -108,7 +109,7 @@ def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, 
             yield _ERROR, 1e-3, -np.inf, best, f"<= {best:.3f}, best local arm"
         for epsilon, most in SCHOOL_TARGETS.items():
             yield _ERROR, epsilon, -np.inf, most, f"<= {most:.3f}"
-    elif data == "synthetic low rank":
+    elif data == _LOW_RANK:
         for epsilon, least in SHARE_TARGETS.items():
             yield _SHARE, epsilon, least, np.inf, f">= {least:g}"
     else:

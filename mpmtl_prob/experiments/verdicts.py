@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from mpmtl_prob.experiments.contrasts import LEVEL, Difference, arm_of, best_of, gap_share, loss, pairs_of
-from mpmtl_prob.experiments.settings import DP_AGGR, DP_MTRL, GROUP_SPARSE, LOW_RANK, MTL, POSTERIOR, STL
+from mpmtl_prob.experiments.contrasts import LEVEL, Difference, arm_of, best_of, gap_share, loss, pairs_of, shared
+from mpmtl_prob.experiments.settings import DP_AGGR, DP_MTRL, GROUP_SPARSE, LOW_RANK, MTL, POSTERIOR, STL, Shared
 from mpmtl_prob.tasks import FloatArray
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not testable"
@@ -83,7 +83,7 @@ def structure(results: xr.Dataset) -> list[Verdict]:
     """2. On low-rank data MP-GS is worse than MP-LR; on group-sparse data they rival."""
     found = []
     for data in results["data"].values:
-        rival = "sparse" in data
+        rival = shared(results, data) is Shared.FEATURES
         statement = (
             "On group-sparse data Algorithms 2 and 3 rival each other."
             if rival
@@ -123,9 +123,9 @@ def relations_only_when_loose(results: xr.Dataset) -> list[Verdict]:
     """3. DP-MTRL beats STL on low-rank data only at large eps, never on group-sparse data."""
     found = []
     for data in results["data"].values:
-        if "synthetic" not in data:
+        if shared(results, data) not in (Shared.SUBSPACE, Shared.FEATURES):
             continue
-        never = "sparse" in data
+        never = shared(results, data) is Shared.FEATURES
         statement = f"DP-MTRL beats STL on {'group-sparse data never' if never else 'low-rank data only at large eps'}."
         errors = loss(results, data)
         pairs = pairs_of(arm_of(errors, DP_MTRL), best_of(errors, STL))
@@ -149,19 +149,20 @@ def averaging(results: xr.Dataset) -> list[Verdict]:
         errors = loss(results, data)
         first, single = arm_of(errors, DP_AGGR), best_of(errors, STL)
         pairs = pairs_of(first, single)
-        kind = "alike" if "alike" in data else "synthetic" if "synthetic" in data else "real"
+        common = shared(results, data)
         statement = {
-            "alike": "Where all tasks are alike, DP-AGGR is not far worse than STL at large eps.",
-            "synthetic": "DP-AGGR is far worse than STL, with at least twice its error at every eps.",
-            "real": "DP-AGGR is worse than STL at every eps.",
-        }[kind]
+            Shared.EVERYTHING: "Where all tasks are alike, DP-AGGR is not far worse than STL at large eps.",
+            Shared.UNKNOWN: "DP-AGGR is worse than STL at every eps.",
+        }.get(common, "DP-AGGR is far worse than STL, with at least twice its error at every eps.")
         if not pairs or first is None or single is None:
             found.append(Verdict("4", statement, data, UNTESTED, {}, "needs both arms and two replications."))
             continue
         ratio = (first.mean("replication") / single.mean("replication")).dropna("epsilon")
         ratios = {f"{eps:g}": float(ratio.sel(epsilon=eps)) for eps in ratio["epsilon"].values}
         not_worse = [eps for eps, d in pairs.items() if not d.is_worse]
-        verdict = {"alike": float(ratio[-1]) < 2, "synthetic": float(ratio.min()) >= 2, "real": not not_worse}[kind]
+        verdict = {Shared.EVERYTHING: float(ratio[-1]) < 2, Shared.UNKNOWN: not not_worse}.get(
+            common, float(ratio.min()) >= 2
+        )
         why = f"its error is {float(ratio.min()):.2f} to {float(ratio.max()):.2f} times that of STL over the budgets"
         why += f"; not worse at eps = {_list(not_worse)}." if not_worse else "."
         found.append(Verdict("4", statement, data, HOLDS if verdict else FAILS, {"error ratio": ratios}, why))
