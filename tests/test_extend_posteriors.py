@@ -164,10 +164,6 @@ def test_a_likelihood_of_ones_own_goes_all_the_way(tasks, tmp_path):
 
     mixed = mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="mixture", draws=20, progress_bar=False)
     assert np.isfinite(mixed.W).all()
-    apart = mp.inference.task_posteriors(
-        tasks, shared, likelihood=mine, exclude_own=True, draws=5, progress_bar=False, chains=1
-    )
-    assert apart.W.shape == own.W.shape
     with pytest.raises(ValueError, match="method: 'joint' has no model for the likelihood 'known error'"):
         mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="joint", sharpness=1.0, progress_bar=False)
 

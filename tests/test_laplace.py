@@ -12,12 +12,14 @@ from scipy.special import expit, log_expit
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import excluding, plug_in
 from mpmtl_prob.inference.sampling.importance import resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import task
 from mpmtl_prob.taskwise import conjugate, laplace
 
+LABELS = LIKELIHOODS["bernoulli"]
 FAST = {"chains": 2, "warmup": 200, "draws": 150, "progress_bar": False}
 
 
@@ -110,7 +112,7 @@ def agrees(draws, mean, exact):
 
 def test_corrected_draws_are_those_of_nuts_and_uncorrected_ones_are_not(yardstick):
     tasks, omega, scale, exact = yardstick
-    found = plug_in(tasks, omega[None], np.ones(1), scale, 4000, 0, "bernoulli")
+    found = plug_in(tasks, omega[None], np.ones(1), scale, 4000, 0, LABELS)
     assert found.khat_draws[0] < 0.7
     assert agrees(found.draws["W"][..., 0], found.W[:, 0], exact)
 
@@ -142,7 +144,7 @@ def test_resampling_turns_one_known_law_into_another():
 @pytest.fixture(scope="module")
 def drawn():
     tasks, W, omega = simulate(m=1500, d=3, n=25, seed=1)
-    return W, plug_in(tasks, omega[None], np.ones(1), None, 300, 0, "bernoulli")
+    return W, plug_in(tasks, omega[None], np.ones(1), None, 300, 0, LABELS)
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
@@ -171,7 +173,7 @@ def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
 )
 def test_hard_cases_have_proper_posteriors(X, y):
     tasks = TaskData.from_lists([X], [y])
-    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.pareto_scale(tasks.gram), 1000, 0, "bernoulli")
+    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.pareto_scale(tasks.gram), 1000, 0, LABELS)
     W, mean = found.draws["W"][..., 0], found.W[:, 0]
     assert np.isfinite(W).all()
     assert found.khat_draws[0] < 0.7 or not X.any()
@@ -235,7 +237,8 @@ def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(share
     other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation
     scale = [conjugate.pareto_scale(each.gram) for each in (tasks, other)]
     one, two = (
-        excluding(each, shared[2], S, 1.0, 10, 0, False, kind) for each, S in zip((tasks, other), scale, strict=True)
+        excluding(each, shared[2], S, 1.0, 10, 0, False, LIKELIHOODS[kind])
+        for each, S in zip((tasks, other), scale, strict=True)
     )
     assert_allclose(one.draws["W"][..., 1], two.draws["W"][..., 1], rtol=1e-10)
     assert np.abs(one.W[:, 0] - two.W[:, 0]).max() > 1e-3
