@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob.experiments.runner import plain, write_whole
+from mpmtl_prob._files import write_text
+from mpmtl_prob.experiments.runner import plain
 
 _PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 _PACKAGES = ("numpyro", "jax", "numpy", "scipy", "arviz")
@@ -36,7 +37,7 @@ def write(path: Path | None, numbers: Mapping[str, Any], *peers: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     found = plain({"command": command(sys.argv), "machine": machine(*peers), **numbers})
-    write_whole(path, json.dumps(found, indent=1) + "\n")
+    write_text(path, json.dumps(found, indent=1) + "\n")
 
 
 def command(argv: list[str]) -> str:

@@ -1,18 +1,61 @@
-"""NetCDF files that are either whole or not there."""
+"""Files that are either whole or not there, and what is said of one that holds something else."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import xarray as xr
 
+#: How reading what is no file of this library fails; a broken file may fail in more ways.
+FOREIGN = (OSError, KeyError, TypeError, json.JSONDecodeError)
 
-def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write data to path; a file that was there stays until the new one is whole."""
+
+@contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Where to write: it takes the place of path when all went well, and a file that was there stays until then."""
     unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
     try:
-        data.to_netcdf(unfinished, engine="h5netcdf")
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         if os.path.exists(unfinished):
             os.remove(unfinished)
+
+
+@contextmanager
+def holding(
+    what: str, path: str | os.PathLike[str], *, name: str = "path", foreign: tuple[type[Exception], ...] = FOREIGN
+) -> Iterator[None]:
+    """Reading a file fails with a ValueError that says what it does not hold; one that is not there, or closed, as it does.
+
+    Args:
+        what: the file should hold.
+        path: of the file.
+        name: of the argument.
+        foreign: errors of a file that holds something else.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except foreign as error:
+        raise ValueError(f"{name}: {os.fspath(path)!r} holds no {what} of mpmtl_prob") from error
+
+
+def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str]) -> None:
+    with whole(path) as unfinished:
+        data.to_netcdf(unfinished, engine="h5netcdf")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    with whole(path) as unfinished, open(unfinished, "w") as file:
+        file.write(text)
+
+
+def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
+    """A NetCDF file's groups, in memory."""
+    with xr.open_datatree(path, engine="h5netcdf") as tree:
+        return tree.load()

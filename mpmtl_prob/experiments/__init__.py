@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mpmtl_prob._files import write_netcdf, write_text
 from mpmtl_prob.experiments import figures, page
-from mpmtl_prob.experiments.runner import run, write_whole
+from mpmtl_prob.experiments.runner import run
 from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
 from mpmtl_prob.experiments.summary import summarise
 from mpmtl_prob.experiments.verdicts import Verdict, verdicts
@@ -46,9 +47,7 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
-    unfinished = out / f"{study.name}.nc.unfinished"
-    results.to_netcdf(unfinished, engine="h5netcdf")
-    unfinished.replace(out / f"{study.name}.nc")
-    write_whole(out / f"{study.name}.json", json.dumps(found, indent=1) + "\n")
+    write_netcdf(results, out / f"{study.name}.nc")
+    write_text(out / f"{study.name}.json", json.dumps(found, indent=1) + "\n")
     figures.draw(found, results, out / f"{study.name}.png")
     return found

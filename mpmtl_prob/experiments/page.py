@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments import paper
-from mpmtl_prob.experiments.runner import write_whole
 from mpmtl_prob.experiments.settings import STUDIES
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
 
@@ -64,7 +64,7 @@ def load(folder: Path) -> list[dict[str, Any]]:
 def write(folder: Path, path: Path) -> str:
     """Write the page of the reports in a folder; returns it. Raises FileNotFoundError as :func:`load`."""
     text = page(load(folder), figures=os.path.relpath(folder, path.parent))
-    write_whole(path, text)
+    write_text(path, text)
     return text
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ import numpy as np
 import xarray as xr
 from tqdm.auto import tqdm
 
+from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import WITHOUT_EPSILON, Study, Unit
@@ -57,17 +57,7 @@ class Store:
         """Whole or not at all, whatever interrupts."""
         path = self.path(unit, what)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(plain(record)))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is never there in part."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        unfinished.write_text(text)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        write_text(path, json.dumps(plain(record)))
 
 
 def digest(settings: Any) -> str:

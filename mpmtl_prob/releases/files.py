@@ -18,6 +18,7 @@ import numpy as np
 import xarray as xr
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._files import holding
 from mpmtl_prob.privacy.guarantee import DOUBLES, EXACT, Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import Law, MatrixNoise, read_law, write_law
 from mpmtl_prob.privacy.units import Adjacency, Unit
@@ -82,13 +83,8 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
 
 def read(path: str | os.PathLike[str]) -> xr.Dataset:
     """The data in a file. Raises ValueError for one that is no NetCDF."""
-    try:
-        with xr.open_dataset(path, engine="h5netcdf") as data:
-            return data.load()
-    except (FileNotFoundError, PermissionError):
-        raise
-    except Exception as error:  # a broken file fails in more ways than its readers name
-        raise ValueError(f"path: {os.fspath(path)!r} holds no release of mpmtl_prob") from error
+    with holding("release", path, foreign=(Exception,)), xr.open_dataset(path, engine="h5netcdf") as data:
+        return data.load()
 
 
 def signed(data: xr.Dataset, key: bytes) -> xr.Dataset:

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
@@ -175,20 +175,14 @@ class Posterior:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Posterior:
         """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
-        try:
-            with xr.open_datatree(path, engine="h5netcdf") as tree:
-                meta = json.loads(tree.attrs["posterior"])
-                sets = {name: group.to_dataset() for name, group in tree.children.items()}
-                groups = [
-                    {str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")
-                ]
-                X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
-                subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
-                release = Release.from_xarray(sets["release"]) if meta["released"] else None
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"path: {os.fspath(path)!r} holds no posterior of mpmtl_prob") from error
+        with holding("posterior", path):
+            tree = read_tree(path)
+            meta = json.loads(tree.attrs["posterior"])
+            sets = {name: group.to_dataset() for name, group in tree.children.items()}
+            groups = [{str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")]
+            X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
+            subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
+            release = Release.from_xarray(sets["release"]) if meta["released"] else None
         names, features = meta["tasks"], meta["features"]
         which = [np.flatnonzero(task == str(name)) for name in names]
         tasks = TaskData.from_lists(

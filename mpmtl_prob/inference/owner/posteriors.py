@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._check import one_of, whole
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of, named
@@ -139,9 +139,8 @@ class OwnerPosteriors:
         ``structure`` is that of the public posterior, and ``likelihood`` that of the targets, where they are none of this
         library's.
         """
-        try:
-            with xr.open_datatree(path, engine="h5netcdf") as found:
-                tree = found.load()
+        with holding("owners' posteriors", path):
+            tree = read_tree(path)
             attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
             groups = {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
             public = xr.DataTree.from_dict(groups | {k: tree[f"shared/{k}"].to_dataset() for k in _OF_SHARED})
@@ -149,10 +148,6 @@ class OwnerPosteriors:
             public.attrs["seconds"] = attributes.pop("shared_seconds")
             seconds, W = float(attributes.pop("seconds")), constants["mean"].values
             name = attributes.pop("likelihood")
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError) as error:
-            raise ValueError(f"path: {os.fspath(path)!r} holds no owners' posteriors of mpmtl_prob") from error
         tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
         W.setflags(write=False)
         if likelihood is not None and likelihood.name != name:

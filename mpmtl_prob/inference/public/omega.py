@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.privacy.laws.wishart import bartlett
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -36,8 +37,7 @@ def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | fl
     """Omega ~ InverseWishart(df, M), exactly, (..., d, d); df broadcasts over the leading axes."""
     d = M.shape[-1]
     L = np.linalg.cholesky(M)
-    T = np.tril(rng.standard_normal(M.shape), -1)  # Bartlett: T T' ~ Wishart(df, I)
-    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), M.shape[:-1]))
+    T = bartlett(rng, df, d, M.shape[:-2])
     half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
     return np.swapaxes(half, -1, -2) @ half
 

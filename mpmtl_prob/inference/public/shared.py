@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from mpmtl_prob._check import positive
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, information
@@ -147,13 +146,8 @@ class SharedPosterior:
 
         ``structure`` is the one that it was made with, where that is none of this library's.
         """
-        try:
-            with xr.open_datatree(path, engine="h5netcdf") as found:
-                return cls.from_tree(found.load(), structure)
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"path: {os.fspath(path)!r} holds no public posterior of mpmtl_prob") from error
+        with holding("public posterior", path):
+            return cls.from_tree(read_tree(path), structure)
 
     @classmethod
     def from_tree(cls, tree: xr.DataTree, structure: Structure | None = None) -> SharedPosterior:

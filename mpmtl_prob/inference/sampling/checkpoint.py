@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mpmtl_prob._files import holding, whole
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
 
 _FORMAT = 1
@@ -31,14 +32,8 @@ def write(path: str | os.PathLike[str], mark: str, reached: Reached, draws: Draw
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(reached.state)]
     arrays: dict[str, Any] = {f"state/{i:03d}": leaf for i, leaf in enumerate(leaves)}
     arrays |= {f"draws/{k}": v for k, v in draws.items()} | {f"statistics/{k}": v for k, v in statistics.items()}
-    unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
-    try:
-        with open(unfinished, "wb") as file:
-            np.savez(file, format=_FORMAT, mark=mark, reached=[reached.warmed, reached.drawn], **arrays)
-        os.replace(unfinished, path)
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
+    with whole(path) as unfinished, open(unfinished, "wb") as file:
+        np.savez(file, format=_FORMAT, mark=mark, reached=[reached.warmed, reached.drawn], **arrays)
 
 
 def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reached, Draws, Draws]:
@@ -47,12 +42,10 @@ def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reache
     Raises:
         ValueError: a file of another run, or none at all.
     """
-    try:
+    with holding("run", path, name="checkpoint", foreign=(OSError, KeyError, ValueError)):
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
         same = str(found["mark"]) == mark
-    except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"checkpoint: {os.fspath(path)!r} holds no run of mpmtl_prob") from error
     if not same:
         raise ValueError(
             f"checkpoint: {os.fspath(path)!r} holds another run; expected the same model, data, kernel, chains, warm-up, "

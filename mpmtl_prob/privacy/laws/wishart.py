@@ -72,9 +72,7 @@ class Wishart(MatrixNoise):
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
         """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
         d, batch = self.num_features, A.shape[:-2]
-        T = np.tril(rng.standard_normal((*batch, d, d)), -1)
-        T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(self.df - np.arange(d), (*batch, d)))
-        T *= np.sqrt(self.scale)
+        T = bartlett(rng, self.df, d, batch) * np.sqrt(self.scale)
         E = T @ np.swapaxes(T, -1, -2)
         return (A + np.swapaxes(A, -1, -2)) / 2 + (E + np.swapaxes(E, -1, -2)) / 2
 
@@ -206,3 +204,10 @@ paper_wishart = PaperWishart
 def _lower(E: arb_mat) -> list[arb]:
     entries, d = E.entries(), E.nrows()
     return [entries[d * i + j] for i in range(d) for j in range(i + 1)]
+
+
+def bartlett(rng: np.random.Generator, df: FloatArray | float, d: int, batch: tuple[int, ...] = ()) -> FloatArray:
+    """T lower triangular, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
+    T = np.tril(rng.standard_normal((*batch, d, d)), -1)
+    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), (*batch, d)))
+    return T
