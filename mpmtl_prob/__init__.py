@@ -1,22 +1,15 @@
-"""Multi-task learning in which no task's model leaks to the others, with the uncertainty of every estimate.
+"""Multi-task learning in which no task's model leaks to the others, with the uncertainty of every estimate."""
 
-Tasks come from lists or from a table, and estimators have a ``fit``:
+from __future__ import annotations
 
->>> mp.TaskData.from_lists([np.eye(2), np.ones((3, 2))], [[1.0, 2.0], [3.0, 4.0, 5.0]], tasks=["north", "south"])
-TaskData(2 tasks, 2 features, 5 rows, 2 to 3 per task)
->>> frame = pd.DataFrame({"school": ["A", "A", "B"], "hours": [1, 2, 3], "mark": [5, 6, 7]})
->>> tasks = mp.TaskData.from_pandas(frame, task="school", target="mark")
->>> mp.estimators.Ridge(penalty=1.0).fit(tasks).predict(tasks).to_pandas().round(2)
-  task  row  mean
-0    A    0  2.83
-1    A    1  5.67
-2    B    0  6.30
-"""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases
-from mpmtl_prob.inference import NoiseAware
-from mpmtl_prob.releases import Release, release
-from mpmtl_prob.tasks import Prediction, TaskData
+if TYPE_CHECKING:
+    from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases
+    from mpmtl_prob.inference import NoiseAware
+    from mpmtl_prob.releases import Release, release
+    from mpmtl_prob.tasks import Prediction, TaskData
 
 __all__ = [
     "NoiseAware",
@@ -33,3 +26,23 @@ __all__ = [
     "release",
     "releases",
 ]
+
+#: where the names live that are no packages; all are imported when somebody asks for them
+_LIVES_IN = {
+    "NoiseAware": "inference",
+    "Prediction": "tasks",
+    "Release": "releases",
+    "TaskData": "tasks",
+    "release": "releases",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = import_module(f"{__name__}.{_LIVES_IN.get(name, name)}")
+    return globals().setdefault(name, getattr(room, name) if name in _LIVES_IN else room)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

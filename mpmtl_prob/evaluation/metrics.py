@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 from mpmtl_prob.tasks import Prediction, TaskData
 
@@ -55,6 +54,8 @@ def auc(prediction: Prediction, test: TaskData) -> float:
     _check(prediction, test)
     if bad := int(np.sum(np.isnan(prediction.mean[test.mask]))):
         raise ValueError(f"prediction: expected numbers, got {bad} that are not")
+    from scipy.stats import rankdata  # which takes a second to import
+
     areas = []
     for score, y, real in zip(prediction.mean, test.y, test.mask, strict=True):
         positive = y[real] == 1

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import expit, gammainc, gammaincc, log_ndtr
-from scipy.stats import binom
 
 ADJACENCIES = ("replace", "zero_out")
 
@@ -61,6 +60,8 @@ def delta_pure(epsilon: float, each: float, rounds: int = 1) -> float:
 
     Source: Kairouz, Oh and Viswanath (2015), Theorem 3.3; every round is at worst a randomised response.
     """
+    from scipy.stats import binom  # which takes a second to import
+
     if epsilon >= rounds * each * (1 - 1e-14):  # budgets that add up to eps may miss it by a rounding error
         return 0.0
     likely = np.arange(rounds + 1)
