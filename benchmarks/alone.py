@@ -64,7 +64,7 @@ def scores(
     return {
         POSTERIOR: of(own.W),
         "own penalty": of(own_penalty(train, seed)),
-        "evidence": of(conjugate.task_posteriors(train.gram).mean),
+        "evidence": of(conjugate.gaussian_posteriors(train.gram).mean),
         "evidence, Pareto": of(evidence.posterior_means(train).W),
         "one penalty": of(tuned(grids.ridge(train))),
         "M = I": of(tuned(grids.alone(train))),

@@ -23,7 +23,7 @@ def one_task():
 def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.pareto_scale(tasks.gram)
-    found = conjugate.task_posteriors(tasks.gram, omega, scale)
+    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     SX = X * scale[0]
     expected = []
     for log_snr in found.log_snr:
@@ -40,7 +40,7 @@ def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_tas
 def test_mean_is_the_average_of_ridge_solutions(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.pareto_scale(tasks.gram)
-    found = conjugate.task_posteriors(tasks.gram, omega, scale)
+    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     prior = np.diag(scale[0]) @ omega @ np.diag(scale[0])
     ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in found.ratio[0]]
     assert_allclose(found.mean[:, 0], found.weights[0] @ np.array(ridges), rtol=1e-8)
@@ -50,7 +50,7 @@ def test_mean_is_the_average_of_ridge_solutions(one_task):
 def test_closed_form_and_nuts_agree_in_distribution(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.pareto_scale(tasks.gram)
-    exact = conjugate.task_posteriors(tasks.gram, omega, scale).sample(np.random.default_rng(0), 20_000)
+    exact = conjugate.gaussian_posteriors(tasks.gram, omega, scale).sample(np.random.default_rng(0), 20_000)
     start = {"log_snr": 2.0, "log_sigma": 0.0, "v": np.zeros(3)}
     drawn, statistics = run_nuts(
         task.gaussian, X, y, omega, scale[0], start=start, chains=4, warmup=500, draws=1500, seed=0, progress_bar=False
@@ -69,7 +69,7 @@ def test_closed_form_and_nuts_agree_in_distribution(one_task):
 
 def test_posterior_depends_on_the_shape_of_omega_alone(one_task):
     tasks, _, _, omega = one_task
-    one, other = (conjugate.task_posteriors(tasks.gram, c * omega) for c in (1.0, 1e6))
+    one, other = (conjugate.gaussian_posteriors(tasks.gram, c * omega) for c in (1.0, 1e6))
     assert_allclose(one.mean, other.mean, rtol=1e-8)
 
 
@@ -90,6 +90,6 @@ def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
 @pytest.mark.parametrize("y", [[0.0, 0.0], [1.0, 1.0]])
 def test_degenerate_tasks_give_finite_posteriors(y):
     tasks = TaskData.from_lists([np.zeros((2, 2)), np.eye(2)], [y, y])
-    found = conjugate.task_posteriors(tasks.gram, scale=conjugate.pareto_scale(tasks.gram))
+    found = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.pareto_scale(tasks.gram))
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.sample(np.random.default_rng(0), 10)["W"]).all()

@@ -57,7 +57,7 @@ def one_task():
 @pytest.mark.parametrize("d", [1, 2])
 def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_task, d):
     X, y, omega = one_task[0][:, :d], one_task[1], one_task[2][:d, :d]
-    found = laplace.task_posteriors(TaskData.from_lists([X], [y]), omega)
+    found = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
     ratio = np.exp(found.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
     axis = np.linspace(-6, 6, 400 if d == 2 else 4000)  # in prior sds
     u = np.stack(np.meshgrid(*[axis] * d), axis=-1).reshape(-1, d)
@@ -76,7 +76,7 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
 
 def test_mode_and_laplaces_evidence_are_those_of_a_general_optimiser(one_task):
     X, y, omega = one_task
-    found = laplace.task_posteriors(TaskData.from_lists([X], [y]), omega)
+    found = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
     for g in np.flatnonzero(found.weights[0] > 1e-3)[::3]:
         snr = np.exp(found.log_snr[g])
         best = minimize(lambda w, snr=snr: -log_joint(X, y, omega, snr, w), np.zeros(2), tol=1e-10)
@@ -116,7 +116,7 @@ def test_corrected_draws_are_those_of_nuts_and_uncorrected_ones_are_not(yardstic
     assert found.khat_draws[0] < 0.7
     assert agrees(found.draws["W"][..., 0], found.W[:, 0], exact)
 
-    posterior, rng = laplace.task_posteriors(tasks, omega, scale), np.random.default_rng(0)
+    posterior, rng = laplace.logistic_posteriors(tasks, omega, scale), np.random.default_rng(0)
     narrow = dataclasses.replace(posterior, curvature=4 * posterior.curvature)  # a wrong Hessian
     raw = narrow.sample(rng, 8000)
     assert not agrees(raw["W"][:4000, :, 0], posterior.mean[:, 0], exact)

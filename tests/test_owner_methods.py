@@ -71,7 +71,7 @@ def test_mixture_is_the_average_weighted_by_evidence(few):
     tasks, _, _ = few
     rng = np.random.default_rng(1)
     omegas = st.wishart(6, np.eye(3)).rvs(400, random_state=rng)
-    posteriors = [conjugate.task_posteriors(tasks.gram, omega) for omega in omegas]
+    posteriors = [conjugate.gaussian_posteriors(tasks.gram, omega) for omega in omegas]
     evidence = np.stack([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
     means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
@@ -86,7 +86,7 @@ def test_mixture_weights_are_the_evidence(few):
     # log p(y | Omega) - log p(y | Omega') from dense multivariate t densities, averaged over the prior of snr
     tasks, _, _ = few
     gram, (first, second) = tasks.gram, (np.diag([4.0, 1.0, 0.1]), np.eye(3))
-    grid = conjugate.task_posteriors(gram).log_snr
+    grid = conjugate.gaussian_posteriors(gram).log_snr
     prior = st.norm.pdf(grid, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD)
 
     def dense(omega):
@@ -95,7 +95,7 @@ def test_mixture_weights_are_the_evidence(few):
         quadratic = np.einsum("i,gij,j->g", tasks.y[0], np.linalg.inv(C), tasks.y[0])
         return np.log(np.sum(prior * np.linalg.det(C) ** -0.5 * quadratic**-2.5))
 
-    found = [conjugate.task_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
+    found = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
     assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
 
 
@@ -122,7 +122,7 @@ def test_excluding_ones_own_message_conditions_on_the_rest(few):
     found = excluding(two, shared, scale, 1.0, 4, 0, False)
     messages = as_sent(two, release)
     public = shared_covariance(without(release, messages[:, 1]), chains=2, seed=0, progress_bar=False)
-    assert_allclose(found.W[:, 1], conjugate.task_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
+    assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
 
 
 def test_joint_needs_the_model_it_samples(few):

@@ -124,14 +124,14 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
     own = task_posteriors(train, shared, sharpness=1.25)
     assert shared.release.scaling == "pareto"
     scale = conjugate.pareto_scale(train.gram)
-    assert_allclose(own.W, conjugate.task_posteriors(train.gram, shared.shape(1.25), scale).mean)
+    assert_allclose(own.W, conjugate.gaussian_posteriors(train.gram, shared.shape(1.25), scale).mean)
 
 
 def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
     # ten times as fine as the grid it uses
     p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(70) + 0.5) / 70)
-    posteriors = [conjugate.task_posteriors(train.gram, shared.shape(each)) for each in p]
+    posteriors = [conjugate.gaussian_posteriors(train.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
     expected = np.einsum("pm,pdm->dm", weight / weight.sum(axis=0), [posterior.mean for posterior in posteriors])

@@ -131,7 +131,7 @@ def test_a_release_of_several_rounds_has_a_posterior():
     assert (np.linalg.eigvalsh(release.sigma - A.values) > 0).all()
     own = task_posteriors(tasks, shared, sharpness=1.1, draws=20)
     scale = conjugate.pareto_scale(tasks.gram)
-    assert_allclose(own.W, conjugate.task_posteriors(tasks.gram, shared.shape(1.1), scale).mean)
+    assert_allclose(own.W, conjugate.gaussian_posteriors(tasks.gram, shared.shape(1.1), scale).mean)
 
 
 def test_an_answer_that_is_not_finite_is_silent_as_its_round_is_paid_for():

@@ -104,7 +104,7 @@ FEW = 2  # tasks, fewer than features
 
 
 def low_rank(observed):
-    model.low_rank(observed, rank=2)
+    model.few_directions(observed, rank=2)
 
 
 Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
@@ -112,7 +112,7 @@ ZK_START = Z_START | {"z_kappa": 0.0}
 N_START = {"z": 0.0, "z_kappa": 0.0, "N": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
 CALIBRATED = {
     "auto": (model.adaptive, draw_adaptive, start_adaptive, M),
-    "group_sparse": (model.group_sparse, draw_group_sparse, start_group_sparse, M),
+    "group_sparse": (model.few_features, draw_group_sparse, start_group_sparse, M),
     "low_rank": (low_rank, draw_low_rank, partial(start_low_rank, rank=2), M),
     "paper_group_sparse": (
         latent_weights.latent_weights(FEW, "group_laplace"),

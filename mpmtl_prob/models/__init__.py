@@ -2,7 +2,7 @@
 
 from mpmtl_prob.models import latent_weights, penalised, shared_covariance, task
 from mpmtl_prob.models.penalised import group_sparse, low_rank, low_rank_sparse
-from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNorm
+from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNormPrior
 from mpmtl_prob.models.wishart import (
     BoundedMatrix,
     MatrixBeta,
@@ -12,6 +12,9 @@ from mpmtl_prob.models.wishart import (
     positive_definite_above,
 )
 
+#: Another name of :class:`TraceNormPrior`; the penalty is :class:`mpmtl_prob.estimators.TraceNorm`.
+TraceNorm = TraceNormPrior
+
 __all__ = [
     "BoundedMatrix",
     "EntrywiseLaplace",
@@ -20,6 +23,7 @@ __all__ = [
     "ShiftedGaussian",
     "ShiftedWishart",
     "TraceNorm",
+    "TraceNormPrior",
     "between_zero_and",
     "group_sparse",
     "latent_weights",

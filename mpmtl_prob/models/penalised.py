@@ -23,7 +23,7 @@ from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import NoisyRelease, of_law
-from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNorm
+from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNormPrior
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 from mpmtl_prob.taskwise import conjugate
@@ -76,7 +76,7 @@ class ReleasedMoments(NamedTuple):
         return shown(self)
 
 
-class Observed(NamedTuple):
+class ObservedTasks(NamedTuple):
     """Rows of all tasks as the models read them, around a rough estimate. Leaves are traced arrays."""
 
     xx: ArrayLike  #: X_i'X_i, (m, d, d)
@@ -92,7 +92,7 @@ class Observed(NamedTuple):
         return shown(self)
 
 
-def low_rank(data: TaskData | Observed, **options: Any) -> None:
+def low_rank(data: TaskData | ObservedTasks, **options: Any) -> None:
     """Trace-norm regression: tasks share a subspace. Bayesian form of Algorithm 2's problem.
 
     Sites: ``sigma`` and ``rate`` (deterministic where known) and ``W`` (d, m), or ``W_local`` and the deterministic ``W`` in
@@ -105,12 +105,12 @@ def low_rank(data: TaskData | Observed, **options: Any) -> None:
     _penalised(_ready(low_rank, data, options), PRIORS[low_rank])
 
 
-def group_sparse(data: TaskData | Observed, **options: Any) -> None:
+def group_sparse(data: TaskData | ObservedTasks, **options: Any) -> None:
     """l2,1 regression: tasks share features. Bayesian form of Algorithm 3's problem; sites as :func:`low_rank`."""
     _penalised(_ready(group_sparse, data, options), PRIORS[group_sparse])
 
 
-def low_rank_sparse(data: TaskData | Observed, **options: Any) -> None:
+def low_rank_sparse(data: TaskData | ObservedTasks, **options: Any) -> None:
     """W = P + Q, trace norm on P and absolute values on Q: tasks share a subspace, with exceptions (Algorithm 4's problem).
 
     Sites: ``sigma``, ``rate`` of P, ``rate_own`` of Q, ``P`` and ``Q`` as ``W`` in :func:`low_rank`, the deterministic ``W``.
@@ -121,9 +121,9 @@ def low_rank_sparse(data: TaskData | Observed, **options: Any) -> None:
 
 #: The priors of each model's parts.
 PRIORS: dict[Model, tuple[type[PenaltyPrior], ...]] = {
-    low_rank: (TraceNorm,),
+    low_rank: (TraceNormPrior,),
     group_sparse: (GroupLaplace,),
-    low_rank_sparse: (TraceNorm, EntrywiseLaplace),
+    low_rank_sparse: (TraceNormPrior, EntrywiseLaplace),
 }
 
 
@@ -137,7 +137,7 @@ def observe(
     smoothing: float | None = SMOOTHING,
     precondition: bool = True,
     with_release: Release | None = None,
-) -> Observed:
+) -> ObservedTasks:
     """Prepare tasks for a model of this module.
 
     Args:
@@ -179,7 +179,7 @@ def observe(
     slope = gram.xy - np.einsum("tij,tj->ti", gram.xx, rough.mean)
     residual = np.asarray(np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope)))
     rows = float(gram.n.sum())
-    return Observed(gram.xx, rough.mean, slope, residual, rows, noise, tuple(parts), _moments(with_release, tasks))
+    return ObservedTasks(gram.xx, rough.mean, slope, residual, rows, noise, tuple(parts), _moments(with_release, tasks))
 
 
 class _Rough(NamedTuple):
@@ -207,15 +207,15 @@ def _rough_fit(gram: Gram, prior: type[PenaltyPrior]) -> _Rough:
     return _Rough(mean, moment, float(sigma))
 
 
-def _ready(model: Model, data: TaskData | Observed, options: dict[str, Any]) -> Observed:
-    if isinstance(data, Observed):
+def _ready(model: Model, data: TaskData | ObservedTasks, options: dict[str, Any]) -> ObservedTasks:
+    if isinstance(data, ObservedTasks):
         if options:
             raise ValueError(f"options: expected none with prepared data, got {', '.join(options)}")
         return data
     return observe(model, data, **options)
 
 
-def _penalised(data: Observed, priors: tuple[type[PenaltyPrior], ...]) -> None:
+def _penalised(data: ObservedTasks, priors: tuple[type[PenaltyPrior], ...]) -> None:
     sigma = _sample_positive("sigma", data.sigma)
     xx = jnp.asarray(data.xx)
     m, d, _ = xx.shape

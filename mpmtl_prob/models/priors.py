@@ -111,7 +111,7 @@ def _energy_jvp(prior: type[PenaltyPrior], primals: Any, tangents: Any) -> tuple
     return rate * value, jnp.sum(slope * dW, axis=(-2, -1)) + value * drate
 
 
-class TraceNorm(PenaltyPrior):
+class TraceNormPrior(PenaltyPrior):
     """p(W) = C_{d,m} lambda^{dm} exp(-lambda ||W||_*), ||W||_* the sum of singular values: tasks share a subspace.
 
     The singular values have density ~ prod_i s_i^{|d-m|} prod_{i<j} |s_i^2 - s_j^2| exp(-lambda sum_i s_i), so that
@@ -156,7 +156,7 @@ class TraceNorm(PenaltyPrior):
         rate = acceptance_rate(*self.event_shape)
         if rate < _LEAST_ACCEPTANCE:
             raise NotImplementedError(
-                f"TraceNorm: no exact sampler for shape {self.event_shape}, whose rejection sampler would accept one "
+                f"TraceNormPrior: no exact sampler for shape {self.event_shape}, whose rejection sampler would accept one "
                 f"proposal in {1 / rate:.2g}; draw with MCMC"
             )
         k, n = sorted(self.event_shape)

@@ -37,7 +37,7 @@ LOG_KAPPA_MEAN = 1.0
 LOG_KAPPA_SD = 2.0
 #: From here on Stirling's series, to its second term, is right to 1e-7.
 STIRLING = 30.0
-#: Directions of `low_rank`: more than there is use for.
+#: Directions of `few_directions`: more than there is use for.
 MAX_RANK = 8
 
 
@@ -279,7 +279,7 @@ def full(observed: Observed) -> Array:
     return total
 
 
-def group_sparse(observed: Observed) -> None:
+def few_features(observed: Observed) -> None:
     """``w_i ~ N(0, diag(omega))``, ``omega_j = psi (1 + lambda_j^2)``, ``lambda_j ~ HalfCauchy(1)``: few features matter.
 
     psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
@@ -305,7 +305,7 @@ def group_sparse(observed: Observed) -> None:
 def adaptive(observed: Observed) -> None:
     r"""Anything between no structure and group sparsity, as the release says.
 
-    That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`group_sparse`: as
+    That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`few_features`: as
     kappa grows Omega becomes diag(s), and with equal lambda_j the model is :func:`full`.
 
     Sites: ``z``, ``z_kappa``, ``log_size`` (d,), those of :func:`triangular` and :func:`second_moment`; the deterministic
@@ -326,7 +326,7 @@ def adaptive(observed: Observed) -> None:
     _matrix_f(found, observed.num_tasks, kappa, Phi, log_det(jnp.linalg.cholesky(ratio)))
 
 
-def low_rank(observed: Observed, rank: int = MAX_RANK) -> None:
+def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     """``w_i ~ N(0, Omega)``, ``Omega = psi (I + sum_k lambda_k^2 g_k g_k' / d)``: a few directions above a floor.
 
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not

@@ -40,7 +40,7 @@ SLOPES = SnrPrior(1.0, 1.8)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskPosteriors:
+class GaussianPosteriors:
     """The posterior of every task's weights, a mixture over the grid of signal-to-noise ratios.
 
     In the basis ``w = S R U z`` (Omega = R R', U the eigenvectors of R'S X'X S R) the components of z are independent.
@@ -121,12 +121,12 @@ def pareto_scale(gram: Gram) -> FloatArray:
     return power**-0.25
 
 
-def task_posteriors(
+def gaussian_posteriors(
     gram: Gram,
     omega: FloatArray | None = None,
     scale: FloatArray | None = None,
     prior: SnrPrior = SnrPrior(),  # noqa: B008
-) -> TaskPosteriors:
+) -> GaussianPosteriors:
     """The posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
@@ -143,11 +143,11 @@ def task_posteriors(
     # one call per task: no array of another is in it, so that nothing of another can be in its bits
     each = [_alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m)]
     weights, ratio, basis, eigenvalues, projected, residual, evidence = map(np.stack, zip(*each, strict=True))
-    return TaskPosteriors(weights, log_snr, ratio, S, R @ basis, eigenvalues, projected, residual, gram.n, evidence)
+    return GaussianPosteriors(weights, log_snr, ratio, S, R @ basis, eigenvalues, projected, residual, gram.n, evidence)
 
 
 def _alone(gram: Gram, SR: FloatArray, log_snr: FloatArray) -> tuple[FloatArray | np.float64, ...]:
-    """One task's weights, ratio, U, eigenvalues, projected, residual and log evidence, each as in :class:`TaskPosteriors`.
+    """One task's weights, ratio, U, eigenvalues, projected, residual and log evidence, as in :class:`GaussianPosteriors`.
 
     Where the numbers leave double precision they are nan.
     """

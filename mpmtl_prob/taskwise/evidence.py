@@ -39,7 +39,7 @@ class Means(NamedTuple):
 
 
 def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:
-    """Every task's posterior mean, as :func:`mpmtl_prob.taskwise.conjugate.task_posteriors` has it with Omega = I.
+    """Every task's posterior mean, as :func:`mpmtl_prob.taskwise.conjugate.gaussian_posteriors` has it with Omega = I.
 
     A task whose numbers leave double precision says nothing: its mean is zero. An error would tell the others.
 
@@ -60,9 +60,9 @@ def _mean(X: FloatArray, y: FloatArray, pareto: bool, prior: conjugate.SnrPrior)
         own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
         scale = conjugate.pareto_scale(own) if pareto else np.ones((1, d))
         if n >= d:
-            mean = conjugate.task_posteriors(own, scale=scale, prior=prior).scaled_mean[:, 0]
+            mean = conjugate.gaussian_posteriors(own, scale=scale, prior=prior).scaled_mean[:, 0]
         else:
             Q, R = np.linalg.qr((X * scale).T)  # X S = R'Q', so that X S v = R'u
             inner = Gram((R @ R.T)[None], (R @ y)[None], own.yy, own.n)
-            mean = Q @ conjugate.task_posteriors(inner, prior=prior).scaled_mean[:, 0]
+            mean = Q @ conjugate.gaussian_posteriors(inner, prior=prior).scaled_mean[:, 0]
     return np.where(np.isfinite(mean).all(), mean, 0.0), np.where(np.isfinite(scale[0]).all(), scale[0], 1.0)

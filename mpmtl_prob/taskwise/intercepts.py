@@ -23,7 +23,7 @@ from mpmtl_prob.taskwise import conjugate, laplace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gaussian:
+class CompletedPosteriors:
     """Posteriors of the slopes, completed.
 
     Attributes:
@@ -31,7 +31,7 @@ class Gaussian:
         tasks: the rows.
     """
 
-    slopes: conjugate.TaskPosteriors
+    slopes: conjugate.GaussianPosteriors
     tasks: TaskData
 
     @property
@@ -55,7 +55,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Bernoulli:
+class MovedPosteriors:
     """Posteriors at centred rows, moved to where the rows are.
 
     Attributes:
@@ -63,7 +63,7 @@ class Bernoulli:
         tasks: the rows.
     """
 
-    centred: laplace.TaskPosteriors
+    centred: laplace.LogisticPosteriors
     tasks: TaskData
 
     @property
@@ -77,7 +77,7 @@ class Bernoulli:
         return self.centred.log_evidence
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """As of :class:`laplace.TaskPosteriors`, with ``W`` (S, d + 1, m)."""
+        """As of :class:`laplace.LogisticPosteriors`, with ``W`` (S, d + 1, m)."""
         draws = self.centred.sample(rng, num_samples)
         return draws | {"W": self._moved(draws["W"])}
 
@@ -89,8 +89,8 @@ class Bernoulli:
         return np.concatenate([W[..., :-1, :], b], axis=-2)
 
 
-def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> Gaussian:
-    """:func:`conjugate.task_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
+def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> CompletedPosteriors:
+    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
 
     Raises:
         ValueError: a task with one row, which says nothing of its error beside the intercept.
@@ -101,11 +101,11 @@ def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray
             f"tasks: expected two rows or more of each for a posterior with intercept, got one of "
             f"{tasks.tasks[int(n.argmin())]!r}"
         )
-    return Gaussian(conjugate.task_posteriors(tasks.slopes.gram, omega, scale, conjugate.SLOPES), tasks)
+    return CompletedPosteriors(conjugate.gaussian_posteriors(tasks.slopes.gram, omega, scale, conjugate.SLOPES), tasks)
 
 
-def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> Bernoulli:
-    """:func:`laplace.task_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes."""
+def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> MovedPosteriors:
+    """:func:`laplace.logistic_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes."""
     d = tasks.num_features - 1
     root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((tasks.num_tasks, d)) if scale is None else scale
@@ -118,5 +118,5 @@ def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArra
         sd = np.sqrt(np.where(np.equal(signal, 0), 1.0, signal))
     extended = np.eye(d + 1)
     extended[:d, :d] = root @ root.T
-    centred = laplace.task_posteriors(replace(tasks, X=X), extended, np.column_stack([S, sd]))
-    return Bernoulli(centred, tasks)
+    centred = laplace.logistic_posteriors(replace(tasks, X=X), extended, np.column_stack([S, sd]))
+    return MovedPosteriors(centred, tasks)

@@ -52,7 +52,7 @@ class _Rows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskPosteriors:
+class LogisticPosteriors:
     """Every task's mixture of normals, over the grid of snr.
 
     Attributes:
@@ -123,12 +123,12 @@ class TaskPosteriors:
         return unit[index][:, None] * (u @ self.root.T) * self.scale[i], self.log_snr[index], log_ratio
 
 
-def task_posteriors(
+def logistic_posteriors(
     tasks: TaskData,
     omega: FloatArray | None = None,
     scale: FloatArray | None = None,
     prior: SnrPrior = SnrPrior(SNR_MEDIAN, SNR_LOG_SD),  # noqa: B008
-) -> TaskPosteriors:
+) -> LogisticPosteriors:
     """Laplace's posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
@@ -152,7 +152,7 @@ def task_posteriors(
         own, k = np.s_[i, :, : len(rows.y)], rows.L.shape[1]
         weights[i], log_laplace[i], centre[i, :, :k], curvature[own], t, log_evidence[i] = _alone(rows, log_snr)
         mean[:, i] = S[i] * (root @ (t if rows.Q is None else rows.Q @ t))
-    return TaskPosteriors(tasks, root, S, log_snr, weights, log_laplace, centre, curvature, mean, log_evidence)
+    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, centre, curvature, mean, log_evidence)
 
 
 def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:

@@ -115,7 +115,7 @@ class NormalErrors(Likelihood):
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         if tasks.intercept:
             return intercepts.gaussian(tasks, omega, scale)
-        return conjugate.task_posteriors(tasks.gram, omega, scale)
+        return conjugate.gaussian_posteriors(tasks.gram, omega, scale)
 
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
@@ -150,7 +150,7 @@ class TwoLabels(Likelihood):
             raise ValueError("tasks: expected targets -1 and 1 for likelihood='bernoulli', got others")
 
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-        return (intercepts.bernoulli if tasks.intercept else laplace.task_posteriors)(tasks, omega, scale)
+        return (intercepts.bernoulli if tasks.intercept else laplace.logistic_posteriors)(tasks, omega, scale)
 
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int

@@ -108,7 +108,7 @@ class Diagonal(Structure):
 
     def reading(self, release: Release) -> Reading:
         _check_tasks(self, release)
-        return Reading(model.group_sparse, start_group_sparse(observed(release)))
+        return Reading(model.few_features, start_group_sparse(observed(release)))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         s = law.above_a_floor(np.random.default_rng(seed), (num_draws, num_features))
@@ -248,7 +248,7 @@ def _weights(release: Release) -> FloatArray:
 
 @lru_cache
 def _of_rank(rank: int) -> Callable[..., None]:
-    return partial(model.low_rank, rank=rank)
+    return partial(model.few_directions, rank=rank)
 
 
 #: Typical correlation of two features' weights below which Omega counts as diagonal, and above which as without structure.

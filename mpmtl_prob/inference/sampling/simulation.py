@@ -17,7 +17,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob.models import penalised
 from mpmtl_prob.models.noise import of_law
-from mpmtl_prob.models.penalised import Model, Observed, ReleasedMoments
+from mpmtl_prob.models.penalised import Model, ObservedTasks, ReleasedMoments
 from mpmtl_prob.models.priors import PenaltyPrior
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -141,7 +141,7 @@ def uniformity(ranks: NDArray[np.int64], draws: int = 19, bins: int = 10) -> flo
 
 def _simulate(
     model: Model, setting: Setting, precondition: bool, rng: np.random.Generator
-) -> tuple[dict[str, FloatArray], Observed]:
+) -> tuple[dict[str, FloatArray], ObservedTasks]:
     shape = (setting.num_features, setting.num_tasks)
     lognormal = lambda prior: prior[0] * np.exp(prior[1] * rng.standard_normal())
     sigma = lognormal(setting.sigma)
@@ -173,7 +173,7 @@ def _simulate(
     return truth | ({"rate_own": np.asarray(rates[1])} if len(rates) == 2 else {}), data
 
 
-def _near_zero(data: Observed) -> dict[str, Any]:
+def _near_zero(data: ObservedTasks) -> dict[str, Any]:
     """Where a release always allows W to be; far from 0 a chain may start where the density is 0, and stays there."""
     matrices, rates = (("W",), ("rate",)) if len(data.parts) == 1 else (("P", "Q"), ("rate", "rate_own"))
     small = 0.02 * np.random.default_rng(0).standard_normal(np.shape(data.centre)[::-1])
