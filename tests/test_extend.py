@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from conformance import conforms
 from numpy.testing import assert_allclose
+from scipy import stats
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators, evaluation, inference, privacy
+from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
+from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN
 from mpmtl_prob.models import penalised
 from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.laws import law
 
 PAGE = Path(__file__).parents[1] / "docs" / "extend.md"
 D, M = 3, 12
+QUICK = {"chains": 2, "warmup": 200, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +134,94 @@ def test_a_kernel_samples_the_posterior_that_nuts_does(written, tasks):
 
 def test_a_law_of_ones_own_conforms(written):
     conforms(written("laplace_matrix").LaplaceMatrix(2, 1.0))
+
+
+def test_a_structure_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
+    AllAlike = written("all_alike").AllAlike
+    release = mp.release(tasks, epsilon=5.0)
+    shared = mp.inference.shared_covariance(release, structure=AllAlike(), draws=100, **QUICK)
+    assert shared.structure_in_words() == "all alike, as asked for"
+    assert "Structure: all alike" in str(shared.diagnose())
+    assert_allclose(shared.shape(), np.eye(D), atol=1e-12)
+    assert mp.inference.membership(shared, np.eye(D)).probability.shape == (D,)
+    own = mp.inference.task_posteriors(tasks, shared, draws=20)
+    assert own.predict(tasks).mean.shape == tasks.y.shape
+    assert "all alike" in repr(shared)
+    assert own.to_arviz().attrs["seat"] == "owner"
+
+    for kept in (shared, own):
+        kept.save(tmp_path / "kept.nc")
+        back = type(kept).load(tmp_path / "kept.nc", structure=AllAlike())
+        assert repr(back) == repr(kept)
+        with pytest.raises(ValueError, match=r"structure: expected one of 'auto', .*, got 'all alike'"):
+            type(kept).load(tmp_path / "kept.nc")
+
+    whole = mp.NoiseAware(structure=AllAlike(), draws=20, **QUICK).fit(tasks)
+    assert isinstance(whole, OwnerPosteriors)
+    assert isinstance(whole.shared, SharedPosterior)
+    with pytest.raises(ValueError, match="structure: expected one of"):
+        mp.inference.shared_covariance(release, structure=AllAlike)
+
+
+def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written):
+    AllAlike = written("all_alike").AllAlike
+    W = np.random.default_rng(1).standard_normal((1, 6))
+    release = mp.release(W, 20.0, 1e-3, message="clip", clip=2.0)
+    shared = mp.inference.shared_covariance(release, structure=AllAlike(), draws=1000, **QUICK)
+    found = shared.to_arviz()["posterior/log_phi"].values
+
+    law, sigma, m = release.mechanisms[0], release.sigma[0, 0, 0], 6
+    z = np.linspace(-6, 6, 801)[:, None]
+    log_phi = np.log(law.clip**2) + 2 * z
+    a = sigma * (np.arange(2000) + 0.5) / 2000
+    noise = stats.gamma(law.df / 2, scale=2 * law.scale).logpdf(sigma - a)
+    log_p = stats.norm.logpdf(z) + stats.gamma(m / 2, scale=2 * np.exp(log_phi)).logpdf(a) + noise
+    p = np.exp(log_p - log_p.max()).sum(axis=1)
+    mean = np.sum(p * log_phi[:, 0]) / p.sum()
+    sd = np.sqrt(np.sum(p * (log_phi[:, 0] - mean) ** 2) / p.sum())
+    assert_allclose(
+        found.mean(), mean, atol=6 * sd / np.sqrt(100)
+    )  # of 2000 draws, far more than a hundred are worth one
+    assert_allclose(found.std(), sd, rtol=0.5)
+
+
+def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
+    release = mp.release(tasks, epsilon=5.0)
+    shared = mp.inference.shared_covariance(release, draws=100, **QUICK)
+    mine = written("known_error").KnownError(0.5)
+    own = mp.inference.task_posteriors(tasks, shared, likelihood=mine, sharpness=1.0, draws=2500, progress_bar=False)
+
+    gram, scale = tasks.gram, np.mean(tasks.X**2, axis=1) ** -0.25  # Pareto's, by which messages are scaled
+    for i in range(tasks.num_tasks):
+        prior = np.diag(scale[i]) @ shared.shape() @ np.diag(scale[i])
+        w = np.linalg.solve(gram.xx[i] / 0.25 + np.linalg.inv(prior), gram.xy[i] / 0.25)
+        assert_allclose(own.W[:, i], w, rtol=1e-8)
+    drawn = own.to_arviz()["posterior/W"]
+    assert drawn.dims == ("chain", "draw", "feature", "task")
+    sd = drawn.std(("chain", "draw")).values
+    assert np.abs(drawn.mean(("chain", "draw")).values - own.W).max() < 6 * sd.max() / 100  # of 10,000 draws
+    assert 0.7 < mp.evaluation.coverage(own.predict(tasks), tasks) <= 1
+
+    mixed = mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="mixture", draws=20, progress_bar=False)
+    assert np.isfinite(mixed.W).all()
+    with pytest.raises(ValueError, match="method: 'joint' has no model for the likelihood 'known error'"):
+        mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="joint", sharpness=1.0, progress_bar=False)
+
+    assert "known error" in repr(own)
+    assert own.diagnose().draws == shared.diagnose().draws
+    own.save(tmp_path / "own.nc")
+    back = OwnerPosteriors.load(tmp_path / "own.nc", likelihood=mine)
+    assert_allclose(back.predict(tasks, 3).draws, own.predict(tasks, 3).draws)
+    with pytest.raises(ValueError, match="likelihood: expected one of 'gaussian', 'bernoulli', got 'known error'"):
+        OwnerPosteriors.load(tmp_path / "own.nc")
+    with pytest.raises(ValueError, match="likelihood: expected 'known error' as in the file, got 'gaussian'"):
+        OwnerPosteriors.load(tmp_path / "own.nc", likelihood=GAUSSIAN)
+    again = mp.inference.posterior_draws(tasks, likelihood=mine)(release)
+    assert again.shape == own.W.shape
+    assert mp.NoiseAware(likelihood=mine, draws=20, **QUICK).fit(tasks).likelihood == mine
+
+
+def test_a_likelihood_without_intercepts_says_so(written, tasks):
+    constant = tasks.with_intercept()
+    with pytest.raises(ValueError, match="likelihood: 'known error' knows no intercept"):
+        mp.inference.posterior_draws(constant, likelihood=written("known_error").KnownError(0.5))
