@@ -8,7 +8,8 @@ from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, Ledger, VectorLaplace, Wishart, draw_vectors
 from mpmtl_prob.privacy.lattice import bound, sent, unit_columns
 from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.releases import buy_clip, release
+from mpmtl_prob.releases import Terms, buy_clip, release
+from mpmtl_prob.releases.release import perturb
 from mpmtl_prob.taskwise import conjugate
 
 W = np.random.default_rng(0).standard_normal((3, 8))
@@ -28,6 +29,16 @@ def test_a_release_is_its_messages_and_the_laws_own_draws(law):
     for t, messages in enumerate((W, *answers)):
         V = sent(unit_columns(messages), 1.0, out.lattice)
         assert np.array_equal(out.sigma[t], V @ V.T + law.draw(out.lattice**2, exact.source(5, t)))
+
+
+def test_an_algorithm_adds_the_laws_own_draws_to_its_rounds():
+    laws, h = (Wishart(3, 9.0, 0.4), Gaussian(3, 0.8)), 2.0**-13
+    A = np.stack([np.eye(3), 2 * np.eye(3)])
+    settled = Terms(laws, 1.0, "replace", num_tasks=8, features=range(3), lattice=h)
+    out, kept = perturb(lambda noise: (A + noise, "private"), settled, unsafe_seed=5)
+    assert kept == "private"
+    for t, law in enumerate(laws):
+        assert np.array_equal(out.sigma[t], A[t] + law.draw(h**2, exact.source(5, t)))
 
 
 def test_noise_on_vectors_is_the_laws_own_draws():
