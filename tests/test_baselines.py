@@ -254,3 +254,10 @@ def test_dp_mtrl_claims_and_proves_nothing(ragged):
 def test_bad_arguments_are_named(ragged, method, message):
     with pytest.raises(ValueError, match=message):
         method.fit(ragged)
+
+
+def test_a_penalty_that_rounding_swallows_is_refused_in_words():
+    X = np.ones((4, 3))
+    tasks = TaskData.from_lists([X, X], [np.ones(4), -np.ones(4)])
+    with pytest.raises(ValueError, match=r"^penalty: expected one at which every task's model is found, got 1e-30"):
+        DPAggr(1e-30, target_bound=1.0).fit(tasks)

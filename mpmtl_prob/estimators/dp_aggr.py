@@ -32,6 +32,7 @@ NO_ROW_BOUNDS = (
     "The noise follows the largest and the least number of rows of a task, which a task with other rows would have moved; "
     "give rows, chosen without looking at them."
 )
+UNSOLVED = "penalty: expected one at which every task's model is found, got {!r}"
 FEWER_ROWS = "A task has fewer rows than rows = (n_min, n_max) says, so that one of them moves its model further."
 
 
@@ -116,12 +117,15 @@ class DPAggr:
         options: Any = {"strong_convexity": self.penalty, "average": True}
         if not isinstance(self.loss, Logistic):
             squared = LeastSquares(**options).alone(tasks)
-            return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
+            try:
+                return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
+            except np.linalg.LinAlgError:  # a penalty that rounding swallows
+                raise ValueError(UNSOLVED.format(self.penalty)) from None
         loss, zero = Logistic(**options).alone(tasks), np.zeros((tasks.num_features, tasks.num_tasks))
         with jax.enable_x64(True):
             found = solve_alone(NoPenalty(), loss, 0.0, zero, loss.curvature(), 1e-9, 20_000)
         if np.any(found.optimality > 1e-9):  # the sensitivity is that of minimisers
-            raise ValueError(f"penalty: expected one at which every task's model is found, got {self.penalty!r}")
+            raise ValueError(UNSOLVED.format(self.penalty))
         return np.asarray(found.W)
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
