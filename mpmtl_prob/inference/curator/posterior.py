@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import arviz as az
+import arviz_base as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats as st
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
@@ -67,7 +67,7 @@ def drawn(shared: SharedPosterior, sharpness: float | None) -> FloatArray:
     """Draws of Omega's shape, each at one sharpness or at a draw of it, (S, d, d)."""
     if sharpness is not None:
         return shared.shapes(np.full(MIXED, positive("sharpness", sharpness)))
-    quantiles = st.norm.ppf((np.arange(MIXED) + 0.5) / MIXED)
+    quantiles = ndtri((np.arange(MIXED) + 0.5) / MIXED)
     p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * np.random.default_rng(0).permutation(quantiles))
     return shared.shapes(p)
 

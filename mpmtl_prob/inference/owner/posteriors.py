@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import arviz as az
+import arviz_base as az
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 
-import arviz as az
+import arviz_base as az
 import jax
 import numpy as np
 import xarray as xr
@@ -176,7 +176,9 @@ class SharedPosterior:
     def _sampling(self) -> str:
         divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
         sites = ["log_phi"] if self._settled else ["spectrum", "log_phi"]
-        worst = az.rhat(self._tree.children["posterior"].to_dataset()[sites])
+        from arviz_stats import rhat  # which takes two seconds to import
+
+        worst = rhat(self._tree.children["posterior"].to_dataset()[sites])
         largest = max(float(v.max()) for v in worst.data_vars.values())
         sizes = self._tree.children["posterior"].sizes
         return (

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -111,14 +110,17 @@ def diagnose(
         remedies: what the advice is.
         remarks: to add to what is said of the draws.
     """
+    from arviz_stats import ess as effective  # which take two seconds to import
+    from arviz_stats import rhat as agreement
+
     data = xr.Dataset(
         {k: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v) for k, v in functionals.items()}
     )
     chains, draws = data.sizes["chain"], data.sizes["draw"]
     enough = draws >= 4  # ArviZ needs four
-    rhat = {k: _worst(az.rhat(data[[k]]), k, np.nanmax) if enough else np.nan for k in functionals}
+    rhat = {k: _worst(agreement(data[[k]]), k, np.nanmax) if enough else np.nan for k in functionals}
     ess = {
-        k: min(_worst(az.ess(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail")) if enough else np.nan
+        k: min(_worst(effective(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail")) if enough else np.nan
         for k in functionals
     }
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))

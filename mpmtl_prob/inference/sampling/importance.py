@@ -33,6 +33,8 @@ def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     weight[even], khat[even] = 1 / log_ratio.shape[1], 0.0
     known &= ~even
     if known.any():
+        import arviz_stats  # noqa: F401 - gives arrays their .azstats; it takes two seconds to import
+
         # ArviZ takes minus the log of the weights, as leave-one-out hands them over
         found = xr.DataArray(-log_ratio[known], dims=("task", "sample")).azstats.psislw(dim="sample")
         log_weight, khat[known] = found[0].transpose("task", "sample").values, found[1].values

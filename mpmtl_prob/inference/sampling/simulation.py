@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import scipy.stats as st
 from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
 
@@ -136,7 +135,9 @@ def uniformity(ranks: NDArray[np.int64], draws: int = 19, bins: int = 10) -> flo
     """p-value of the chi-squared test that ranks 0..draws are uniform; ``bins`` must divide draws + 1."""
     if (draws + 1) % bins:
         raise ValueError(f"bins: expected a divisor of draws + 1 = {draws + 1}, got {bins}")
-    return float(st.chisquare(np.bincount(ranks * bins // (draws + 1), minlength=bins)).pvalue)
+    from scipy.stats import chisquare  # which takes a second to import
+
+    return float(chisquare(np.bincount(ranks * bins // (draws + 1), minlength=bins)).pvalue)
 
 
 def _simulate(
