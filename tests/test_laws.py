@@ -18,6 +18,7 @@ LAWS = [
     Gaussian(3, 2.0),
     Quantile(0.2),
     privacy.VectorLaplace(3, 0.8, 2.0),
+    privacy.VectorGaussian(3, 2.0, 1.5),
     privacy.IndependentLaplace(3, 0.8, 2.0),
 ]
 
