@@ -187,8 +187,8 @@ def _sizes(report: Report) -> str:
     return (
         f"{settings['replications']} replications; every {_ordinal(effort['stride'])} candidate of the grids, "
         f"{effort['folds']} folds; {effort['chains']} chains of {effort['draws']} draws. "
-        f"Intervals: {report['interval']}."
-    )
+        f"Intervals: {report['interval']}. {report.get('later', '')}"  # which rows are of a later run, if any
+    ).rstrip()
 
 
 def _shared(entry: Report | None) -> str:
