@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases
+    from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases, threat_models
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, release
     from mpmtl_prob.tasks import Prediction, TaskData
@@ -25,6 +25,7 @@ __all__ = [
     "privacy",
     "release",
     "releases",
+    "threat_models",
 ]
 
 #: where the names live that are no packages; all are imported when somebody asks for them

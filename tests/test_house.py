@@ -32,7 +32,7 @@ ROOMS = """
     inference.owner inference.curator
     inference.noise_aware
     inference
-    evaluation
+    evaluation threat_models
     plots experiments scikit
     mpmtl_prob
     demo privacy.__main__

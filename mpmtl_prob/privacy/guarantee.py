@@ -19,7 +19,7 @@ from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.tasks import FloatArray
 
 _SCOPE = (
-    "It holds against anybody: all other tasks' owners together, whatever they know besides and whatever they compute from "
+    "It holds against {against}, whatever they know besides and whatever they compute from "
     "the release, now or later. {alone}\n\n"
     "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
     "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
@@ -29,6 +29,8 @@ _SCOPE = (
 )
 
 
+#: against whom a guarantee holds, unless it says otherwise
+ANYBODY = "anybody: all other tasks' owners together"
 #: how the noise was drawn and added
 EXACT, DOUBLES = "exact on a lattice (total variation 0)", "double precision, not covered"
 
@@ -77,6 +79,7 @@ class Guarantee:
         reason: why, in words.
         arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
         mechanisms: the laws that it follows from, of every round and of what was bought besides.
+        against: who sees what it is about, and whatever else they know.
     """
 
     claimed: Bound | None
@@ -84,9 +87,11 @@ class Guarantee:
     reason: str
     arithmetic: str = ""
     mechanisms: tuple[Law, ...] = field(default=(), repr=False, compare=False)
+    against: str = ANYBODY
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
+        proved += "" if self.against == ANYBODY else f", against {self.against} and nobody else"
         claimed = f"; the papers claim {self.claimed}" if self.claimed and self.claimed != self.proved else ""
         return f"proved: {proved}{claimed}. {self.reason}"
 
@@ -94,13 +99,16 @@ class Guarantee:
     def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
         """The guarantee that :meth:`to_dict` made fields of."""
         claimed, proved = (None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved"))
-        return cls(claimed, proved, fields["reason"], fields.get("arithmetic", DOUBLES))
+        arithmetic, against = fields.get("arithmetic", DOUBLES), fields.get("against", ANYBODY)
+        return cls(claimed, proved, fields["reason"], arithmetic, against=against)
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""
         found = {"proved": str(self.proved) if self.proved else "nothing"}
         if self.claimed and self.claimed != self.proved:
             found["claimed by the papers"] = str(self.claimed)
+        if self.against != ANYBODY:
+            found["against"] = self.against
         return found | ({"arithmetic": self.arithmetic} if self.arithmetic else {})
 
     def _repr_html_(self) -> str:
@@ -108,13 +116,15 @@ class Guarantee:
 
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
-        scope = _SCOPE.format(alone=self.unit.alone, arithmetic=_ARITHMETIC.get(self.arithmetic, "")).strip()
+        arithmetic = _ARITHMETIC.get(self.arithmetic, "")
+        scope = _SCOPE.format(against=self.against, alone=self.unit.alone, arithmetic=arithmetic).strip()
         return "\n\n".join(part for part in (self._promise(), self._odds(), self._papers(), self.reason, scope) if part)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for :meth:`from_dict`; without the laws."""
         claimed, proved = (None if bound is None else asdict(bound) for bound in (self.claimed, self.proved))
-        return {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
+        fields = {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
+        return fields if self.against == ANYBODY else fields | {"against": self.against}
 
     @property
     def curve(self) -> Curve:

@@ -1,0 +1,188 @@
+"""The two problems: everybody has yes/no answers to d questions, and wants to know how the population answers one of them.
+
+P_X(p): independent answers x_j in {-1, 1} with mean p_j. Person i has n such vectors and a question j_i, which is private
+too. Family A asks for the mean p_{j_i}, family B for its sign, or for a classifier that predicts a label from it
+(:mod:`mpmtl_prob.threat_models.signs`).
+
+Source: Aliakbarpour et al. (2024), sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpmtl_prob._check import in_range, positive, settle, whole
+from mpmtl_prob._discreet import Discreet
+from mpmtl_prob.tasks import FloatArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class People(Discreet):
+    """What t people know: their answers and the question that each has.
+
+    Attributes:
+        answers: -1 or 1, (t, n, d).
+        index: each one's question, 0 to d - 1, (t,).
+
+    Raises:
+        ValueError: other values, nobody, no answers, or an index out of range.
+    """
+
+    answers: NDArray[np.int8]
+    index: Ints
+
+    def __post_init__(self) -> None:
+        x = np.asarray(self.answers)
+        if x.ndim != 3 or 0 in x.shape:
+            raise ValueError(
+                f"answers: expected people, samples and features, at least one of each, got shape {x.shape}"
+            )
+        if not np.isin(x, (-1, 1)).all():
+            raise ValueError("answers: expected -1 and 1, got other values")
+        object.__setattr__(self, "answers", x.astype(np.int8))
+        object.__setattr__(self, "index", questions(self.index, len(x), x.shape[2]))
+
+    @property
+    def num_people(self) -> int:
+        """t."""
+        return self.answers.shape[0]
+
+    @property
+    def samples(self) -> int:
+        """n, of each."""
+        return self.answers.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.answers.shape[2]
+
+    @property
+    def totals(self) -> Ints:
+        """The sums of all answers, (d,): whole numbers, and so exact."""
+        return self.answers.sum(axis=(0, 1), dtype=np.int64)
+
+    def without(self, i: int) -> People:
+        """All but person i."""
+        return People(np.delete(self.answers, i, axis=0), np.delete(self.index, i))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Population(Discreet):
+    """Where the answers come from.
+
+    Attributes:
+        p: mean answers, in [-1, 1], (d,).
+        index: who asks what, (t,).
+        samples: n.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+
+    p: FloatArray
+    index: Ints
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        p = np.atleast_1d(np.asarray(self.p, dtype=np.float64))
+        if p.ndim != 1 or not (np.abs(p) <= 1).all():  # NaN is no number in the interval either
+            raise ValueError(f"p: expected means in [-1, 1], one per feature, got {np.size(p)} numbers")
+        object.__setattr__(self, "p", p)
+        object.__setattr__(self, "index", questions(self.index, np.size(self.index), len(p)))
+        settle(self, whole, "samples")
+
+    @property
+    def num_people(self) -> int:
+        """t."""
+        return len(self.index)
+
+    @property
+    def asked(self) -> FloatArray:
+        """The mean that each person wants to know, p_{j_i}, (t,)."""
+        return self.p[self.index]
+
+    def person(self, rng: np.random.Generator, size: int = 1) -> NDArray[np.int8]:
+        """Answers of as many fresh people, (size, n, d)."""
+        drawn = rng.random((size, self.samples, len(self.p))) < (1 + self.p) / 2
+        return 2 * drawn.astype(np.int8) - 1
+
+    def people(self, rng: np.random.Generator) -> People:
+        """Everybody's answers, bit by bit."""
+        return People(self.person(rng, self.num_people), self.index)
+
+    def totals(self, rng: np.random.Generator, size: int = 1, people: int | None = None) -> Ints:
+        """Sums of all answers of t people, or of so many, in as many repetitions, (size, d): one binomial draw per number."""
+        total = self.samples * (self.num_people if people is None else people)
+        return 2 * rng.binomial(total, (1 + self.p) / 2, (size, len(self.p))) - total
+
+
+@dataclass(frozen=True)
+class HardPrior:
+    """p ~ U[-spread, spread]^d and j ~ U[d]^t: the priors behind the lower bounds.
+
+    Attributes:
+        num_people: t.
+        num_features: d.
+        samples: n.
+        spread: lambda; 1 for means, 16 or 8 times the error for signs.
+        distinct: whether no two people have the same question.
+
+    Raises:
+        ValueError: an argument outside its range, or more people than distinct questions.
+    """
+
+    num_people: int
+    num_features: int
+    samples: int = 1
+    spread: float = 1.0
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, whole, "num_people", "num_features", "samples")
+        settle(self, positive, "spread")
+        if self.spread > 1:
+            raise ValueError(f"spread: expected a number in (0, 1], got {self.spread!r}")
+        if self.distinct and self.num_people > self.num_features:
+            raise ValueError(f"distinct: expected at most {self.num_features} people, got {self.num_people}")
+
+    def population(self, rng: np.random.Generator) -> Population:
+        """Drawn from the prior."""
+        t, d = self.num_people, self.num_features
+        p = rng.uniform(-self.spread, self.spread, d)
+        return Population(p, rng.permutation(d)[:t] if self.distinct else rng.integers(d, size=t), self.samples)
+
+
+def questions(index: ArrayLike, people: int, num_features: int) -> Ints:
+    """One index per person. Raises ValueError for another number of them, and for one that is out of range."""
+    found = np.atleast_1d(np.asarray(index))
+    if found.shape != (people,) or not people:
+        raise ValueError(f"index: expected {people or 'some'} whole numbers, one per person, got shape {found.shape}")
+    if not np.issubdtype(found.dtype, np.integer):
+        raise ValueError("index: expected whole numbers, got others")
+    if ((found < 0) | (found >= num_features)).any():
+        raise ValueError(f"index: expected whole numbers from 0 to {num_features - 1}, got one out of range")
+    return found.astype(np.int64)
+
+
+def mean_loss(estimate: ArrayLike, p: ArrayLike) -> FloatArray:
+    """(p^ - p)^2 / 4: in [0, 1] for estimates in [-1, 1]."""
+    return (np.asarray(estimate) - np.asarray(p)) ** 2 / 4
+
+
+def sign_loss(sign: ArrayLike, p: ArrayLike) -> FloatArray:
+    """|p| where the sign is wrong, else 0: (|p| - s p) / 2."""
+    p = np.asarray(p, dtype=np.float64)
+    return (np.abs(p) - np.asarray(sign) * p) / 2
+
+
+def uniform_nodes(spread: float = 1.0, size: int = 160) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes on [-spread, spread] and weights that add up to 1: means over p ~ U[-spread, spread]."""
+    in_range("spread", spread, 0, 1 + 1e-12)
+    nodes, weights = np.polynomial.legendre.leggauss(whole("size", size))
+    return spread * nodes, weights / 2
