@@ -22,22 +22,36 @@ and Separations. What differs from it is said where it does.
 """
 
 from mpmtl_prob.privacy.audit import views
+from mpmtl_prob.threat_models import signs
 from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
+from mpmtl_prob.threat_models.metalearning import (
+    BillboardMeans,
+    Metalearner,
+    generalisation_gap,
+    newcomers_error,
+    to_metalearner,
+)
 from mpmtl_prob.threat_models.problems import HardPrior, People, Population, mean_loss, sign_loss
 
 __all__ = [
+    "BillboardMeans",
     "HardPrior",
+    "Metalearner",
     "NoisyMeans",
     "People",
     "Population",
     "Published",
     "epsilon_of",
+    "generalisation_gap",
     "mean_loss",
     "mu_within",
+    "newcomers_error",
     "one_of_each",
     "people_needed",
     "rho_within",
     "sign_loss",
+    "signs",
+    "to_metalearner",
     "views",
 ]

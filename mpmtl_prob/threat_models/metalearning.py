@@ -1,0 +1,133 @@
+"""Newcomers: what t people put on a billboard serves somebody who was not there, and how much worse is known.
+
+A billboard algorithm learns h from everybody and lets everybody personalise it with its own data. The same two steps serve a
+newcomer. If the h of t people is (eps, delta)-private per person, losses lie in [0, 1] and people are exchangeable, then
+
+    error of newcomers <= e^eps error of those who took part + delta.
+
+Source: Aliakbarpour et al. (2024), Theorem 3.2: with a fresh person in i's place h would have been nearly the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import in_range
+from mpmtl_prob.privacy.audit.found import Interval
+from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.threat_models.means import NoisyMeans
+from mpmtl_prob.threat_models.problems import People
+
+
+class Billboard(Protocol):
+    """An algorithm with one public result: anything with these two methods."""
+
+    def learn(self, data: Any, seed: int) -> Any:
+        """h, from everybody's data."""
+        ...
+
+    def personalise(self, h: Any, own: Any) -> Any:
+        """What somebody makes of h and of data of its own, which nobody else sees."""
+        ...
+
+
+@dataclass(frozen=True)
+class Metalearner:
+    """A billboard algorithm for newcomers: :func:`to_metalearner`."""
+
+    algorithm: Billboard
+
+    def learn(self, data: Any, seed: int = 0) -> Any:
+        """h, from the data of those who take part. What is promised to them is the algorithm's own promise."""
+        return self.algorithm.learn(data, seed)
+
+    def adapt(self, h: Any, newcomer: Any) -> Any:
+        """What a newcomer makes of h. It shows nobody anything, and nothing is promised or needed."""
+        return self.algorithm.personalise(h, newcomer)
+
+
+def to_metalearner(algorithm: Billboard) -> Metalearner:
+    """Let newcomers read a billboard (Theorem 3.2). Raises ValueError for what has no ``learn`` and ``personalise``."""
+    if not all(callable(getattr(algorithm, name, None)) for name in ("learn", "personalise")):
+        raise ValueError(f"algorithm: expected one with learn and personalise, got {type(algorithm).__name__}")
+    return Metalearner(algorithm)
+
+
+@dataclass(frozen=True)
+class BillboardMeans:
+    """Noisy means on a billboard, as an algorithm; in doubles, for simulations. Own data is a question, or several.
+
+    Attributes:
+        mechanism: for the billboard's view, or without noise.
+
+    Raises:
+        ValueError: a mechanism that sends numbers to people one by one.
+    """
+
+    mechanism: NoisyMeans
+
+    def __post_init__(self) -> None:
+        if not self.mechanism.on_billboard:
+            raise ValueError("mechanism: expected one for a billboard, got one that sends numbers one by one")
+
+    def learn(self, data: People, seed: int) -> FloatArray:
+        """The noisy mean of every feature, (d,)."""
+        return self.mechanism.board(np.random.default_rng(seed), data.totals)
+
+    def personalise(self, h: FloatArray, own: ArrayLike) -> FloatArray:
+        """The estimates of the questions in ``own``."""
+        return self.mechanism.estimate(h[..., np.asarray(own)])
+
+
+def newcomers_error(participants_error: float, epsilon: float, delta: float) -> float:
+    """At most e^eps alpha + delta, by Theorem 3.2.
+
+    Args:
+        participants_error: alpha, expected loss of those who took part, in [0, 1].
+        epsilon: of the billboard, per person.
+        delta: beside it.
+    """
+    alpha = in_range("participants_error", participants_error, 0, 1 + 1e-12, left_closed=True)
+    in_range("delta", delta, 0, 1, left_closed=True)
+    return float(
+        min(np.exp(min(in_range("epsilon", epsilon, 0, np.inf, left_closed=True), 700.0)) * alpha + delta, 1.0)
+    )
+
+
+def generalisation_gap(
+    newcomers: ArrayLike, participants: ArrayLike, delta: float, confidence: float = 0.99
+) -> Interval:
+    """What eps Theorem 3.2 says there must be: log((alpha_new - delta) / alpha), from losses that were measured.
+
+    Args:
+        newcomers: losses in [0, 1] of people who did not take part, one from each independent run, (n,).
+        participants: of people who did, one from each run, (m,).
+        delta: of the claim.
+        confidence: of the limits (Hoeffding's, which hold for any n), both sides together.
+
+    Returns:
+        The estimate with its limits, each at least 0. A lower limit above the claimed eps refutes the claim.
+    """
+    in_range("delta", delta, 0, 1, left_closed=True)
+    in_range("confidence", confidence, 0, 1)
+    new, old = _loss("newcomers", newcomers), _loss("participants", participants)
+    width = lambda losses: np.sqrt(np.log(4 / (1 - confidence)) / (2 * len(losses)))
+
+    def eps(above: float, below: float) -> float:
+        if above <= delta:
+            return 0.0
+        return float(max(np.log(above - delta) - np.log(below), 0.0)) if below > 0 else np.inf
+
+    a, b, wa, wb = new.mean(), old.mean(), width(new), width(old)
+    return Interval(eps(a, b), eps(a - wa, min(b + wb, 1.0)), eps(min(a + wa, 1.0), max(b - wb, 0.0)))
+
+
+def _loss(name: str, values: ArrayLike) -> FloatArray:
+    found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if found.ndim != 1 or not len(found) or not ((found >= 0) & (found <= 1)).all():
+        raise ValueError(f"{name}: expected losses in [0, 1], at least one, got shape {found.shape}")
+    return found
