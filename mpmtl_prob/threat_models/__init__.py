@@ -22,7 +22,7 @@ and Separations. What differs from it is said where it does.
 """
 
 from mpmtl_prob.privacy.audit import views
-from mpmtl_prob.threat_models import signs
+from mpmtl_prob.threat_models import audits, scores, signs
 from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
 from mpmtl_prob.threat_models.metalearning import (
@@ -42,6 +42,7 @@ __all__ = [
     "People",
     "Population",
     "Published",
+    "audits",
     "epsilon_of",
     "generalisation_gap",
     "mean_loss",
@@ -50,6 +51,7 @@ __all__ = [
     "one_of_each",
     "people_needed",
     "rho_within",
+    "scores",
     "sign_loss",
     "signs",
     "to_metalearner",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._check import in_range, positive, settle, whole
+from mpmtl_prob._check import positive, settle, whole
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.tasks import FloatArray
 
@@ -145,9 +145,7 @@ class HardPrior:
 
     def __post_init__(self) -> None:
         settle(self, whole, "num_people", "num_features", "samples")
-        settle(self, positive, "spread")
-        if self.spread > 1:
-            raise ValueError(f"spread: expected a number in (0, 1], got {self.spread!r}")
+        settle(self, at_most_one, "spread")
         if self.distinct and self.num_people > self.num_features:
             raise ValueError(f"distinct: expected at most {self.num_features} people, got {self.num_people}")
 
@@ -170,6 +168,13 @@ def questions(index: ArrayLike, people: int, num_features: int) -> Ints:
     return found.astype(np.int64)
 
 
+def at_most_one(name: str, value: float) -> float:
+    """A number in (0, 1]."""
+    if positive(name, value) > 1:
+        raise ValueError(f"{name}: expected a number in (0, 1], got {value!r}")
+    return float(value)
+
+
 def mean_loss(estimate: ArrayLike, p: ArrayLike) -> FloatArray:
     """(p^ - p)^2 / 4: in [0, 1] for estimates in [-1, 1]."""
     return (np.asarray(estimate) - np.asarray(p)) ** 2 / 4
@@ -183,6 +188,5 @@ def sign_loss(sign: ArrayLike, p: ArrayLike) -> FloatArray:
 
 def uniform_nodes(spread: float = 1.0, size: int = 160) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre nodes on [-spread, spread] and weights that add up to 1: means over p ~ U[-spread, spread]."""
-    in_range("spread", spread, 0, 1 + 1e-12)
     nodes, weights = np.polynomial.legendre.leggauss(whole("size", size))
-    return spread * nodes, weights / 2
+    return at_most_one("spread", spread) * nodes, weights / 2
