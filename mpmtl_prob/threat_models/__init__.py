@@ -22,7 +22,7 @@ and Separations. What differs from it is said where it does.
 """
 
 from mpmtl_prob.privacy.audit import views
-from mpmtl_prob.threat_models import audits, scores, signs
+from mpmtl_prob.threat_models import audits, bounds, odds, scores, signs
 from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
 from mpmtl_prob.threat_models.metalearning import (
@@ -43,11 +43,13 @@ __all__ = [
     "Population",
     "Published",
     "audits",
+    "bounds",
     "epsilon_of",
     "generalisation_gap",
     "mean_loss",
     "mu_within",
     "newcomers_error",
+    "odds",
     "one_of_each",
     "people_needed",
     "rho_within",
