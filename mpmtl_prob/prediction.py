@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mpmtl_prob.tasks import FloatArray, TaskData
+    from mpmtl_prob.tasks import TaskData
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

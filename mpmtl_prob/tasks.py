@@ -15,14 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from mpmtl_prob._discreet import shown
 from mpmtl_prob._html import card
 from mpmtl_prob.intercept import NAME, contrasts
-from mpmtl_prob.prediction import Prediction, check_weights, linear_prediction
+from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_prediction
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
-
-FloatArray = NDArray[np.float64]
 
 #: The largest number in the rows: sums of its squares are still numbers.
 LARGEST = 1e150
