@@ -22,7 +22,7 @@ and Separations. What differs from it is said where it does.
 """
 
 from mpmtl_prob.privacy.audit import views
-from mpmtl_prob.threat_models import audits, bounds, odds, scores, signs
+from mpmtl_prob.threat_models import audits, bounds, odds, posterior, scores, signs
 from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
 from mpmtl_prob.threat_models.metalearning import (
@@ -52,6 +52,7 @@ __all__ = [
     "odds",
     "one_of_each",
     "people_needed",
+    "posterior",
     "rho_within",
     "scores",
     "sign_loss",

@@ -1,0 +1,219 @@
+"""What each seat knows of the means: closed forms, quadrature, NUTS, and calibration by simulation."""
+
+import jax
+import numpy as np
+import pytest
+from numpyro.infer import NUTS
+from scipy import stats
+from scipy.special import logsumexp
+
+from mpmtl_prob.inference.sampling.simulation import chain_for_each
+from mpmtl_prob.models import rates
+from mpmtl_prob.threat_models import NoisyMeans, People, mean_loss, posterior, views
+
+FAR = 6.0  # as a z-score: chance passes it with probability 2e-9
+GRID = (np.arange(20_000) + 0.5) / 20_000  # of q
+
+
+def by_hand(likelihood, prior=(1.0, 1.0)):
+    """Posterior mean of p, P(p > 0) and the error of its sign, on a fine grid of q."""
+    weights = likelihood(GRID) * stats.beta(*prior).pdf(GRID)
+    weights /= weights.sum()
+    p = 2 * GRID - 1
+    positive = weights @ (p > 0)
+    wrong = p < 0 if positive >= 0.5 else p > 0
+    return weights @ p, positive, weights @ (np.abs(p) * wrong)
+
+
+def check(found, likelihood, prior=(1.0, 1.0), which=0):
+    mean, positive, excess = by_hand(likelihood, prior)
+    assert found.mean[which] == pytest.approx(mean, abs=1e-5)
+    assert found.positive[which] == pytest.approx(positive, abs=5e-3)  # a node stands for its cell
+    assert found.excess[which] == pytest.approx(excess, abs=1e-4)
+    assert found.sign[which] == (1 if positive >= 0.5 else -1)
+
+
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (3.0, 1.5)])
+def test_one_person_and_one_question_by_hand(prior):
+    one = NoisyMeans(1, 1, 0.8, views.billboard())
+    noise = stats.norm(0, 0.8).pdf
+    found = posterior.public([0.4], one, prior=prior)
+    check(found, lambda q: q * noise(0.4 - 1) + (1 - q) * noise(0.4 + 1), prior)
+    a, b = prior  # a mixture of two Beta laws
+    up, down = a * noise(0.4 - 1), b * noise(0.4 + 1)
+    assert found.mean[0] == pytest.approx(2 * (up * (a + 1) + down * a) / ((up + down) * (a + b + 1)) - 1, abs=1e-9)
+
+
+def test_every_seat_by_hand():
+    t, n = 5, 2
+    separate = NoisyMeans(t, 3, 0.3, views.single(), n)
+    noise = lambda g, mean: stats.norm(0, 0.3).pdf(g - mean)
+    count = lambda q, c, total: stats.binom(total, q).pmf(c)
+    # an owner whose answers are +, -: its number is of them and of eight others
+    found = posterior.owner(0.1, [1, -1], separate)
+    check(found, lambda q: q * (1 - q) * sum(count(q, c, 8) * noise(0.1, (2 * c - 8) / 10) for c in range(9)))
+    # two people with one question and noises of their own, and one with another
+    people = People(np.array([[[1, 1, 1], [1, -1, 1]], [[1, 1, -1], [1, 1, 1]], [[-1, 1, 1], [1, 1, 1]]]), [0, 0, 2])
+    found = posterior.coalition([0.2, 0.5, -0.1], people, separate)
+    assert found.index.tolist() == [0, 2]
+    at_0 = lambda q: (
+        q**5
+        * (1 - q)
+        * sum(count(q, c, 4) * noise(0.2, (2 * c - 4 + 4) / 10) * noise(0.5, (2 * c - 4 + 4) / 10) for c in range(5))
+    )
+    at_2 = lambda q: q**5 * (1 - q) * sum(count(q, c, 4) * noise(-0.1, (2 * c - 4 + 4) / 10) for c in range(5))
+    check(found, at_0)
+    check(found, at_2, which=1)
+    # the public, and a newcomer with two answers that are not on the billboard
+    board = NoisyMeans(t, 3, 0.3, views.billboard(), n)
+    public = posterior.public([0.2, -0.6, 0.1], board, prior=(2.0, 1.0))
+    seen = lambda q: sum(count(q, c, 10) * noise(-0.6, (2 * c - 10) / 10) for c in range(11))
+    check(public, seen, (2.0, 1.0), which=1)
+    new = posterior.newcomer(public, People(np.array([[[1, -1, 1], [1, -1, 1]]]), [1]))
+    check(new, lambda q: seen(q) * (1 - q) ** 2, (2.0, 1.0))
+    assert (new.seat, new.index.tolist()) == ("newcomer", [1])
+
+
+def test_the_evidence_is_a_beta_binomial_mixture():
+    t, sd = 30, 0.2
+    board, h = NoisyMeans(t, 4, sd, views.billboard()), np.array([-0.9, 0.0, 0.3, 1.4])
+    seen, c, found, expected = posterior.seen_at(h, board), np.arange(t + 1), [], []
+    for phi, k in ((0.5, 2.0), (0.8, 9.0), (0.3, 1.2)):
+        prior = np.asarray(rates.log_prior(phi, np.log(k), seen))
+        exact = logsumexp(
+            stats.betabinom(t, k * phi, k * (1 - phi)).logpmf(c) + stats.norm(2 * c / t - 1, sd).logpdf(h[:, None]),
+            axis=1,
+        )
+        # rows of the likelihood are over their maxima: only differences between populations are the evidence's
+        found.append(np.log(seen.likelihood @ np.exp(prior)))
+        expected.append(exact)
+    for other in (1, 2):
+        assert found[other] - found[0] == pytest.approx(expected[other] - expected[0], abs=1e-3)
+
+
+def test_many_answers_are_as_good_as_normal(monkeypatch):
+    board, h = NoisyMeans(3000, 3, 0.01, views.billboard()), [-0.5, 0.0, 0.97]
+    exact = posterior.public(h, board, prior=(1.0, 1.0))
+    monkeypatch.setattr(posterior, "_EXACT", 10)
+    rough = posterior.public(h, board, prior=(1.0, 1.0))
+    assert not np.array_equal(exact.mean, rough.mean)
+    assert rough.mean == pytest.approx(exact.mean, abs=3e-4)
+    assert rough.interval() == pytest.approx(exact.interval(), abs=2e-3)
+
+
+def test_intervals_and_draws_are_those_of_the_posterior():
+    rng = np.random.default_rng(0)
+    board = NoisyMeans.at(1.0, 40, 2000, view=views.billboard())
+    p = 2 * rng.beta(2, 3, 2000) - 1
+    found = posterior.public(board.board(rng, 2 * rng.binomial(40, (1 + p) / 2) - 40), board, prior=(2, 3), draws=50)
+    draws = found.draws()
+    assert draws.shape == (4, 50, 2000)
+    ranks = (draws < p).sum(axis=(0, 1))  # of the truth: uniform on 0..200
+    assert stats.kstest((ranks + rng.random(2000)) / 201, "uniform").pvalue > 1e-8
+    low, high = found.interval(0.8)
+    assert abs(((low < p) & (p < high)).mean() - 0.8) < FAR * 0.4 / np.sqrt(2000)
+    z = (draws.mean(axis=(0, 1)) - found.mean) / (draws.std(axis=(0, 1)) / np.sqrt(200))
+    assert abs(z.std() - 1) < FAR / np.sqrt(2 * 2000) + 0.01  # and the nodes' cells add a little
+    # the posterior mean is better than what is seen, as it should be on average over the prior
+    assert mean_loss(found.mean, p).mean() < 0.5 * board.error(p).mean()
+    tree = found.to_arviz()
+    assert tree["posterior"]["p"].dims == ("chain", "draw", "feature")
+    assert tree.attrs["seat"] == "public"
+    assert "sample_stats" not in tree
+    with pytest.raises(ValueError, match="posterior: expected one whose population was learnt"):
+        found.diagnose()
+
+
+def test_chains_agree_with_quadrature_over_phi_and_k():
+    rng = np.random.default_rng(1)
+    board = NoisyMeans(60, 40, 0.15, views.billboard())
+    q = rng.beta(6, 3, 40)
+    h = board.board(rng, 2 * rng.binomial(60, q) - 60)
+    found = posterior.public(h, board, chains=2, warmup=200, draws=500, progress_bar=False)
+    phi, log_k = np.linspace(0.005, 0.995, 199), np.linspace(-3.5, 7.5, 221)
+    prior = np.asarray(rates.log_prior(phi[:, None], log_k, found.seen))
+    L, nodes = found.seen.likelihood, found.nodes
+    evidence = np.exp(prior) @ L.T  # (phi, log_k, features)
+    logp = np.log(np.maximum(evidence, 1e-300)).sum(-1)
+    weight = np.exp(logp - logp.max()) * stats.norm(rates.LOG_K_MEAN, rates.LOG_K_SD).pdf(log_k)
+    weight /= weight.sum()
+    ess = min(found.diagnose().ess.values())
+    assert ess > 100
+    for draws, exact in ((found.phi, weight.sum(1) @ phi), (found.log_k, weight.sum(0) @ log_k)):
+        assert abs(draws.mean() - exact) < FAR * draws.std() / np.sqrt(ess)
+    given = (np.exp(prior) * nodes) @ L.T / np.maximum(evidence, 1e-300)
+    exact = np.einsum("ab,abj->j", weight, given)
+    spread = np.sqrt(np.einsum("ab,abj->j", weight, (given - exact) ** 2))
+    assert (np.abs(found.mean - exact) < FAR * spread / np.sqrt(ess)).all()
+    assert set(found.to_arviz().children) >= {"posterior", "sample_stats"}
+    assert np.array_equal(
+        found.phi, posterior.public(h, board, chains=2, warmup=200, draws=500, progress_bar=False).phi
+    )
+
+
+KERNEL = NUTS(rates.population, max_tree_depth=4)
+
+
+def uniformity(sign=1, replications=120):
+    """p-values of the ranks of phi and log k among draws, on data from the prior, which may be read with the wrong sign."""
+    rng, t, d = np.random.default_rng(2), 20, 8
+    board, data = NoisyMeans(t, d, 0.2, views.billboard()), []
+    phi, log_k = rng.random(replications), rng.normal(rates.LOG_K_MEAN, rates.LOG_K_SD, replications)
+    for each, k in zip(phi, np.exp(log_k), strict=True):
+        h = 2 * rng.binomial(t, rng.beta(k * each, k * (1 - each), d)) / t - 1 + 0.2 * rng.standard_normal(d)
+        data.append(posterior.seen_at(sign * h, board))
+    draws, _ = chain_for_each(KERNEL, data, warmup=100, draws=19, thin=3)
+    ranks = [(draws[name] < truth[:, None]).sum(axis=1) for name, truth in (("phi", phi), ("log_k", log_k))]
+    return [stats.chisquare(np.bincount(rank // 4, minlength=5)).pvalue for rank in ranks]
+
+
+def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
+    assert min(uniformity()) > 1e-8
+    assert min(uniformity(-1)) < 1e-8
+
+
+def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
+    rng = np.random.default_rng(3)
+    board = NoisyMeans.at(np.sqrt(0.1), 200, 600, view=views.billboard())
+    p = np.clip(rng.normal(0.3, 0.15, 600), -1, 1)
+    h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
+    learnt = posterior.public(h, board, chains=2, warmup=200, progress_bar=False)
+    flat = posterior.public(h, board, prior=(1, 1))
+    assert mean_loss(learnt.mean, p).mean() < 0.5 * mean_loss(flat.mean, p).mean()
+    assert mean_loss(flat.mean, p).mean() < 0.5 * mean_loss(board.estimate(h), p).mean()
+    assert "estimates move by" in posterior.sensitivity(learnt)
+    moved = float(posterior.sensitivity(flat).split("move by ")[1].split()[0])
+    assert moved < 1e-12  # against itself
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda m, s: posterior.public([0.1, 0.2], m), r"values: expected a billboard's 3 numbers, got shape \(2,\)"),
+        (lambda m, s: posterior.public([0.1] * 3, s), "values: expected a billboard's 3 numbers"),
+        (lambda m, s: posterior.public([np.nan] * 3, m), "values: expected finite numbers with noise"),
+        (lambda m, s: posterior.public([0.1] * 3, m, prior=(0.0, 1.0)), "prior: expected a positive number"),
+        (lambda m, s: posterior.public([0.1] * 3, NoisyMeans(5, 3, 0.0, views.billboard())), "values: expected finite"),
+        (lambda m, s: posterior.owner(0.1, [1, 1], s), "answers: expected 1, got 2"),
+        (lambda m, s: posterior.owner(0.1, [0], s), "answers: expected -1 and 1"),
+        (lambda m, s: posterior.coalition([0.1], People(np.ones((2, 1, 3)), [0, 1]), s), "values: expected 2 numbers"),
+        (lambda m, s: posterior.coalition([0.1], People(np.ones((1, 1, 2)), [0]), s), "people: expected those that"),
+        (
+            lambda m, s: posterior.coalition([0.1] * 6, People(np.ones((6, 1, 3)), [0] * 6), s),
+            "people: expected at most 5, got more",
+        ),
+        (
+            lambda m, s: posterior.newcomer(posterior.owner(0.1, [1], s), People(np.ones((1, 1, 3)), [0])),
+            "posterior: expected a public one",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(NoisyMeans(5, 3, 0.3, views.billboard()), NoisyMeans(5, 3, 0.3, views.single()))
+
+
+def test_it_shows_shapes_and_no_answers():
+    own = posterior.owner(0.123456, [1], NoisyMeans(5, 3, 0.3, views.single()))
+    assert "0.123" not in repr(own)
+    assert jax.config.jax_enable_x64
