@@ -11,7 +11,9 @@ import mpmtl_prob as mp
 from mpmtl_prob.privacy import audit
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
-PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models, mp.plots)
+threats = mp.threat_models
+PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models, mp.plots,
+            threats, threats.audits, threats.odds, threats.posterior)  # fmt: skip
 
 
 def public() -> Iterator[tuple[str, Any]]:

@@ -245,7 +245,7 @@ def test_the_one_time_pad_is_private_before_one_and_broken_by_two():
 
 
 def test_every_control_is_found():
-    found = audits.controls(confidence=1 - 1e-6)
+    found = audits.controls(1.0, 1e-3, confidence=1 - 1e-6)
     assert len(found) == 4
     assert all(found.values())
 

@@ -37,7 +37,7 @@ def check(found, likelihood, prior=(1.0, 1.0), which=0):
 def test_one_person_and_one_question_by_hand(prior):
     one = NoisyMeans(1, 1, 0.8, views.billboard())
     noise = stats.norm(0, 0.8).pdf
-    found = posterior.public([0.4], one, prior=prior)
+    found = posterior.public([0.4], one, population=prior)
     check(found, lambda q: q * noise(0.4 - 1) + (1 - q) * noise(0.4 + 1), prior)
     a, b = prior  # a mixture of two Beta laws
     up, down = a * noise(0.4 - 1), b * noise(0.4 + 1)
@@ -66,7 +66,7 @@ def test_every_seat_by_hand():
     check(found, at_2, which=1)
     # the public, and a newcomer with two answers that are not on the billboard
     board = NoisyMeans(t, 3, 0.3, views.billboard(), n)
-    public = posterior.public([0.2, -0.6, 0.1], board, prior=(2.0, 1.0))
+    public = posterior.public([0.2, -0.6, 0.1], board, population=(2.0, 1.0))
     seen = lambda q: sum(count(q, c, 10) * noise(-0.6, (2 * c - 10) / 10) for c in range(11))
     check(public, seen, (2.0, 1.0), which=1)
     new = posterior.newcomer(public, People(np.array([[[1, -1, 1], [1, -1, 1]]]), [1]))
@@ -93,9 +93,9 @@ def test_the_evidence_is_a_beta_binomial_mixture():
 
 def test_many_answers_are_as_good_as_normal(monkeypatch):
     board, h = NoisyMeans(3000, 3, 0.01, views.billboard()), [-0.5, 0.0, 0.97]
-    exact = posterior.public(h, board, prior=(1.0, 1.0))
+    exact = posterior.public(h, board, population=(1.0, 1.0))
     monkeypatch.setattr(posterior, "_EXACT", 10)
-    rough = posterior.public(h, board, prior=(1.0, 1.0))
+    rough = posterior.public(h, board, population=(1.0, 1.0))
     assert not np.array_equal(exact.mean, rough.mean)
     assert rough.mean == pytest.approx(exact.mean, abs=3e-4)
     assert rough.interval() == pytest.approx(exact.interval(), abs=2e-3)
@@ -105,7 +105,9 @@ def test_intervals_and_draws_are_those_of_the_posterior():
     rng = np.random.default_rng(0)
     board = NoisyMeans.at(1.0, 40, 2000, view=views.billboard())
     p = 2 * rng.beta(2, 3, 2000) - 1
-    found = posterior.public(board.board(rng, 2 * rng.binomial(40, (1 + p) / 2) - 40), board, prior=(2, 3), draws=50)
+    found = posterior.public(
+        board.board(rng, 2 * rng.binomial(40, (1 + p) / 2) - 40), board, population=(2, 3), draws=50
+    )
     draws = found.draws()
     assert draws.shape == (4, 50, 2000)
     ranks = (draws < p).sum(axis=(0, 1))  # of the truth: uniform on 0..200
@@ -178,7 +180,7 @@ def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
     p = np.clip(rng.normal(0.3, 0.15, 600), -1, 1)
     h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
     learnt = posterior.public(h, board, chains=2, warmup=200, progress_bar=False)
-    flat = posterior.public(h, board, prior=(1, 1))
+    flat = posterior.public(h, board, population=(1, 1))
     assert mean_loss(learnt.mean, p).mean() < 0.5 * mean_loss(flat.mean, p).mean()
     assert mean_loss(flat.mean, p).mean() < 0.5 * mean_loss(board.estimate(h), p).mean()
     assert "estimates move by" in posterior.sensitivity(learnt)
@@ -192,7 +194,7 @@ def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
         (lambda m, s: posterior.public([0.1, 0.2], m), r"values: expected a billboard's 3 numbers, got shape \(2,\)"),
         (lambda m, s: posterior.public([0.1] * 3, s), "values: expected a billboard's 3 numbers"),
         (lambda m, s: posterior.public([np.nan] * 3, m), "values: expected finite numbers with noise"),
-        (lambda m, s: posterior.public([0.1] * 3, m, prior=(0.0, 1.0)), "prior: expected a positive number"),
+        (lambda m, s: posterior.public([0.1] * 3, m, population=(0.0, 1.0)), "beta: expected a positive number"),
         (lambda m, s: posterior.public([0.1] * 3, NoisyMeans(5, 3, 0.0, views.billboard())), "values: expected finite"),
         (lambda m, s: posterior.owner(0.1, [1, 1], s), "answers: expected 1, got 2"),
         (lambda m, s: posterior.owner(0.1, [0], s), "answers: expected -1 and 1"),

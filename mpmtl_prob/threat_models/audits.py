@@ -29,6 +29,18 @@ from mpmtl_prob.threat_models.metalearning import generalisation_gap
 from mpmtl_prob.threat_models.problems import at_most_one
 from mpmtl_prob.threat_models.signs import sign
 
+__all__ = [
+    "RawBillboard",
+    "Traced",
+    "auc",
+    "controls",
+    "likelihood_ratio",
+    "matrix",
+    "one_time_pad",
+    "own_claim",
+    "trace",
+]
+
 _CELLS = 2_000_000  # numbers in memory at once
 
 
@@ -43,7 +55,7 @@ def likelihood_ratio(
     claim: Bound,
     *,
     view: View | None = None,
-    trials: int = 4000,
+    trials: int = 2000,
     confidence: float = 0.99,
     seed: int = 0,
 ) -> Audit:
@@ -180,7 +192,7 @@ def auc(inside: FloatArray, outside: FloatArray) -> float:
     return float((ranks.sum() / len(inside) - (len(inside) + 1) / 2) / len(outside))
 
 
-def one_time_pad(view: View, claim: Bound, *, trials: int = 1000, confidence: float = 0.99, seed: int = 0) -> Audit:
+def one_time_pad(view: View, claim: Bound, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0) -> Audit:
     """A control: one person is sent a coin r, another r XOR s, and s is a third one's secret.
 
     Each alone is a coin, whatever s is: private before one other person at eps = delta = 0. Two together know s.
@@ -212,7 +224,7 @@ class RawBillboard:
 
 
 def controls(
-    epsilon: float = 1.0, delta: float = 1e-3, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0
+    epsilon: float, delta: float, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0
 ) -> dict[str, bool]:
     """Broken promises that the tests have to find: whether each was found."""
     claim = Bound(epsilon, delta, "replace", "person")

@@ -28,6 +28,8 @@ from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.means import NoisyMeans, against
 from mpmtl_prob.threat_models.problems import Ints
 
+__all__ = ["Participant", "Suspected", "log_factor", "participant", "suspect"]
+
 _CELLS = 4_000_000  # numbers in memory at once
 UNIFORM = (1.0, 1.0)
 
@@ -131,7 +133,7 @@ def suspect(
     view: View | None = None,
     beta: tuple[float, float] = UNIFORM,
     known: bool = False,
-    trials: int = 1000,
+    trials: int = 2000,
     seed: int = 0,
 ) -> Suspected:
     """Play against people whose p comes from the prior, new every time, in doubles.
@@ -195,7 +197,7 @@ def participant(
     epsilon: float,
     *,
     prior: float = 0.5,
-    trials: int = 1000,
+    trials: int = 2000,
     seed: int = 0,
 ) -> Participant:
     """What a mechanism lets somebody learn about a person who took part, before the view that it is meant for.

@@ -32,6 +32,8 @@ from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import Ints, People, questions
 from mpmtl_prob.threat_models.signs import Signs, sign
 
+__all__ = ["MeanPosterior", "coalition", "newcomer", "owner", "public", "sensitivity"]
+
 #: (a, b) of a uniform mean
 UNIFORM = (1.0, 1.0)
 _EXACT = 4000  # answers up to which a count is summed out; above, it is as good as normal
@@ -147,7 +149,7 @@ def public(
     values: ArrayLike,
     mechanism: NoisyMeans,
     *,
-    prior: tuple[float, float] | None = None,
+    population: tuple[float, float] | None = None,
     chains: int = 4,
     warmup: int = 300,
     draws: int = 300,
@@ -159,7 +161,7 @@ def public(
     Args:
         values: the noisy means, before they are clipped, (d,).
         mechanism: which published them.
-        prior: (a, b) of (1 + p) / 2; default: learnt, by NUTS on (phi, log k).
+        population: (a, b) of (1 + p) / 2, where it is given; default: learnt, by NUTS on (phi, log k).
         chains: side by side.
         warmup: iterations of adaptation per chain.
         draws: kept per chain.
@@ -173,8 +175,8 @@ def public(
     if not mechanism.on_billboard or h.shape != (mechanism.num_features,):
         raise ValueError(f"values: expected a billboard's {mechanism.num_features} numbers, got shape {h.shape}")
     index, seen = np.arange(len(h)), seen_at(h, mechanism)
-    if prior is not None:
-        return MeanPosterior("public", index, seen, *_fixed(prior, chains, draws), seed=seed)
+    if population is not None:
+        return MeanPosterior("public", index, seen, *_fixed(population, chains, draws), seed=seed)
     start = {"phi": 0.0, "log_k": rates.LOG_K_MEAN}
     found, statistics = run_nuts(
         rates.population,
@@ -194,7 +196,7 @@ def owner(
     answers: ArrayLike,
     mechanism: NoisyMeans,
     *,
-    prior: tuple[float, float] = UNIFORM,
+    beta: tuple[float, float] = UNIFORM,
     chains: int = 4,
     draws: int = 300,
     seed: int = 0,
@@ -205,7 +207,7 @@ def owner(
         value: the number, before it is clipped.
         answers: its own, to its question, (n,).
         mechanism: which sent it.
-        prior: (a, b) of (1 + p) / 2: from one number no population is learnt.
+        beta: (a, b) of (1 + p) / 2: from one number no population is learnt.
         chains: of draws.
         draws: kept per chain.
         seed: of the draws.
@@ -217,7 +219,7 @@ def owner(
     if own.samples != mechanism.samples:
         raise ValueError(f"answers: expected {mechanism.samples}, got {own.samples}")
     seen = seen_at([value], mechanism, own.totals, own.samples)
-    return MeanPosterior("owner", np.zeros(1, dtype=np.int64), seen, *_fixed(prior, chains, draws), seed=seed)
+    return MeanPosterior("owner", np.zeros(1, dtype=np.int64), seen, *_fixed(beta, chains, draws), seed=seed)
 
 
 def coalition(
@@ -225,7 +227,7 @@ def coalition(
     people: People,
     mechanism: NoisyMeans,
     *,
-    prior: tuple[float, float] = UNIFORM,
+    beta: tuple[float, float] = UNIFORM,
     chains: int = 4,
     draws: int = 300,
     seed: int = 0,
@@ -236,7 +238,7 @@ def coalition(
         values: what each was sent, before it is clipped, (k,).
         people: who they are.
         mechanism: which sent it. Equal questions have noises of their own, or one.
-        prior: as :func:`owner`.
+        beta: as :func:`owner`.
         chains: of draws.
         draws: kept per chain.
         seed: of the draws.
@@ -255,7 +257,7 @@ def coalition(
     average = np.bincount(inverse, g) / count
     sd = mechanism.sd / np.sqrt(1 if mechanism.shared else count)
     seen = seen_at(average, mechanism, people.totals[index], people.num_people * people.samples, sd)
-    return MeanPosterior("coalition", index, seen, *_fixed(prior, chains, draws), seed=seed)
+    return MeanPosterior("coalition", index, seen, *_fixed(beta, chains, draws), seed=seed)
 
 
 def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
@@ -279,13 +281,13 @@ def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
     return MeanPosterior("newcomer", j, seen, posterior.phi, posterior.log_k, posterior.statistics, posterior.seed)
 
 
-def sensitivity(posterior: MeanPosterior, prior: tuple[float, float] = UNIFORM) -> str:
+def sensitivity(posterior: MeanPosterior, beta: tuple[float, float] = UNIFORM) -> str:
     """How far estimates would move under a given prior, in a line."""
-    other = MeanPosterior(posterior.seat, posterior.index, posterior.seen, *_fixed(prior, 1, 1))
+    other = MeanPosterior(posterior.seat, posterior.index, posterior.seen, *_fixed(beta, 1, 1))
     moved = np.sqrt(np.mean((posterior.mean - other.mean) ** 2))
     spread = np.sqrt(np.mean(posterior.probabilities @ posterior.nodes**2 - posterior.mean**2))
     return (
-        f"Under a Beta({prior[0]:g}, {prior[1]:g}) prior estimates move by {moved:.2g} (root mean square), "
+        f"Under a Beta({beta[0]:g}, {beta[1]:g}) prior estimates move by {moved:.2g} (root mean square), "
         f"{moved / spread:.2g} of a posterior standard deviation."
     )
 
@@ -338,9 +340,9 @@ def _log_likelihood(
     return found
 
 
-def _fixed(prior: tuple[float, float], chains: int, draws: int) -> tuple[FloatArray, FloatArray]:
+def _fixed(beta: tuple[float, float], chains: int, draws: int) -> tuple[FloatArray, FloatArray]:
     """phi and log k of a given Beta law, as constant draws."""
-    a, b = (positive("prior", each) for each in prior)
+    a, b = (positive("beta", each) for each in beta)
     return np.full((chains, draws), a / (a + b)), np.full((chains, draws), np.log(a + b))
 
 
