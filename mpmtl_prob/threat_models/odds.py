@@ -172,7 +172,8 @@ class Participant:
     Attributes:
         view: who looks.
         prior: how likely they thought it.
-        typical: the median of how likely they think it then, if they know the person's answers and not the others'.
+        typical: the median of how likely they think it then, if they know the person's answers and the population's means,
+            and no others' answers.
         most: e^eps times the odds, as a probability.
         passed: the probability that the strongest attacker, who knows all others' answers too, gets beyond.
     """
@@ -187,7 +188,7 @@ class Participant:
         who = against(self.view)
         return (
             f"Against {who}: if somebody thought it {self.prior:.0%} likely that you took part, then after seeing this it is "
-            f"typically {self.typical:.0%} for whoever knows your answers and not those of the others. Whoever knows all "
+            f"typically {self.typical:.0%} for whoever knows your answers and the population's means. Whoever knows all "
             f"others' answers too does not get beyond {self.most:.0%}, except with a probability of {self.passed:.2g}."
         )
 
@@ -213,6 +214,6 @@ def participant(
         ValueError: an argument outside its range.
     """
     eps, mu = positive("epsilon", epsilon), mechanism.mu()
-    inside, _ = suspect(mechanism, trials=trials, seed=seed).probability(prior)
+    inside, _ = suspect(mechanism, known=True, trials=trials, seed=seed).probability(prior)
     passed = ndtr(mu / 2 - eps / mu)  # log BF ~ N(mu^2 / 2, mu^2)
     return Participant(mechanism.view, prior, float(np.median(inside)), float(expit(logit(prior) + eps)), float(passed))
