@@ -221,6 +221,15 @@ def test_what_is_published_is_whole_numbers_with_exact_noise_and_what_it_promise
     assert len(np.unique(noise)) == len(noise)  # fresh for everybody, or for every feature
 
 
+@pytest.mark.parametrize("view", [views.single(), views.others(), views.billboard()], ids=lambda view: view.name)
+def test_everybody_is_sent_the_mean_of_its_own_question(view):
+    people = HardPrior(20, 7).population(np.random.default_rng(7)).people(np.random.default_rng(8))
+    published = NoisyMeans(20, 7, 1e-9, view).publish(people, 1.0, unsafe_seed=0)
+    means = people.answers.mean(axis=(0, 1))
+    assert len(np.unique(means)) > 3
+    assert published.estimates(people.index) == pytest.approx(means[people.index], abs=1e-7)
+
+
 def test_published_noise_has_the_size_that_it_states():
     people = People(np.ones((40, 1, 3)), np.zeros(40, int))
     mechanism = NoisyMeans.at(0.5, 40, 3, view=views.single())

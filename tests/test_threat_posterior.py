@@ -69,8 +69,8 @@ def test_every_seat_by_hand():
     public = posterior.public([0.2, -0.6, 0.1], board, population=(2.0, 1.0))
     seen = lambda q: sum(count(q, c, 10) * noise(-0.6, (2 * c - 10) / 10) for c in range(11))
     check(public, seen, (2.0, 1.0), which=1)
-    new = posterior.newcomer(public, People(np.array([[[1, -1, 1], [1, -1, 1]]]), [1]))
-    check(new, lambda q: seen(q) * (1 - q) ** 2, (2.0, 1.0))
+    new = posterior.newcomer(public, People(np.array([[[1, -1, 1], [1, 1, 1], [1, -1, 1]]]), [1]))
+    check(new, lambda q: seen(q) * q * (1 - q) ** 2, (2.0, 1.0))
     assert (new.seat, new.index.tolist()) == ("newcomer", [1])
 
 
@@ -110,6 +110,7 @@ def test_intervals_and_draws_are_those_of_the_posterior():
     )
     draws = found.draws()
     assert draws.shape == (4, 50, 2000)
+    assert np.unique(draws[:, :, 0]).size == 200  # and no two on one node
     ranks = (draws < p).sum(axis=(0, 1))  # of the truth: uniform on 0..200
     assert stats.kstest((ranks + rng.random(2000)) / 201, "uniform").pvalue > 1e-8
     low, high = found.interval(0.8)
