@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from mpmtl_prob import TaskData, datasets
 from mpmtl_prob.threat_models import (
     HardPrior,
     NoisyMeans,
+    NoisyRelease,
     People,
     Population,
     mean_loss,
@@ -160,6 +162,20 @@ def test_a_billboard_of_raw_data_serves_only_those_who_are_on_it():
             j = rng.integers(3)
             kind.append(mean_loss(board.personalise(h, j), population.p[j]))
     assert meta.generalisation_gap(*losses, 1e-3, confidence=1 - 1e-9).lower <= 1.0
+
+
+def test_a_new_task_reads_a_release_that_it_is_not_in():
+    some = lambda data, part: TaskData.from_lists(list(data.X[part]), list(data.y[part]))
+    train, test, _ = datasets.synthetic_low_rank(24, 3, rows=12, test_rows=40, group=12)
+    options = {"chains": 2, "warmup": 200, "draws": 100}
+    learner = to_metalearner(NoisyRelease(3.0, **options))
+    h = learner.learn(some(train, slice(20)), seed=0)
+    assert h.release.num_tasks == 20
+    assert h.guarantee.proved.epsilon == 3.0
+    new = learner.adapt(h, some(train, slice(20, 24)))
+    predicted = new.predict(some(test, slice(20, 24)))
+    off = test.y[20:24] - predicted.mean
+    assert np.mean(off**2) < 0.5 * np.mean(test.y[20:24] ** 2)  # twelve rows of nearly no noise: far below
 
 
 def test_the_inequality():

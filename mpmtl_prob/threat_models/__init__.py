@@ -28,6 +28,7 @@ from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, p
 from mpmtl_prob.threat_models.metalearning import (
     BillboardMeans,
     Metalearner,
+    NoisyRelease,
     generalisation_gap,
     newcomers_error,
     to_metalearner,
@@ -39,6 +40,7 @@ __all__ = [
     "HardPrior",
     "Metalearner",
     "NoisyMeans",
+    "NoisyRelease",
     "People",
     "Population",
     "Published",

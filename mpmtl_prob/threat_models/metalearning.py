@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range
+from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
 from mpmtl_prob.privacy.audit.found import Interval
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.releases import release
+from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import People
 
@@ -81,6 +83,36 @@ class BillboardMeans:
     def personalise(self, h: FloatArray, own: ArrayLike) -> FloatArray:
         """The estimates of the questions in ``own``."""
         return self.mechanism.estimate(h[..., np.asarray(own)])
+
+
+@dataclass(frozen=True)
+class NoisyRelease:
+    """Model-protected multi-task learning as a billboard: one release, its public posterior, and what owners make of it.
+
+    Attributes:
+        epsilon: of the release, per task.
+        delta: beside it; default the release's.
+        chains: of the public posterior.
+        warmup: iterations of adaptation per chain.
+        draws: kept per chain.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    chains: int = 4
+    warmup: int = 300
+    draws: int = 300
+
+    def learn(self, data: TaskData, seed: int) -> SharedPosterior:
+        """What everybody may read. The release's noise is the operating system's; the seed is of the chains."""
+        published = release(data, self.epsilon, self.delta)
+        return shared_covariance(
+            published, chains=self.chains, warmup=self.warmup, draws=self.draws, seed=seed, progress_bar=False
+        )
+
+    def personalise(self, h: SharedPosterior, own: TaskData) -> OwnerPosteriors:
+        """Weights and predictions of tasks, whether they are in the release or new."""
+        return task_posteriors(own, h)
 
 
 def newcomers_error(participants_error: float, epsilon: float, delta: float) -> float:
