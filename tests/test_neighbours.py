@@ -36,7 +36,7 @@ from mpmtl_prob.estimators.framework import clip_columns, first_round
 from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.inference import NoiseAware
 from mpmtl_prob.inference.owner.answers import posterior_draws
-from mpmtl_prob.taskwise.conjugate import task_posteriors
+from mpmtl_prob.taskwise.conjugate import gaussian_posteriors
 from mpmtl_prob.taskwise.evidence import posterior_means
 
 CHANGED = 2
@@ -243,7 +243,7 @@ def test_other_tasks_later_messages_are_equal_bit_for_bit(published, monkeypatch
 @pytest.mark.parametrize("change", ["more rows", "one row"])
 def test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn(change):
     # a stream that tasks shared would go out of step, sooner or later, where a gamma variable is drawn again
-    found = [task_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
+    found = [gaussian_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
     same(*({name: rest(draws) for name, draws in each.items()} for each in found))
 
 

@@ -102,7 +102,7 @@ def test_tree_names_its_dimensions(fitted):
     tree = own.to_arviz()
     assert set(tree.children) == {"posterior", "observed_data", "constant_data", "shared", "release"}
     assert tree["posterior/W"].dims == ("chain", "draw", "feature", "task")
-    assert tree["posterior/W"].shape == (4, 250, 5, 300)
+    assert tree["posterior/W"].shape == (4, 300, 5, 300)
     assert tree["posterior/sigma"].dims == ("chain", "draw", "task")
     assert tree["observed_data/y"].isnull().sum() == (~train.mask).sum()
     assert tree.attrs["seat"] == "owner"
