@@ -86,6 +86,8 @@ def test_a_public_posterior_reads_a_law_of_ones_own(written, tasks):
     expected = noise.log_prob(release.sigma[0], A) - noise.log_prob(release.sigma[0], B)
     with jax.enable_x64(True):
         assert_allclose(likelihood.log_density(A, 0.0) - likelihood.log_density(B, 0.0), expected, rtol=1e-10)
+        given = likelihood.given(jax.numpy.asarray(A)).log_prob(release.sigma[0])
+    assert_allclose(given, noise.log_prob(release.sigma[0], A), rtol=1e-10)
     shared = inference.shared_covariance(release, chains=1, warmup=40, draws=20, progress_bar=False)
     assert np.isfinite(inference.task_posteriors(tasks, shared).W).all()
 

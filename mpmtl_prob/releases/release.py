@@ -1,7 +1,7 @@
-"""The one door out: the only code that turns models into something that may be published.
+"""The only code that turns models into something that may be published, with noise from :mod:`mpmtl_prob.privacy.door`.
 
-A curator holds one vector per task. :func:`release` lets out their perturbed second moment, Sigma = W W' + E, and nothing
-else; :func:`perturb` is the door itself, through which the iterative algorithms send all their rounds.
+A curator holds one vector per task, or their second moment. :func:`release` and :func:`publish` let out the perturbed second
+moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`perturb`.
 """
 
 from __future__ import annotations
