@@ -9,6 +9,7 @@ from conformance import conforms
 from mpmtl_prob import privacy
 from mpmtl_prob.privacy import Bound, Gaussian, Law, Quantile, Unit, Wishart, calibrate, register
 from mpmtl_prob.privacy.laws import law as registry
+from mpmtl_prob.releases import BoughtClip
 
 LAWS = [
     calibrate(1.0, 1e-3, 3),
@@ -69,6 +70,10 @@ def test_units_are_not_added_up():
         assert book.charges() == []
     for charged, counted in (("task", "row"), ("person", "row"), ("target record", "target record")):
         privacy.Ledger(epsilon=1.0, delta=1e-3, unit=counted).charge(Quantile(0.1), unit=charged)
+    persons, bought = privacy.Ledger(epsilon=1.0, delta=1e-3, unit="person"), BoughtClip(1.0, Quantile(0.1))
+    with pytest.raises(ValueError, match=r"^clip: expected none in a ledger of persons"):
+        persons.charge(Quantile(0.1), unit="person", bought=[bought])
+    assert persons.charges() == []
 
 
 def test_units_and_adjacencies_have_words_and_go_together():
