@@ -126,12 +126,13 @@ def test_a_kernel_samples_the_posterior_that_nuts_does(written, tasks):
         tasks,
         kernel=RandomWalk(penalised.group_sparse, 0.08),
         warmup=500,
-        draws=4000,
+        draws=16000,
         **options,
     )
     nuts = inference.fit(penalised.group_sparse, tasks, warmup=200, draws=200, **options)
-    sd = nuts.to_arviz()["posterior/W"].std(("chain", "draw")).values
+    of_walk, sd = (each.to_arviz()["posterior/W"].std(("chain", "draw")).values for each in (walk, nuts))
     assert np.abs(walk.W - nuts.W).max() < 2 * sd.max()
+    assert 0.7 < np.median(of_walk / sd) < 1.4  # a posterior of twice the temperature has 1.4, of half .7
 
 
 def test_a_law_of_ones_own_conforms(written):
