@@ -8,9 +8,9 @@ from scipy import optimize, stats
 
 from mpmtl_prob import TaskData, datasets
 from mpmtl_prob.threat_models import (
+    BillboardRelease,
     HardPrior,
     NoisyMeans,
-    NoisyRelease,
     People,
     Population,
     mean_loss,
@@ -168,7 +168,7 @@ def test_a_new_task_reads_a_release_that_it_is_not_in():
     some = lambda data, part: TaskData.from_lists(list(data.X[part]), list(data.y[part]))
     train, test, _ = datasets.synthetic_low_rank(24, 3, rows=12, test_rows=40, group=12)
     options = {"chains": 2, "warmup": 200, "draws": 100}
-    learner = to_metalearner(NoisyRelease(3.0, **options))
+    learner = to_metalearner(BillboardRelease(3.0, **options))
     h = learner.learn(some(train, slice(20)), seed=0)
     assert h.release.num_tasks == 20
     assert h.guarantee.proved.epsilon == 3.0

@@ -27,8 +27,8 @@ from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_with
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
 from mpmtl_prob.threat_models.metalearning import (
     BillboardMeans,
+    BillboardRelease,
     Metalearner,
-    NoisyRelease,
     generalisation_gap,
     newcomers_error,
     to_metalearner,
@@ -37,10 +37,10 @@ from mpmtl_prob.threat_models.problems import HardPrior, People, Population, mea
 
 __all__ = [
     "BillboardMeans",
+    "BillboardRelease",
     "HardPrior",
     "Metalearner",
     "NoisyMeans",
-    "NoisyRelease",
     "People",
     "Population",
     "Published",

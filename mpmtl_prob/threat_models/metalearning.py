@@ -86,7 +86,7 @@ class BillboardMeans:
 
 
 @dataclass(frozen=True)
-class NoisyRelease:
+class BillboardRelease:
     """Model-protected multi-task learning as a billboard: one release, its public posterior, and what owners make of it.
 
     Attributes:
