@@ -39,6 +39,7 @@ from mpmtl_prob.inference.owner import methods  # noqa: E402
 from mpmtl_prob.inference.public import shared, starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
+from mpmtl_prob.models.second_moment import LOG_PHI_SD  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
@@ -73,7 +74,7 @@ class Truth(NamedTuple):
 def simulate(rng: np.random.Generator, count: int) -> Truth:
     """Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, sigma = 1."""
     while True:  # the model's factor for tr(A) = m, by rejection
-        phi = np.exp(-np.log(D) + model.LOG_PHI_SD * rng.standard_normal())
+        phi = np.exp(-np.log(D) + LOG_PHI_SD * rng.standard_normal())
         kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal())
         omega = st.invwishart(kappa, kappa * phi * np.eye(D)).rvs(random_state=rng)
         A = st.wishart(M, omega).rvs(random_state=rng)

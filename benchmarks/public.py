@@ -34,18 +34,19 @@ from mpmtl_prob.inference.public import starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, log_det  # noqa: E402
 
 CHAINS = 2
 
 
-def weights_latent(observed: model.Observed, sigma: Any, m: int) -> None:
+def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
     """The model `full` with W latent, W = sqrt(Phi) V, V of the matrix-t law that is left when Omega is integrated out."""
     d = len(sigma)
     z = numpyro.sample("z", dist.Normal(0.0, 1.0))
-    log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + model.LOG_PHI_SD * z)
+    log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
     V = numpyro.sample("V", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
     S, kappa = V @ V.T, model.degrees_of_freedom(d)
-    log_prior = -0.5 * (m + kappa) * model.log_det(jnp.linalg.cholesky(jnp.eye(d) + S))
+    log_prior = -0.5 * (m + kappa) * log_det(jnp.linalg.cholesky(jnp.eye(d) + S))
     numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
     A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
     numpyro.factor("known_trace", -0.5 * ((jnp.trace(A) / observed.trace - 1) / observed.trace_sd) ** 2)

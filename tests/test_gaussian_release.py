@@ -16,6 +16,7 @@ from mpmtl_prob.inference.owner.methods import without
 from mpmtl_prob.inference.public.starts import drowned, observed, start_full
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 PHI = 0.8
@@ -28,7 +29,7 @@ def release(W, law, **options):
 
 def sampled(sigma, law, tasks):
     """Draws (chain, draw, ...) of the posterior by NUTS, where A's size is not public."""
-    public = model.observe(sigma, law, tasks, phi=PHI)
+    public = observe(sigma, law, tasks, phi=PHI)
     run = {"chains": 4, "warmup": 300, "draws": 2000, "seed": 0, "progress_bar": False}
     return run_nuts(model.full, public, start=start_full(public), **run)[0]
 
@@ -52,7 +53,7 @@ def test_one_feature_has_the_posterior_of_quadrature(sigma):
     kappa = 2 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * z)
     scale = m * np.exp(log_phi)  # w_i ~ N(0, omega), omega ~ InverseGamma(kappa / 2, kappa phi / 2): A / (m phi) ~ F
     log_density = st.f.logpdf(a / scale, m, kappa) - np.log(scale) + np.log(a)  # of log a, whose grid is even
-    log_density += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z)
+    log_density += st.norm.logpdf(log_phi, np.log(PHI), LOG_PHI_SD) + st.norm.logpdf(z)
     log_density += st.norm.logpdf(sigma, a, np.sqrt(2) * law.sd)
     weight = np.exp(log_density - log_density.max())
     weight /= weight.sum()
@@ -68,7 +69,7 @@ def test_two_features_have_the_posterior_that_weighted_draws_of_the_prior_have()
     d, m, law, size = 2, 5, Gaussian(2, 1.5), 400_000
     sigma = np.array([[4.0, -2.5], [-2.5, -1.0]])  # indefinite
     rng = np.random.default_rng(1)
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal(size)
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal(size)
     kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(size))
     T = np.zeros((size, d, d))  # Omega^{-1} = T T' / (kappa phi) ~ Wishart(kappa, I / (kappa phi))
     T[:, 1, 0] = rng.standard_normal(size)

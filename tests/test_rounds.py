@@ -12,6 +12,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, delta
 from mpmtl_prob.releases.release import default_delta
 from mpmtl_prob.taskwise import conjugate
@@ -31,7 +32,7 @@ def tasks_of(m=40, d=3, n=8, seed=0):
 def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian(law):
     rng = np.random.default_rng(0)
     sigmas = [st.wishart(M, np.eye(D)).rvs(random_state=rng) + law.mean for _ in range(2)]
-    parts = [model.observe(sigma, law, M, phi=PHI) for sigma in sigmas]
+    parts = [observe(sigma, law, M, phi=PHI) for sigma in sigmas]
     observed = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
     observed = observed._replace(num_tasks=float(M), log_phi_mean=np.log(PHI))
     lower = np.tril_indices(D)
@@ -54,7 +55,7 @@ def test_the_density_of_several_rounds_is_the_joint_one_times_the_jacobian(law):
         Phi = kappa * np.exp(log_phi) * np.eye(D)
         joint = st.invwishart(kappa, Phi).logpdf(omega)
         joint -= st.invwishart(kappa + 2 * M, Phi + A.sum(axis=0)).logpdf(omega)
-        joint += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(flat[1])
+        joint += st.norm.logpdf(log_phi, np.log(PHI), LOG_PHI_SD) + st.norm.logpdf(flat[1])
         for each, sigma in zip(A, sigmas, strict=True):
             joint += st.wishart(M, omega).logpdf(each) + law.log_prob(sigma, each)
         difference.append(float(value) - joint - np.linalg.slogdet(jax.jacobian(physical)(flat))[1])

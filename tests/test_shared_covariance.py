@@ -14,6 +14,7 @@ from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.sampling.nuts import _program
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 D, M, PHI = 3, 20, 0.8
@@ -33,7 +34,7 @@ def prior_of_omega(log_phi, z_kappa):
 
 def simulate(rng, law):
     """A release from the model itself: log phi and kappa, then Omega, W and E."""
-    log_phi, z_kappa = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal(), rng.standard_normal()
+    log_phi, z_kappa = np.log(PHI) + LOG_PHI_SD * rng.standard_normal(), rng.standard_normal()
     omega = st.invwishart(*prior_of_omega(log_phi, z_kappa)).rvs(random_state=rng)
     A = st.wishart(M, omega).rvs(random_state=rng)
     return log_phi, z_kappa, A, law.sample(rng, A)
@@ -44,7 +45,7 @@ def log_joint(log_phi, z_kappa, A, sigma, rng, law):
     kappa, Phi = prior_of_omega(log_phi, z_kappa)
     omega = np.cov(rng.standard_normal((D, 20)))
     prior = st.invwishart(kappa, Phi).logpdf(omega) - st.invwishart(kappa + M, Phi + A).logpdf(omega)
-    prior += st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD) + st.norm.logpdf(z_kappa)
+    prior += st.norm.logpdf(log_phi, np.log(PHI), LOG_PHI_SD) + st.norm.logpdf(z_kappa)
     return prior + st.wishart(M, omega).logpdf(A) + law.log_prob(sigma, A)
 
 
@@ -56,7 +57,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     *_, sigma = simulate(rng, LAWS[name])
     law = {"wishart": Wishart(D, 12.0, 0.5 * loud), "gaussian": Gaussian(D, 2.0 * loud)}[name]
     sigma = sigma + law.mean - LAWS[name].mean
-    observed = model.observe(sigma, law, M, phi=PHI, trace=size)
+    observed = observe(sigma, law, M, phi=PHI, trace=size)
     lower = np.tril_indices(D)
     of = lambda flat: {"z": flat[0], "z_kappa": flat[1], "log_diagonal": flat[2 : 2 + D], "off_diagonal": flat[2 + D :]}
 
@@ -88,7 +89,7 @@ def ranks(replications, law=LAWS["wishart"], believed=None, seed=0):
         log_phi, z_kappa, A, sigma = simulate(rng, law)
         kappa, _ = prior_of_omega(log_phi, z_kappa)
         truths.append(functionals({"A": A[None], "log_phi": np.array([log_phi]), "kappa": np.array([kappa])}))
-        data.append(model.observe(sigma, believed or law, M, phi=PHI))
+        data.append(observe(sigma, believed or law, M, phi=PHI))
     found = functionals(chain_for_each(KERNEL, data, start=lambda _: start(), warmup=200, draws=19, thin=10)[0])
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 

@@ -19,6 +19,7 @@ from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.noise import contraction
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 D, M, PHI = 3, 12, 0.8
@@ -28,7 +29,7 @@ FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def log_scale(log_phi):
-    return st.norm.logpdf(log_phi, np.log(PHI), model.LOG_PHI_SD)
+    return st.norm.logpdf(log_phi, np.log(PHI), LOG_PHI_SD)
 
 
 def secant(log_lambda):
@@ -54,7 +55,7 @@ def coordinates(rng):
 
 
 def draw_group_sparse(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     omega = group_sparse_omega(log_phi, np.log(np.abs(rng.standard_cauchy(D))))
     return log_phi, np.atleast_2d(st.wishart(M, omega).rvs(random_state=rng))
 
@@ -66,7 +67,7 @@ def inverse_wishart(shape, z_kappa):
 
 
 def draw_adaptive(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     log_lambda = np.log(np.abs(rng.standard_cauchy(D)))
     shape = group_sparse_omega(log_phi, log_lambda)
     omega = st.invwishart(*inverse_wishart(shape, rng.standard_normal())).rvs(random_state=rng)
@@ -74,19 +75,19 @@ def draw_adaptive(rng):
 
 
 def draw_full(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     omega = st.invwishart(*inverse_wishart(np.exp(log_phi) * np.eye(D), rng.standard_normal())).rvs(random_state=rng)
     return log_phi, st.wishart(M, omega).rvs(random_state=rng)
 
 
 def draw_low_rank(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     omega = low_rank_omega(log_phi, np.log(np.abs(rng.standard_cauchy(2))), rng.standard_normal((D, 2)))
     return log_phi, st.wishart(M, omega).rvs(random_state=rng)
 
 
 def draw_group_laplace(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     u = rng.standard_normal((D, FEW))
     radius = rng.gamma(FEW, np.sqrt(np.exp(log_phi) / FEW), D)
     W = u / np.linalg.norm(u, axis=1, keepdims=True) * radius[:, None]
@@ -94,7 +95,7 @@ def draw_group_laplace(rng):
 
 
 def draw_matrix_t(rng):
-    log_phi = np.log(PHI) + model.LOG_PHI_SD * rng.standard_normal()
+    log_phi = np.log(PHI) + LOG_PHI_SD * rng.standard_normal()
     omega = st.invwishart(*inverse_wishart(np.exp(log_phi) * np.eye(D), rng.standard_normal())).rvs(random_state=rng)
     W = np.linalg.cholesky(omega) @ rng.standard_normal((D, FEW))
     return log_phi, W @ W.T
@@ -136,7 +137,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     function, draw, start, _ = CALIBRATED[structure]
     _, A = draw(rng)
     sigma = law.sample(rng, A)
-    observed = model.observe(sigma, law, M, phi=PHI)
+    observed = observe(sigma, law, M, phi=PHI)
     shapes = {name: np.shape(value) for name, value in start(observed).items()}
     sizes = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
 
@@ -192,7 +193,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
     rng = np.random.default_rng(2)
     W = rng.standard_normal((D, 4))
     sigma = law.sample(rng, W @ W.T)
-    observed = model.observe(sigma, law, 4, phi=PHI)
+    observed = observe(sigma, law, 4, phi=PHI)
     Q, eigenvalues = observed.eigenvectors, np.linalg.eigvalsh(sigma)[::-1, None]
     difference = []
     for _ in range(4):
@@ -203,7 +204,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
         if isinstance(law, Wishart):  # keeps below Sigma
             Y, jacobian, _ = contraction(scaled / np.sqrt(eigenvalues))
             scaled = np.sqrt(eigenvalues) * Y
-        W, log_phi = Q @ np.asarray(scaled), np.log(PHI) + model.LOG_PHI_SD * z
+        W, log_phi = Q @ np.asarray(scaled), np.log(PHI) + LOG_PHI_SD * z
         assert_allclose(trace["A"]["value"], W @ W.T)
         rate = np.sqrt(4 / np.exp(log_phi))
         if prior == "matrix_t":
@@ -232,7 +233,7 @@ def ranks(function, draw, start, tasks, replications, warmup=200, thin=10, seed=
         log_phi, A = draw(rng)
         sigma = law.sample(rng, A)
         truths.append(functionals(A[None], np.array([log_phi])))
-        data.append(model.observe(sigma, believed or law, tasks, phi=PHI))
+        data.append(observe(sigma, believed or law, tasks, phi=PHI))
     draws, _ = chain_for_each(nuts(function), data, start=start, warmup=warmup, draws=19, thin=thin)
     found = functionals(draws["A"], draws["log_phi"])
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
@@ -263,7 +264,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     W = rng.standard_normal((D, FEW))
     W /= np.linalg.norm(W, axis=0)
     sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
-    observed = model.observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
+    observed = observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
     run = {"chains": 4, "warmup": 300, "draws": 2000, "seed": 0, "progress_bar": False}
     usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)

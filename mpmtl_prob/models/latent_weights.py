@@ -17,15 +17,8 @@ from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.shared_covariance import (
-    LOG_PHI_SD,
-    STIRLING,
-    Observed,
-    degrees_of_freedom,
-    known_trace,
-    log_det,
-    log_normaliser,
-)
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, known_trace, log_det
+from mpmtl_prob.models.shared_covariance import STIRLING, degrees_of_freedom, log_normaliser
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 

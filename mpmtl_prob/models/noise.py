@@ -26,11 +26,12 @@ class NoisyRelease(Protocol):
     """A release and the law of its noise, with a leading axis for several rounds. Its leaves are traced arrays."""
 
     @property
+    def sd(self) -> ArrayLike | None:
+        """Of an entry of E off the diagonal, where A may be any positive definite matrix; None where Sigma bounds A."""
+
+    @property
     def floor(self) -> ArrayLike:
         """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma, (d,)."""
-
-    def root(self, T: Array, SV: Array) -> Array:
-        """K, lower triangular: ``K K' = T T' + SV diag(floor) SV'``, (d, d)."""
 
     def weights(self, Z: Array) -> tuple[Array, Array | float, Array | float]:
         """Any Z (d, m) to a W in the eigenbasis of Sigma whose ``W W'`` the noise allows, one to one.
@@ -62,13 +63,14 @@ class WishartNoise(NamedTuple):
     scale: ArrayLike  #: s
 
     @property
+    def sd(self) -> None:
+        """Sigma bounds A."""
+        return None
+
+    @property
     def floor(self) -> ArrayLike:
         """``A < Sigma`` is ``A^{-1} > Sigma^{-1}``."""
         return 1 / self.eigenvalues
-
-    def root(self, T: Array, SV: Array) -> Array:
-        """By Cholesky."""
-        return jnp.linalg.cholesky(T @ _t(T) + (SV * jnp.asarray(self.floor)[..., None, :]) @ _t(SV))
 
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
         """By :func:`contraction`."""
@@ -103,10 +105,6 @@ class GaussianNoise(NamedTuple):
     def floor(self) -> ArrayLike:
         """Nothing bounds A from above."""
         return np.zeros(np.shape(self.sigma)[:-1])
-
-    def root(self, T: Array, SV: Array) -> Array:
-        """T itself."""
-        return T
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:
         """Z itself."""
@@ -167,7 +165,3 @@ def contraction(Z: Array) -> tuple[Array, Array, Array]:
     j = jnp.arange(m, dtype=Z.dtype)
     jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * j + 1 - m) * log_diagonal)
     return Y, jacobian, log_det_rest
-
-
-def _t(M: Array) -> Array:
-    return jnp.swapaxes(M, -1, -2)

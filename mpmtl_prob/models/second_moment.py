@@ -1,0 +1,362 @@
+"""A second moment A behind a release ``Sigma = A + E``, in coordinates in which NUTS moves easily.
+
+A prior holds A to be near ``S'S``, of a Bartlett law with kappa. Which coordinates suit depends on the noise.
+
+*Where Sigma bounds A* (Wishart): ``0 < A < Sigma``, exactly when ``P = A^{-1} - Sigma^{-1}`` is positive definite, and P has
+no boundary to run into. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near I: Bartlett's coordinates of a precision, in
+which a Wishart prior and the likelihood are nearly normal.
+
+*Where it does not* (Gaussian): ``A = Q L L' Q'``, L lower triangular; Q an order of the features, or the eigenvectors of
+Sigma, in which what Sigma shows comes first. An entry of L is measured from where prior and release, each by its precision,
+would have it: what the noise hides follows the prior, and what it does not the release.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.lax.linalg import triangular_solve
+from jax.typing import ArrayLike
+from numpyro.distributions import constraints
+
+from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.tasks import FloatArray
+
+#: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
+LOG_PHI_SD = 2.0
+
+
+class Shown(NamedTuple):
+    """What Sigma says of L in ``A = Q L L' Q'``, with a leading axis for several rounds."""
+
+    basis: ArrayLike  #: Q, orthogonal, (d, d)
+    information: ArrayLike  #: on log L_jj^2, (d,)
+    log_size: ArrayLike  #: of L_jj^2, where there is information, (d,)
+    products: ArrayLike  #: L_kj L_jj, zero where nothing is known of L_jj, (d, d)
+
+
+class Free(NamedTuple):
+    """A release whose noise leaves A any positive definite matrix."""
+
+    sd: ArrayLike  #: of an entry of E off the diagonal; on it, sqrt(2) times as much
+    features: Shown  #: in an order of the features
+    directions: Shown  #: along Sigma's eigenvectors
+
+
+class Observed(NamedTuple):
+    """A release as the models read it. Leaves are traced arrays.
+
+    Of several rounds every field has a leading axis (T,), but for ``num_tasks`` and ``log_phi_mean``.
+    """
+
+    eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
+    noise: NoisyRelease  #: the release and the law of its noise
+    num_tasks: ArrayLike  #: m
+    log_phi_mean: ArrayLike  #: prior mean of log(phi)
+    trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
+    trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
+    precision: ArrayLike  #: typical size of P in each direction, (d,)
+    hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
+    free: Free | None  #: None where Sigma bounds A
+
+
+def observe(
+    sigma: FloatArray,
+    law: MatrixNoise,
+    num_tasks: int,
+    *,
+    phi: float,
+    trace: float | None = None,
+    trace_sd: float = 0.1,
+) -> Observed:
+    """Prepare a release for the models.
+
+    Args:
+        sigma: the release, (d, d).
+        law: of its noise.
+        num_tasks: m.
+        phi: prior median of the variance of one weight.
+        trace: tr(A), if public.
+        trace_sd: relative sd with which tr(A) is taken to be known.
+
+    Raises:
+        ValueError: noise without a known density.
+    """
+    eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
+    noise = of_law(law, sigma)
+    signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
+    hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
+    # where the noise hides A, what the prior says, or less if that would show
+    guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
+    inverse = np.maximum(1 / guess, noise.floor / 0.9)
+    free = None
+    if noise.sd is not None:
+        rotated = _shown(np.diag(eigenvalues), noise.sd)._replace(basis=eigenvectors)
+        free = Free(noise.sd, _shown(sigma, noise.sd), rotated)
+    return Observed(
+        eigenvectors=eigenvectors,
+        noise=noise,
+        num_tasks=float(num_tasks),
+        log_phi_mean=np.log(phi),
+        trace=1.0 if trace is None else trace,
+        trace_sd=np.inf if trace is None else trace_sd,
+        precision=inverse - noise.floor,
+        hidden=hidden,
+        free=free,
+    )
+
+
+class SecondMoment(NamedTuple):
+    """A in its coordinates, with a leading axis for several rounds."""
+
+    A: Array  #: in the features' basis, (d, d)
+    log_det: Array  #: log|A|
+
+
+def second_moment(
+    observed: Observed, root: Array, log_det_root: Array, kappa: Array | float = jnp.inf, *, rotated: bool = False
+) -> SecondMoment:
+    """A in coordinates that suit the noise; the density so far is p(Sigma | A), against Lebesgue measure in A.
+
+    Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,); the deterministic ``A`` (d, d).
+
+    Args:
+        observed: from :func:`observe`.
+        root: S, its columns in the features' basis: what the prior holds A to be is S'S, (d, d).
+        log_det_root: log|det S|.
+        kappa: of the prior's Omega; infinite where Omega is known.
+        rotated: S'S is nearly diagonal along the eigenvectors of Sigma, where it shows nothing, and not along the features.
+    """
+    if (free := observed.free) is None:
+        return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), root, log_det_root)[1]
+    shown = free.directions if rotated else free.features
+    SQ = root @ jnp.asarray(shown.basis)
+    C = jnp.linalg.cholesky(jnp.swapaxes(SQ, -1, -2) @ SQ)
+    return _anywhere(observed, free, shown, jnp.diagonal(C, axis1=-2, axis2=-1) ** 2, kappa)[1]
+
+
+def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Array]:
+    """log(phi), A whose prior is near m phi I, and an H, ``H H' = A^{-1}`` up to a rotation, (d, d).
+
+    Where noise that bounds A hides it, and only there, the coordinates follow the prior, which would make a funnel of it: the
+    scale S follows phi, T follows Bartlett's law, and phi follows from tr(A), if that is public.
+
+    Sites: ``z``, those of :func:`second_moment`; the deterministic ``log_phi``.
+    """
+    *rounds, d = jnp.shape(observed.precision)
+    hidden, precision = jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
+    eye = jnp.eye(d, dtype=hidden.dtype)
+    if (free := observed.free) is not None:
+        log_phi = log_phi_site(observed)
+        variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
+        L, found = _anywhere(observed, free, free.directions, variance, kappa)
+        inverse = triangular_solve(L, jnp.broadcast_to(eye, L.shape), left_side=True, lower=True)
+        return log_phi, found, jnp.swapaxes(inverse, -1, -2)
+    factor = _triangular(observed, hidden, kappa)
+    if rounds:  # so many only where little is hidden
+        log_phi = log_phi_site(observed)
+    else:
+        T_inverse = triangular_solve(factor.T, eye, left_side=True, lower=True)
+        size = jnp.sum(T_inverse**2 / precision)  # tr(A) at the prior mean of log(phi), where all is hidden
+        log_phi = _log_phi_of_trace(observed, jnp.log(size), hidden[0])
+    log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
+    root = jnp.exp(log_size)[..., None] * jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2)
+    K, found = _below_sigma(observed, factor, root, log_size.sum(-1))
+    return log_phi, found, jnp.exp(-log_size)[..., None] * K
+
+
+def at_rest(observed: Observed) -> dict[str, FloatArray]:
+    """Where the coordinates of :func:`second_moment` are zero: near what prior and release suggest."""
+    *rounds, d = np.shape(observed.precision)
+    return {"log_diagonal": np.zeros((*rounds, d)), "off_diagonal": np.zeros((*rounds, d * (d - 1) // 2))}
+
+
+def _sites(observed: Observed) -> tuple[Array, Array]:
+    *rounds, d = jnp.shape(observed.precision)
+    z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
+    free = (*rounds, d * (d - 1) // 2)
+    return z, numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), free))
+
+
+def _anywhere(
+    observed: Observed, free: Free, shown: Shown, variance: Array, kappa: Array | float
+) -> tuple[Array, SecondMoment]:
+    """L and A, where A may be any positive definite matrix.
+
+    Args:
+        observed: the release.
+        free: the same as one that does not bound A.
+        shown: what it says of L, in a basis.
+        variance: of the prior of A, in the basis of L: of every axis given those before it, times m, (d,).
+        kappa: of Omega.
+    """
+    d, m, Q = variance.shape[-1], jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
+    z, below = _sites(observed)
+    information, noise_precision = jnp.asarray(shown.information), jnp.asarray(free.sd)[..., None] ** -2.0
+    j, (row, column) = jnp.arange(d, dtype=variance.dtype), np.tril_indices(d, -1)
+
+    # Bartlett: L_jj^2 has m - j degrees of freedom, and Omega adds its spread
+    center = jnp.log(variance) + jnp.log1p(-j / m) - jnp.log1p((j + 1 - d) / kappa)
+    prior = 1 / (2 / (m - j) + 2 / (kappa + j + 1 - d))
+    precision = prior + information
+    log_square = (prior * center + information * jnp.asarray(shown.log_size)) / precision + z / jnp.sqrt(precision)
+    square, diagonal = jnp.exp(log_square), jnp.exp(0.5 * log_square)
+
+    # Sigma_kj = L_kj L_jj + what the columns before have, give or take the noise
+    spread = variance[..., row] * (1 / m + (square / variance)[..., column] / kappa)
+    weight = 1 / spread + square[..., column] * noise_precision
+    pull = jnp.asarray(shown.products)[..., row, column] * diagonal[..., column] * noise_precision
+    entries = pull / weight + below / jnp.sqrt(weight)
+    L = (jnp.eye(d, dtype=variance.dtype) * diagonal[..., None]).at[..., row, column].set(entries)
+
+    half = Q @ L
+    A = numpyro.deterministic("A", half @ jnp.swapaxes(half, -1, -2))
+    # |dA| = prod_j L_jj^{d-j} |dL|, j from 0, up to a constant
+    jacobian = 0.5 * ((d + 1 - j) * log_square - jnp.log(precision)).sum(-1) - 0.5 * jnp.log(weight).sum(-1)
+    numpyro.factor("release", jnp.sum(observed.noise.log_density(A, 0.0) + jacobian))
+    known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
+    return L, SecondMoment(A, jnp.sum(log_square, axis=-1))
+
+
+def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
+    """The Cholesky factor of what noise leaves of Sigma, largest first."""
+    rest, d, unit = np.array(sigma), len(sigma), np.sqrt(2) * float(np.asarray(sd))
+    order, left = [], list(range(d))
+    information, log_size, products = np.zeros(d), np.zeros(d), np.zeros((d, d))
+    for j in range(d):
+        k = max(left, key=lambda i: rest[i, i])
+        left.remove(k)
+        order.append(k)
+        size = max(rest[k, k], 0.1 * unit)
+        ratio = size / unit
+        share = 1 / (1 + ratio**-4.0)  # of what an entry shows; below the noise, nothing
+        information[j], log_size[j] = share * ratio**2, np.log(size)
+        products[:, j] = share * rest[:, k]
+        rest = rest - share * np.outer(rest[:, k], rest[:, k]) / size
+    return Shown(np.eye(d)[:, order], information, log_size, products[order])
+
+
+class _Triangular(NamedTuple):
+    """T in the coordinates of the sampler, with a leading axis for several rounds."""
+
+    T: Array  #: lower triangular, (d, d)
+    log_diagonal: Array  #: of T, (d,)
+    log_jacobian: Array  #: of T in the sites, summed over rounds
+
+
+def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp.inf) -> _Triangular:
+    """T, with a flat density so far, in units of the spread that Bartlett's law gives it where A is hidden.
+
+    Where the release shows A the law says nothing of T, and a row of it is in units of its own diagonal.
+
+    Args:
+        observed: from :func:`observe`.
+        hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
+        kappa: of Omega; infinite where Omega is known.
+    """
+    d = jnp.shape(observed.precision)[-1]
+    z, below = _sites(observed)
+    center, spread, unit = _bartlett(observed, hidden, kappa)
+    shown, (row, column) = 1 - jnp.asarray(hidden), np.tril_indices(d, -1)
+    log_diagonal = center + spread * z
+    diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
+    scale = unit * jnp.exp(shown * log_diagonal)[..., row]
+    each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
+    log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
+    return _Triangular(diagonal.at[..., row, column].set(scale * below), log_diagonal, log_jacobian)
+
+
+def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
+    """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
+    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.precision)[-1], dtype=jnp.result_type(hidden))
+    center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
+    return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
+
+
+def _by_feature(observed: Observed) -> Array:
+    """How hidden each feature is, (d,)."""
+    return jnp.sum(jnp.square(observed.eigenvectors) * jnp.asarray(observed.hidden)[..., None, :], axis=-1)
+
+
+def _below_sigma(
+    observed: Observed, factor: _Triangular, root: Array, log_det_root: Array
+) -> tuple[Array, SecondMoment]:
+    """K, ``K K' = S A^{-1} S'``, lower triangular, (d, d), and A, where Sigma bounds it.
+
+    ``A = S' B^{-1} S``, ``B = T T' + S F S' = K K'``, ``F = Sigma^{-1}``: directions of very different size, which S knows,
+    do not meet in B.
+    """
+    left = jnp.arange(root.shape[-1], 0, -1, root.dtype)  # d - j, j = 0..d-1
+    SV = root @ jnp.asarray(observed.eigenvectors)
+    floor = jnp.asarray(observed.noise.floor)[..., None, :]
+    K = jnp.linalg.cholesky(factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV * floor) @ jnp.swapaxes(SV, -1, -2))
+    half = triangular_solve(K, jnp.broadcast_to(root, K.shape), left_side=True, lower=True)  # A = half' half
+    A = numpyro.deterministic("A", jnp.swapaxes(half, -1, -2) @ half)
+
+    log_det_a = 2 * log_det_root - log_det(K)
+    log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
+    log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
+    # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|
+    jacobian = (len(left) + 1) * (log_det_a - log_det_root) + jnp.sum(left * factor.log_diagonal, axis=-1)
+    likelihood = observed.noise.log_density(A, log_det_rest)
+    numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
+    known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
+    return K, SecondMoment(A, log_det_a)
+
+
+def sites_of(
+    observed: Observed, variances: FloatArray, omega: FloatArray, kappa: float = np.inf
+) -> dict[str, FloatArray]:
+    """The sites of :func:`second_moment` at which A / m has these eigenvalues, along those of Sigma; near them beside noise
+    that does not bound A.
+
+    Args:
+        observed: from :func:`observe`.
+        variances: of the weights along the eigenvectors of Sigma, (d,).
+        omega: (d, d).
+        kappa: of Omega; infinite where Omega is known.
+    """
+    if observed.free is not None:
+        return at_rest(observed)
+    SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
+    precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
+    T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
+    hidden = np.asarray(_by_feature(observed))
+    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
+    row, column = np.tril_indices(len(omega), -1)
+    log_diagonal = np.log(np.diagonal(T, axis1=-2, axis2=-1))
+    scale = unit * np.exp((1 - hidden) * log_diagonal)[..., row]
+    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / scale}
+
+
+def known_trace(observed: Observed, trace: Array) -> None:
+    """What is public of tr(A) beside the release."""
+    numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
+
+
+def log_det(cholesky: Array) -> Array:
+    """log|M| of M = R R' from its triangular factor R."""
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1)), axis=-1)
+
+
+def log_phi_site(observed: Observed) -> Array:
+    """log(phi), N(its prior mean, LOG_PHI_SD). Sites: ``z``, the deterministic ``log_phi``."""
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
+
+
+def _log_phi_of_trace(observed: Observed, log_size: Array, hidden: Array) -> Array:
+    """log(phi), the same prior, in coordinates in which tr(A) = size exp(log_phi - its prior mean) is known, if it is."""
+    known = jnp.isfinite(observed.trace_sd)
+    share = jnp.where(known, hidden, 0.0)
+    unit = jnp.where(known, observed.trace_sd, 1.0) ** share * LOG_PHI_SD ** (1 - share)
+    z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
+    shift = unit * z + share * (jnp.log(observed.trace) - log_size)
+    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2)
+    return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)
