@@ -174,6 +174,7 @@ class Participant:
         prior: how likely they thought it.
         typical: the median of how likely they think it then, if they know the person's answers and the population's means,
             and no others' answers.
+        tenth: what one in ten of these is beyond.
         most: e^eps times the odds, as a probability.
         passed: the probability that the strongest attacker, who knows all others' answers too, gets beyond.
     """
@@ -181,15 +182,17 @@ class Participant:
     view: View
     prior: float
     typical: float
+    tenth: float
     most: float
     passed: float
 
     def __str__(self) -> str:
-        who = against(self.view)
+        who = "anybody" if self.view.owners is None else against(self.view)
         return (
             f"Against {who}: if somebody thought it {self.prior:.0%} likely that you took part, then after seeing this it is "
-            f"typically {self.typical:.0%} for whoever knows your answers and the population's means. Whoever knows all "
-            f"others' answers too does not get beyond {self.most:.0%}, except with a probability of {self.passed:.2g}."
+            f"typically {self.typical:.0%} (in one case of ten more than {self.tenth:.0%}) for whoever knows your answers and "
+            f"the population's means. Whoever knows all others' answers too does not get beyond {self.most:.0%}, except with a "
+            f"probability of {self.passed:.2g}."
         )
 
 
@@ -216,4 +219,5 @@ def participant(
     eps, mu = positive("epsilon", epsilon), mechanism.mu()
     inside, _ = suspect(mechanism, known=True, trials=trials, seed=seed).probability(prior)
     passed = ndtr(mu / 2 - eps / mu)  # log BF ~ N(mu^2 / 2, mu^2)
-    return Participant(mechanism.view, prior, float(np.median(inside)), float(expit(logit(prior) + eps)), float(passed))
+    typical, tenth = (float(each) for each in np.quantile(inside, (0.5, 0.9)))
+    return Participant(mechanism.view, prior, typical, tenth, float(expit(logit(prior) + eps)), float(passed))
