@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -56,13 +56,7 @@ class Table:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        cells = list(self._cells())
-        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-        lines = [
-            "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))
-            for row in cells
-        ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        return aligned(list(self._cells()))
 
     def __repr__(self) -> str:
         return str(self)
@@ -72,6 +66,16 @@ class Table:
         cell = lambda tag, row: "".join(f"<{tag}>{escape(c)}</{tag}>" for c in row)
         rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
         return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def aligned(cells: Sequence[Sequence[str]]) -> str:
+    """A head and rows as lines of text, the first column to the left and the others to the right."""
+    width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
+    lines = [
+        "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))
+        for row in cells
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
 def pair(bound: Bound | None) -> str:

@@ -21,6 +21,7 @@ _EXAMPLES = """examples:
   mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --ledger ledger.db --total 2 --out release.nc
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
+  mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
 """
 
@@ -114,6 +115,16 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+
+    plan = command(
+        "plan", _plan, "how many people a wanted error needs: before one other person, all others, everybody"
+    )
+    plan.add_argument("--error", type=float, help="that is wanted: the expectation of (estimate - mean)^2 / 4, at most")
+    plan.add_argument("--people", type=int, help="the error that so many people have, with or without --error")
+    plan.add_argument("--epsilon", type=float, required=True, help="of one person")
+    plan.add_argument("--delta", type=float, required=True)
+    plan.add_argument("--features", type=int, required=True, help="questions to which everybody has a yes/no answer")
+    plan.add_argument("--out", type=Path, default=Path("out/plan.png"), help="picture to write")
 
     again = command(
         "reproduce", _reproduce, "the papers' experiments; a run that was interrupted goes on where it stopped"
@@ -244,6 +255,16 @@ def _compare(options: argparse.Namespace) -> None:
     )
     comparison = evaluation.compare(fits, test)
     print(json.dumps(comparison.to_dicts(), indent=2) if options.json else comparison)
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from mpmtl_prob.threat_models import Plan
+
+    plan = Plan(options.epsilon, options.delta, options.features, error=options.error, num_people=options.people)
+    print(json.dumps(plan.to_dict(), indent=2) if options.json else plan)
+    plan.picture(options.out)
+    if not options.json:
+        print(f"\nwritten to {options.out}")
 
 
 def _reproduce(options: argparse.Namespace) -> None:

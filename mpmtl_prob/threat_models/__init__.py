@@ -6,6 +6,7 @@ look decides how much noise there is: one other person, k of them, all, or every
 - ``problems``: the answers, at scale; family A (means) and B (signs), and the priors that are hard.
 - ``calibration``: (eps, delta) to noise, exactly, and by zero-concentrated privacy as in the paper.
 - ``means``: one mechanism for all views; exact errors, people needed; what is published, through the door.
+- ``plan``: how many people a wanted error needs, as a table and a picture.
 - ``signs``: signs, classification, and the reductions between them.
 - ``metalearning``: a billboard serves newcomers; the inequality that says how well.
 - ``scores``: tracing scores, what accuracy forces them to be, and how much a promise allows.
@@ -33,6 +34,7 @@ from mpmtl_prob.threat_models.metalearning import (
     newcomers_error,
     to_metalearner,
 )
+from mpmtl_prob.threat_models.plan import Plan
 from mpmtl_prob.threat_models.problems import HardPrior, People, Population, mean_loss, sign_loss
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "Metalearner",
     "NoisyMeans",
     "People",
+    "Plan",
     "Population",
     "Published",
     "audits",

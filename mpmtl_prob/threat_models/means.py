@@ -31,6 +31,9 @@ from mpmtl_prob.threat_models.problems import People, questions, uniform_nodes
 
 _FINE = 2.0**-10  # the grid against the noise's sd
 
+#: the views of the paper's table that cost something, by name
+AGAINST = {"one other": views.single(), "all others": views.others(), "billboard": views.billboard()}
+
 
 @dataclass(frozen=True)
 class NoisyMeans:
@@ -283,8 +286,7 @@ def one_of_each(mu: float, num_people: int, num_features: int, **options: Any) -
 
     Arguments as :meth:`NoisyMeans.at`.
     """
-    kinds = {"one other": views.single(), "all others": views.others(), "billboard": views.billboard()}
-    found = {name: NoisyMeans.at(mu, num_people, num_features, view=view, **options) for name, view in kinds.items()}
+    found = {name: NoisyMeans.at(mu, num_people, num_features, view=view, **options) for name, view in AGAINST.items()}
     return {"none": NoisyMeans(num_people, num_features, 0.0, views.billboard(), **options)} | found
 
 

@@ -1,0 +1,165 @@
+"""How many people a wanted error needs, and what error so many people have, in every threat model: ``mpmtl-prob plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._check import in_range, positive, settle, whole
+from mpmtl_prob._table import aligned
+from mpmtl_prob.privacy import views
+from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.threat_models.calibration import mu_within
+from mpmtl_prob.threat_models.means import AGAINST, NoisyMeans, people_needed
+
+#: of a mechanism of :func:`one_of_each`, whom its noise is meant for
+NAMES = {
+    "none": "nobody: no privacy",
+    "one other": "any one other person",
+    "all others": "all others together",
+    "billboard": "everybody: a billboard",
+}
+COLORS = {"none": "0.45", "one other": "#1b6ca8", "all others": "#e08a1e", "billboard": "#c8472b"}
+_NOTHING_KNOWN = 0.25  # the worst error of answering 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """People and errors in every threat model; str() is a table.
+
+    Errors are expected losses, (estimate - mean)^2 / 4, at the worst p and not clipped:
+    :func:`~mpmtl_prob.threat_models.people_needed`. Newcomers who read a billboard have the error of those who are on it.
+
+    Attributes:
+        epsilon: of one person, > 0.
+        delta: beside it, in (0, 1).
+        num_features: d, questions.
+        error: wanted, > 0; None if only errors are asked for.
+        num_people: t, whose error is asked for; None if only people are.
+
+    Raises:
+        ValueError: an argument outside its range, or neither an error nor people.
+
+    >>> from mpmtl_prob.threat_models import Plan
+    >>> Plan(1.0, 1e-6, 10_000, error=0.01).needed
+    {'none': 25, 'one other': 57, 'all others': 1809, 'billboard': 4238}
+    """
+
+    epsilon: float
+    delta: float
+    num_features: int
+    error: float | None = None
+    num_people: int | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, positive, "epsilon")
+        object.__setattr__(self, "delta", in_range("delta", self.delta, 0, 1))
+        settle(self, whole, "num_features")
+        if self.error is None and self.num_people is None:
+            raise ValueError("error: expected the error that is wanted, or num_people, got neither")
+        if self.error is not None:
+            settle(self, positive, "error")
+        if self.num_people is not None:
+            settle(self, whole, "num_people")
+
+    @property
+    def needed(self) -> dict[str, int] | None:
+        """People for the wanted error, by whom the noise is meant for; None if no error is wanted."""
+        if self.error is None:
+            return None
+        least = lambda budget, view: people_needed(self.error, *budget, self.num_features, view)  # type: ignore[arg-type]
+        private = {name: least((self.epsilon, self.delta), view) for name, view in AGAINST.items()}
+        return {"none": least((None, None), views.billboard())} | private
+
+    def errors(self, num_people: int) -> dict[str, float | None]:
+        """Of so many people; None where one person alone has no others."""
+        return {name: None if m is None else float(m.error(0.0)) for name, m in self._mechanisms(num_people)}
+
+    def _mechanisms(self, t: int) -> Iterator[tuple[str, NoisyMeans | None]]:
+        d = self.num_features
+        yield "none", NoisyMeans(t, d, 0.0, views.billboard(), clipped=False)
+        for name, view in AGAINST.items():
+            alone = t == 1 and view.owners is not None
+            yield name, None if alone else NoisyMeans.at(self._mu, t, d, view=view, clipped=False)
+
+    @cached_property
+    def _mu(self) -> float:
+        return mu_within(self.epsilon, self.delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON: what was asked, and a row for each threat model. What was not asked is None."""
+        needed, errors = self.needed, None if self.num_people is None else self.errors(self.num_people)
+        rows = [
+            {"name": name, "against": who}
+            | {
+                "people_needed": None if needed is None else needed[name],
+                "error": None if errors is None else errors[name],
+            }
+            for name, who in NAMES.items()
+        ]
+        asked = {"epsilon": self.epsilon, "delta": self.delta, "num_features": self.num_features}
+        return asked | {"error": self.error, "num_people": self.num_people, "threat_models": rows}
+
+    def __str__(self) -> str:
+        asked = [("people_needed", f"people for an error of {self.error:g}", "d")] if self.error is not None else []
+        if self.num_people is not None:
+            asked.append(("error", f"error of {self.num_people} people", ".3g"))
+        cell = lambda value, form: "-" if value is None else format(value, form)
+        rows = [
+            (row["against"], *(cell(row[key], form) for key, _, form in asked))
+            for row in self.to_dict()["threat_models"]
+        ]
+        promise = f"({self.epsilon:g}, {self.delta:g})"
+        head = f"{promise} of one person, {self.num_features} questions; errors are expected losses at the worst mean"
+        return f"{head}\n\n{aligned([('noise against', *(title for _, title, _ in asked)), *rows])}"
+
+    def plot(self, ax: Any) -> None:
+        """Error against people, the wanted error and the people who were asked for, on matplotlib axes."""
+        needed, t = self.needed, self.num_people
+        asked = {} if t is None else self.errors(t)
+        people = self._shown()
+        curves = [self.errors(int(each)) for each in people]
+        for name, who in NAMES.items():
+            label = who if needed is None else f"{who}, {needed[name]} people"
+            ax.plot(people, [curve[name] for curve in curves], color=COLORS[name], lw=1.8, label=label)
+            if needed is not None:
+                ax.plot(needed[name], self.error, "o", color=COLORS[name], ms=6, zorder=3)
+            if asked.get(name) is not None:
+                ax.plot(t, asked[name], "o", color=COLORS[name], mfc="white", ms=6, zorder=3)
+        for value, text in ((_NOTHING_KNOWN, "answering 0 without any data"), (self.error, "wanted")):
+            if value is not None:
+                ax.axhline(value, color="0.6", lw=0.8, ls=":", zorder=0)
+                at = (0.99, value)
+                ax.annotate(
+                    text, at, (0, 2), ax.get_yaxis_transform(), "offset points", ha="right", fontsize=8, color="0.4"
+                )
+        if t is not None:
+            ax.axvline(t, color="0.6", lw=0.8, ls=":", zorder=0)
+        low = min(v for v in curves[-1].values() if v is not None)
+        high = 3 * max(1.0, self.error or 0.0, *filter(None, asked.values()))
+        ax.set(xscale="log", yscale="log", xlabel="people", ylabel="expected loss, worst case", ylim=(low / 1.5, high))
+        promise = f"({self.epsilon:g}, {self.delta:g}), {self.num_features:,} questions"
+        ax.set_title(f"Who is to learn nothing decides what it costs\n{promise}", fontsize=10)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(frameon=False, fontsize=8, loc="lower left")
+
+    def _shown(self) -> FloatArray:
+        """Numbers of people from 2 on, evenly on a logarithmic axis, beyond all that is asked for."""
+        most = max(*(self.needed or {"": 1}).values(), self.num_people or 1, 100)
+        return np.unique(np.geomspace(2, 3 * most, 80).round())
+
+    def picture(self, path: Path) -> None:
+        """The plot as a file. Raises ImportError without matplotlib."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("pictures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
+        page = Figure(figsize=(6.4, 4.2), layout="constrained")
+        self.plot(page.subplots())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        page.savefig(path, dpi=120, metadata={"Software": None})
