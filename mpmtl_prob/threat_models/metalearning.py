@@ -10,14 +10,16 @@ Source: Aliakbarpour et al. (2024), Theorem 3.2: with a fresh person in i's plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
+from mpmtl_prob.prediction import Prediction
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.releases import release
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -156,6 +158,90 @@ def generalisation_gap(
 
     a, b, wa, wb = new.mean(), old.mean(), width(new), width(old)
     return Interval(eps(a, b), eps(a - wa, min(b + wb, 1.0)), eps(min(a + wa, 1.0), max(b - wb, 0.0)))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Losses of tasks that took part and of tasks that did not, from independent runs.
+
+    Attributes:
+        participants: the mean over those who took part, in each run, (runs,).
+        newcomers: over those who did not, (runs,).
+    """
+
+    participants: FloatArray
+    newcomers: FloatArray
+
+    def allowed(self, epsilon: float, delta: float) -> float:
+        """What Theorem 3.2 makes of the participants' mean loss."""
+        return newcomers_error(float(self.participants.mean()), epsilon, delta)
+
+    def gap(self, delta: float, confidence: float = 0.99) -> Interval:
+        """What eps there must be: :func:`generalisation_gap`."""
+        return generalisation_gap(self.newcomers, self.participants, delta, confidence)
+
+
+def leave_out(
+    learner: Metalearner,
+    train: TaskData,
+    test: TaskData,
+    loss: Callable[[Any, TaskData], ArrayLike],
+    *,
+    share: float = 0.2,
+    runs: int = 20,
+    seed: int = 0,
+) -> LeftOut:
+    """Leave tasks out at random, learn from the others, and let both read what was learnt.
+
+    Which tasks take part is drawn anew in every run, so that they are exchangeable, whatever they are.
+
+    Args:
+        learner: what is learnt and read.
+        train: rows of all tasks.
+        test: rows of the same tasks, unseen.
+        loss: of what the reader made of it on unseen rows of its tasks, in [0, 1], (tasks,).
+        share: of the tasks that are left out, in (0, 1); at least one is, and one is not.
+        runs: so many times.
+        seed: of who is left out, and of what the learner seeds.
+
+    Raises:
+        ValueError: an argument outside its range, different tasks, or losses outside [0, 1].
+    """
+    m = train.num_tasks
+    if train.tasks != test.tasks or m < 2:
+        raise ValueError(
+            f"test: expected the {m} tasks of train, at least two, got {test.num_tasks}, or in another order"
+        )
+    out = int(np.clip(round(in_range("share", share, 0, 1) * m), 1, m - 1))
+    rng, found = np.random.default_rng(whole("seed", seed, 0)), np.empty((2, whole("runs", runs)))
+    for run in range(runs):
+        order = rng.permutation(m)
+        h = learner.learn(_some(train, order[out:]), seed + run)
+        for kind, chosen in enumerate((order[out:], order[:out])):
+            losses = _loss("loss", loss(learner.adapt(h, _some(train, chosen)), _some(test, chosen)))
+            if len(losses) != len(chosen):
+                raise ValueError(f"loss: expected one for each of {len(chosen)} tasks, got {len(losses)}")
+            found[kind, run] = losses.mean()
+    return LeftOut(*found)
+
+
+def clipped_loss(prediction: Prediction, test: TaskData, unit: float) -> FloatArray:
+    """The mean over a task's rows of ((y - mean) / unit)^2, at most 1 each, (tasks,).
+
+    Args:
+        prediction: of the rows.
+        test: the rows.
+        unit: an error so large, or larger, is a loss of 1; chosen without looking at the data.
+    """
+    square = np.minimum(((test.y - prediction.mean) / positive("unit", unit)) ** 2, 1.0)
+    return np.sum(square * test.mask, axis=1) / test.mask.sum(axis=1)
+
+
+def _some(tasks: TaskData, chosen: ArrayLike) -> TaskData:
+    at = np.sort(np.asarray(chosen))
+    subject = None if tasks.subject is None else tasks.subject[at]
+    names = tuple(tasks.tasks[i] for i in at)
+    return replace(tasks, X=tasks.X[at], y=tasks.y[at], mask=tasks.mask[at], tasks=names, subject=subject)
 
 
 def _loss(name: str, values: ArrayLike) -> FloatArray:
