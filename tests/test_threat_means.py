@@ -82,7 +82,7 @@ def test_bad_people_are_named_without_their_answers(answers, index, message):
         (lambda: NoisyMeans.at(1.0, 5, 7, view=views.coalition(5)), "view: expected at most 4 other owners, got 5"),
         (lambda: NoisyMeans.at(1.0, 1, 7, view=views.others()), "num_people: expected at least 2"),
         (lambda: NoisyMeans.at(0.0, 5, 7, view=views.single()), "mu: expected a positive number"),
-        (lambda: NoisyMeans(5, 7, -1.0, views.single()), "sd: expected a number >= 0"),
+        (lambda: NoisyMeans(5, 7, -1.0, views.single()), "sd: expected a number in"),
         (lambda: mu_within(1.0, 1.0), "delta: expected a number in"),
         (lambda: mu_within(1.0, 1e-6, "renyi"), "accounting: expected one of 'exact', 'zcdp', got 'renyi'"),
         (lambda: people_needed(0.0, 1.0, 1e-6, 10, views.single()), "error: expected a positive number"),

@@ -72,9 +72,10 @@ def likelihood_ratio(
         seed: of the answers and the noise.
 
     Raises:
-        ValueError: a view that shows a person's own number, which no noise here is meant for.
+        ValueError: a view that shows a person's own number, which no noise here is meant for; a claim of something else.
     """
     looking = mechanism.view if view is None else view
+    _of_a_person(claim)
     n, t, d = whole("trials", trials, 100), mechanism.num_people, mechanism.num_features
     seen = np.arange(_seen(mechanism, looking)) % d
     rng = np.random.default_rng([whole("seed", seed, 0), 1])
@@ -117,8 +118,13 @@ class Traced(Discreet):
         return auc(self.inside, self.outside)
 
     def threshold(self, claim: Bound, confidence: float = 0.99) -> Audit:
-        """Whoever scores high took part: against TPR <= e^eps FPR + delta, with Clopper and Pearson's limits."""
+        """Whoever scores high took part: against TPR <= e^eps FPR + delta, with Clopper and Pearson's limits.
+
+        Raises ValueError for a claim that is not of a person in whose place another stands.
+        """
+        _of_a_person(claim)
         laws = (self.mechanism.law(self.view),) if self.mechanism.sd else ()
+        confidence = in_range("confidence", confidence, 0, 1)
         return Audit("tracing", self.view, claim, -self.outside, -self.inside, confidence, laws)
 
     def moments(self, delta: float, confidence: float = 0.99) -> Interval:
@@ -129,6 +135,7 @@ class Traced(Discreet):
         """
         if not np.isfinite(self.bound):
             raise ValueError("mechanism: expected clipped estimates, whose scores are bounded")
+        in_range("delta", delta, 0, 1, left_closed=True)
         z = -ndtri((1 - in_range("confidence", confidence, 0, 1)) / 4)  # two means, two sides
         T, out = self.inside, np.abs(self.outside)
         width = lambda values: z * values.std(ddof=1) / np.sqrt(len(values))
@@ -177,6 +184,11 @@ def trace(
     bounded = mechanism.clipped or spread is not None
     bound = scores.largest(k, spread) if bounded else np.inf
     return Traced(mechanism, looking, np.concatenate(inside), np.concatenate(outside), bound)
+
+
+def _of_a_person(claim: Bound) -> None:
+    if (claim.unit, claim.adjacency) != ("person", "replace"):
+        raise ValueError(f"claim: expected one of a person in whose place another stands, got {claim}")
 
 
 def _seen(mechanism: NoisyMeans, view: View) -> int:
@@ -248,13 +260,19 @@ def controls(
 
 
 def matrix(
-    mechanisms: dict[str, NoisyMeans], epsilon: float, delta: float, *, trials: int = 2000, seed: int = 0
+    mechanisms: dict[str, NoisyMeans],
+    epsilon: float,
+    delta: float,
+    *,
+    trials: int = 2000,
+    confidence: float = 0.99,
+    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Every mechanism before every view: what is promised there, and what attackers make of it.
 
     Returns:
         Rows with ``mechanism``, ``view``, ``mu``, whether (epsilon, delta) ``holds``, the ``auc`` of tracing and that of the
-        likelihood ratio; None where a view shows a person's own number.
+        likelihood ratio, and whether the latter has ``broken`` the promise; None where a view shows a person's own number.
     """
     rows = []
     for name, mechanism in mechanisms.items():
@@ -262,11 +280,11 @@ def matrix(
             mu = mechanism.mu(view)
             row: dict[str, Any] = {"mechanism": name, "view": view.name, "mu": mu}
             row["holds"] = bool(np.isfinite(mu) and Profile.gaussian(mu).delta(epsilon) <= delta * (1 + 1e-9))
-            row["auc"] = row["likelihood_ratio"] = None
+            row["auc"] = row["likelihood_ratio"] = row["broken"] = None
             if mechanism.numbers(view) is not None:
                 row["auc"] = trace(mechanism, view=view, trials=trials, seed=seed).auc
                 claim = Bound(epsilon, delta, "replace", "person")
-                played = likelihood_ratio(mechanism, claim, view=view, trials=trials, seed=seed)
-                row["likelihood_ratio"] = auc(-played.present, -played.absent)
+                played = likelihood_ratio(mechanism, claim, view=view, trials=trials, confidence=confidence, seed=seed)
+                row["likelihood_ratio"], row["broken"] = auc(-played.present, -played.absent), played.broken
             rows.append(row)
     return rows

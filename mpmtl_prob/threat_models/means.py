@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._check import in_range, positive, settle, whole
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.privacy import views
 from mpmtl_prob.privacy.audit.views import View
@@ -27,7 +27,7 @@ from mpmtl_prob.privacy.laws import VectorGaussian
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.calibration import mu_within, numbers_seen, others_seen
-from mpmtl_prob.threat_models.problems import People, questions, uniform_nodes
+from mpmtl_prob.threat_models.problems import People, checked_means, questions, uniform_nodes
 
 _FINE = 2.0**-10  # the grid against the noise's sd
 
@@ -61,8 +61,9 @@ class NoisyMeans:
 
     def __post_init__(self) -> None:
         settle(self, whole, "num_people", "num_features", "samples")
-        if not (np.isfinite(self.sd) and self.sd >= 0):
-            raise ValueError(f"sd: expected a number >= 0, got {self.sd!r}")
+        if not isinstance(self.view, View):
+            raise ValueError(f"view: expected one of mpmtl_prob.threat_models.views, got {self.view!r}")
+        in_range("sd", self.sd, 0, np.inf, left_closed=True)
         numbers_seen(self.view, self.num_people, self.num_features)
 
     @classmethod
@@ -117,6 +118,8 @@ class NoisyMeans:
         """How many different noisy numbers somebody sees; None where it is more than was meant for other eyes.
 
         Numbers that were sent one by one and are put on a billboard show each person's own, which depends on its question.
+        Of a billboard, views of other people are of those who are told their numbers and no more, as the paper's definitions
+        have it: whoever can read it sees all d.
         """
         if view.owners is None:
             return self.num_features if self.on_billboard else None
@@ -135,6 +138,12 @@ class NoisyMeans:
             raise ValueError("view: expected one that the noise covers, got one that shows more")
         total = self.num_people * self.samples
         return VectorGaussian(k, self.sd * total, 2 * self.samples * np.sqrt(k))
+
+    def check(self, people: People) -> None:
+        """Raises ValueError for other numbers of people, samples or features than it is for."""
+        shape = (self.num_people, self.samples, self.num_features)
+        if people.answers.shape != shape:
+            raise ValueError(f"people: expected answers of shape {shape}, got {people.answers.shape}")
 
     def estimate(self, value: ArrayLike) -> FloatArray:
         """A noisy mean as an estimate: cut to [-1, 1] if clipped."""
@@ -156,9 +165,7 @@ class NoisyMeans:
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: other numbers of people, samples or features, or no noise. Nothing was charged.
         """
-        shape = (self.num_people, self.samples, self.num_features)
-        if people.answers.shape != shape:
-            raise ValueError(f"people: expected answers of shape {shape}, got {people.answers.shape}")
+        self.check(people)
         if not self.sd:
             raise ValueError("sd: expected noise in what is published, got 0")
         if ledger is not None and not self.on_billboard:
@@ -183,20 +190,26 @@ class NoisyMeans:
 
     def simulate(self, rng: np.random.Generator, totals: ArrayLike, index: ArrayLike) -> FloatArray:
         """What everybody is sent, or reads, given sums of answers (..., d): (..., t), in doubles, not clipped."""
-        j = questions(index, np.size(index), self.num_features)
-        means = np.asarray(totals) / (self.num_people * self.samples)
+        j, means = questions(index, np.size(index), self.num_features), self._means(totals)
         if self.shared:
             return self.board(rng, totals)[..., j]
         return means[..., j] + self.sd * rng.standard_normal((*means.shape[:-1], len(j)))
 
     def board(self, rng: np.random.Generator, totals: ArrayLike) -> FloatArray:
         """The mean of every feature with a noise, given sums of answers: (..., d), in doubles, not clipped."""
-        means = np.asarray(totals) / (self.num_people * self.samples)
+        means = self._means(totals)
         return means + self.sd * rng.standard_normal(means.shape)
+
+    def _means(self, totals: ArrayLike) -> FloatArray:
+        if np.shape(totals)[-1:] != (self.num_features,):
+            raise ValueError(
+                f"totals: expected {self.num_features} sums, one per feature, got shape {np.shape(totals)}"
+            )
+        return np.asarray(totals) / (self.num_people * self.samples)
 
     def error(self, p: ArrayLike) -> FloatArray:
         """Expected loss where the mean is p: (1/4) ((1 - p^2) / (t n) + s^2) unless clipped, and then a sum over counts."""
-        p = np.asarray(p, dtype=np.float64)
+        p = checked_means(p)
         total = self.num_people * self.samples
         if not self.clipped or not self.sd:
             return ((1 - p**2) / total + self.sd**2) / 4
@@ -248,7 +261,7 @@ def people_needed(
 
     Args:
         error: > 0.
-        epsilon: None for no privacy.
+        epsilon: None for no privacy, and then delta is None too.
         delta: beside it.
         num_features: d.
         view: against whom; a coalition of more people than there are is not possible, and asks for as many and one.
@@ -262,8 +275,9 @@ def people_needed(
     [57, 1809, 4238]
     """
     whole("samples", samples)
-    if not error > 0:
-        raise ValueError(f"error: expected a positive number, got {error!r}")
+    positive("error", error)
+    if (epsilon is None) != (delta is None):
+        raise ValueError(f"delta: expected epsilon and delta, or neither, got {epsilon!r} and {delta!r}")
     mu = np.inf if epsilon is None or delta is None else mu_within(epsilon, delta)
     least = 1 if view.owners is None else max(view.owners, 1) + view.first + 1
 

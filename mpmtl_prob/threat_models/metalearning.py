@@ -17,14 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._check import in_range, positive, settle, whole
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
 from mpmtl_prob.prediction import Prediction
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.releases import release
 from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.threat_models.means import NoisyMeans
-from mpmtl_prob.threat_models.problems import People
+from mpmtl_prob.threat_models.problems import People, questions
 
 
 class Billboard(Protocol):
@@ -79,12 +79,14 @@ class BillboardMeans:
             raise ValueError("mechanism: expected one for a billboard, got one that sends numbers one by one")
 
     def learn(self, data: People, seed: int) -> FloatArray:
-        """The noisy mean of every feature, (d,)."""
+        """The noisy mean of every feature, (d,). Raises ValueError for other people than the mechanism is for."""
+        self.mechanism.check(data)
         return self.mechanism.board(np.random.default_rng(seed), data.totals)
 
     def personalise(self, h: FloatArray, own: ArrayLike) -> FloatArray:
-        """The estimates of the questions in ``own``."""
-        return self.mechanism.estimate(h[..., np.asarray(own)])
+        """The estimates of the questions in ``own``. Raises ValueError for questions that were not asked."""
+        j = questions(own, np.size(own), self.mechanism.num_features)
+        return self.mechanism.estimate(h[..., j.reshape(np.shape(own))])
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,9 @@ class BillboardRelease:
         chains: of the public posterior.
         warmup: iterations of adaptation per chain.
         draws: kept per chain.
+
+    Raises:
+        ValueError: an argument outside its range; before there is a release that it could be too late for.
     """
 
     epsilon: float
@@ -104,6 +109,12 @@ class BillboardRelease:
     chains: int = 4
     warmup: int = 300
     draws: int = 300
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        if self.delta is not None:
+            in_range("delta", self.delta, 0, 1)
+        settle(self, whole, "chains", "warmup", "draws")
 
     def learn(self, data: TaskData, seed: int) -> SharedPosterior:
         """What everybody may read. The release's noise is the operating system's; the seed is of the chains."""

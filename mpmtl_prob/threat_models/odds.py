@@ -26,7 +26,7 @@ from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.means import NoisyMeans, against
-from mpmtl_prob.threat_models.problems import Ints
+from mpmtl_prob.threat_models.problems import Ints, checked_means
 
 __all__ = ["Participant", "Suspected", "log_factor", "participant", "suspect"]
 
@@ -54,15 +54,20 @@ def log_factor(
     Raises:
         ValueError: no noise, or an argument outside its range.
     """
-    g, x = np.broadcast_arrays(np.asarray(values, dtype=np.float64), np.asarray(own, dtype=np.float64))
+    g, x = np.asarray(values, dtype=np.float64), np.asarray(own, dtype=np.float64)
+    if not np.isfinite(g).all() or x.shape[-1:] != g.shape[-1:]:
+        raise ValueError(
+            f"values: expected finite numbers, one per sum of own answers, got shapes {g.shape}, {x.shape}"
+        )
+    g, x = np.broadcast_arrays(g, x)
     n, t = mechanism.samples, mechanism.num_people
     if not mechanism.sd:
         raise ValueError("mechanism: expected one with noise, got one without")
     y = (n + x) / 2
     if not ((y >= 0) & (y <= n) & (y == np.rint(y))).all():
         raise ValueError(f"own: expected sums of {n} answers of -1 and 1, got others")
-    shape = tuple(positive("beta", each) for each in beta)
-    q = None if p is None else np.broadcast_to((1 + np.asarray(p, dtype=np.float64)) / 2, g.shape)
+    a, b = (positive("beta", each) for each in beta)
+    q = None if p is None else np.broadcast_to((1 + checked_means(p)) / 2, g.shape)
     k = g.shape[-1]
     flat = lambda values: values.reshape(-1, k)
     rows = max(_CELLS // (k * (t * n + 1)), 1)
@@ -71,8 +76,8 @@ def log_factor(
         part = slice(start, start + rows)
         G, Y = flat(g)[part], flat(y)[part].astype(np.int64)
         known = None if q is None else flat(q)[part]
-        inside = _mixed(G, Y, (t - 1) * n, Y, mechanism, shape, known)
-        found.append((inside - _mixed(G, Y, t * n, 0, mechanism, shape, known)).sum(axis=-1))
+        inside = _mixed(G, Y, (t - 1) * n, Y, mechanism, (a, b), known)
+        found.append((inside - _mixed(G, Y, t * n, 0, mechanism, (a, b), known)).sum(axis=-1))
     return np.concatenate(found).reshape(g.shape[:-1])
 
 
@@ -82,7 +87,7 @@ def _mixed(
     unknown: int,
     added: ArrayLike,
     mechanism: NoisyMeans,
-    beta: tuple[float, ...],
+    beta: tuple[float, float],
     q: FloatArray | None,
 ) -> FloatArray:
     """log sum_c P(c of unknown) N(g; 2 (c + added) / (t n) - 1, s^2), (rows, k)."""
@@ -155,7 +160,8 @@ def suspect(
         raise ValueError("view: expected other people's numbers, got the billboard, which shows a person's own")
     t, n = mechanism.num_people, mechanism.samples
     rng, shape = np.random.default_rng(whole("seed", seed, 0)), (whole("trials", trials, 2), k)
-    q = rng.beta(*beta, shape)
+    a, b = (positive("beta", each) for each in beta)
+    q = rng.beta(a, b, shape)
     rest = 2 * rng.binomial((t - 1) * n, q) - (t - 1) * n
     own, other = (2 * rng.binomial(n, q) - n for _ in range(2))
     found = []
@@ -190,9 +196,9 @@ class Participant:
         who = "anybody" if self.view.owners is None else against(self.view)
         return (
             f"Against {who}: if somebody thought it {self.prior:.0%} likely that you took part, then after seeing this it is "
-            f"typically {self.typical:.0%} (in one case of ten more than {self.tenth:.0%}) for whoever knows your answers and "
-            f"the population's means. Whoever knows all others' answers too does not get beyond {self.most:.0%}, except with a "
-            f"probability of {self.passed:.2g}."
+            f"typically {self.typical:.0%} (in one case of ten more than {self.tenth:.0%}) for whoever knows your answers "
+            f"and the population's means. Whoever knows all others' answers too does not get beyond {self.most:.0%}, except "
+            f"with a probability of {self.passed:.2g}."
         )
 
 

@@ -22,14 +22,14 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import betaln, logsumexp, xlog1py, xlogy
 
-from mpmtl_prob._check import in_range, positive
+from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import rates
 from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.means import NoisyMeans
-from mpmtl_prob.threat_models.problems import Ints, People, questions
+from mpmtl_prob.threat_models.problems import Ints, People
 from mpmtl_prob.threat_models.signs import Signs, sign
 
 __all__ = ["MeanPosterior", "coalition", "newcomer", "owner", "public", "sensitivity"]
@@ -218,6 +218,8 @@ def owner(
     own = People(np.reshape(answers, (1, -1, 1)), [0])  # type: ignore[arg-type]
     if own.samples != mechanism.samples:
         raise ValueError(f"answers: expected {mechanism.samples}, got {own.samples}")
+    if np.ndim(value) or own.num_features > 1:
+        raise ValueError(f"value: expected the one number that was sent, got shape {np.shape(value)}")
     seen = seen_at([value], mechanism, own.totals, own.samples)
     return MeanPosterior("owner", np.zeros(1, dtype=np.int64), seen, *_fixed(beta, chains, draws), seed=seed)
 
@@ -272,7 +274,9 @@ def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
     """
     if posterior.seat != "public" or people.num_people != 1:
         raise ValueError("posterior: expected a public one, and one newcomer")
-    j = questions(people.index, 1, len(posterior.index))
+    if people.num_features != len(posterior.index):
+        raise ValueError(f"people: expected {len(posterior.index)} features, as published, got {people.num_features}")
+    j = people.index
     log_q, log_rest = np.asarray(posterior.seen.log_odds)
     ones = (people.samples + people.totals[j]) / 2
     own = ones * log_q + (people.samples - ones) * log_rest
@@ -343,6 +347,7 @@ def _log_likelihood(
 def _fixed(beta: tuple[float, float], chains: int, draws: int) -> tuple[FloatArray, FloatArray]:
     """phi and log k of a given Beta law, as constant draws."""
     a, b = (positive("beta", each) for each in beta)
+    chains, draws = whole("chains", chains), whole("draws", draws)
     return np.full((chains, draws), a / (a + b)), np.full((chains, draws), np.log(a + b))
 
 

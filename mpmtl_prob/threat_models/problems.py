@@ -68,7 +68,9 @@ class People(Discreet):
         return self.answers.sum(axis=(0, 1), dtype=np.int64)
 
     def without(self, i: int) -> People:
-        """All but person i."""
+        """All but person i, of two or more. Raises ValueError for somebody who is not there, and for the last one."""
+        if not 0 <= whole("i", i, 0) < self.num_people > 1:
+            raise ValueError(f"i: expected one of two or more people, got {i} of {self.num_people}")
         return People(np.delete(self.answers, i, axis=0), np.delete(self.index, i))
 
 
@@ -90,9 +92,9 @@ class Population(Discreet):
     samples: int = 1
 
     def __post_init__(self) -> None:
-        p = np.atleast_1d(np.asarray(self.p, dtype=np.float64))
-        if p.ndim != 1 or not (np.abs(p) <= 1).all():  # NaN is no number in the interval either
-            raise ValueError(f"p: expected means in [-1, 1], one per feature, got {np.size(p)} numbers")
+        p = np.atleast_1d(checked_means(self.p))
+        if p.ndim != 1:
+            raise ValueError(f"p: expected one mean per feature, got shape {p.shape}")
         object.__setattr__(self, "p", p)
         object.__setattr__(self, "index", questions(self.index, np.size(self.index), len(p)))
         settle(self, whole, "samples")
@@ -166,6 +168,14 @@ def questions(index: ArrayLike, people: int, num_features: int) -> Ints:
     if ((found < 0) | (found >= num_features)).any():
         raise ValueError(f"index: expected whole numbers from 0 to {num_features - 1}, got one out of range")
     return found.astype(np.int64)
+
+
+def checked_means(p: ArrayLike) -> FloatArray:
+    """p, any shape. Raises ValueError for means outside [-1, 1]."""
+    found = np.asarray(p, dtype=np.float64)
+    if not (np.abs(found) <= 1).all():  # NaN is no number in the interval either
+        raise ValueError("p: expected means in [-1, 1], got others")
+    return found
 
 
 def at_most_one(name: str, value: float) -> float:
