@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -26,14 +25,16 @@ _EXAMPLES = """examples:
 """
 
 
-#: the keys of mpmtl_prob.experiments.STUDIES, said here so that --help need not import JAX
-_EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "training")
+#: the keys of mpmtl_prob.experiments.EXPERIMENTS, said here so that --help need not import JAX
+_EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "training", "threat-models")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
-    _configure(options.chains if hasattr(options, "chains") else 4)
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # before it computes anything
     try:
         options.command(options)
     except (ValueError, FileNotFoundError, ImportError) as error:
@@ -43,15 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def _configure(chains: int) -> None:
-    """Double precision, and one host device per chain: both must be said before JAX starts."""
-    import jax
-    import numpyro
-
-    numpyro.set_host_device_count(min(chains, max(os.cpu_count() or 1, 4)))
-    jax.config.update("jax_enable_x64", True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -275,7 +267,7 @@ def _reproduce(options: argparse.Namespace) -> None:
         print(f"written to {options.page}")
         return
     names = _EXPERIMENTS if options.experiment == "all" else (options.experiment,)
-    if names[0] not in experiments.STUDIES:
+    if names[0] not in experiments.EXPERIMENTS:
         raise ValueError(f"NAME: expected one of {', '.join(_EXPERIMENTS)}, all or page, got {names[0]!r}")
     with experiments.Workers(options.workers) if options.workers != 1 else nullcontext() as workers:
         for name in names:
@@ -295,7 +287,8 @@ def _experiment(name: str, options: argparse.Namespace, workers: Workers | None)
     from mpmtl_prob import experiments
     from mpmtl_prob._check import whole
 
-    study = experiments.STUDIES[name].fast() if options.fast else experiments.STUDIES[name]
+    whole_way = experiments.EXPERIMENTS[name]
+    study = whole_way.fast() if options.fast else whole_way
     typed = f"mpmtl-prob reproduce {name}" + (" --fast" if options.fast else "")
     if options.replications is not None:
         study = replace(study, replications=whole("replications", options.replications))

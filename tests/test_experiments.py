@@ -325,7 +325,7 @@ def test_no_eps_stands_without_the_delta_that_is_true():
 
 def test_command_line(done, tmp_path, capsys):
     out, _ = done
-    assert STUDIES.keys() == set(_EXPERIMENTS)
+    assert list(experiments.EXPERIMENTS) == list(_EXPERIMENTS)
     target = tmp_path / "results.md"
     assert main(["reproduce", "page", "--out", str(out), "--page", str(target)]) == 0
     assert target.exists()

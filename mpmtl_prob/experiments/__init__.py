@@ -7,18 +7,36 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._files import write_netcdf, write_text
-from mpmtl_prob.experiments import figures, page
+from mpmtl_prob.experiments import figures, page, threats
 from mpmtl_prob.experiments.runner import run
 from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
 from mpmtl_prob.experiments.summary import summarise
+from mpmtl_prob.experiments.threats import ThreatModels
 from mpmtl_prob.experiments.verdicts import Verdict, verdicts
 from mpmtl_prob.experiments.workers import Workers
 
-__all__ = ["STUDIES", "Data", "Effort", "Study", "Unit", "Verdict", "Workers", "page", "reproduce", "run", "verdicts"]
+__all__ = [
+    "EXPERIMENTS",
+    "STUDIES",
+    "Data",
+    "Effort",
+    "Study",
+    "ThreatModels",
+    "Unit",
+    "Verdict",
+    "Workers",
+    "page",
+    "reproduce",
+    "run",
+    "verdicts",
+]
+
+#: by the name of the command
+EXPERIMENTS: dict[str, Study | ThreatModels] = STUDIES | {threats.NAME: ThreatModels()}
 
 
 def reproduce(
-    study: Study,
+    study: Study | ThreatModels,
     out: Path,
     *,
     fast: bool = False,
@@ -26,16 +44,17 @@ def reproduce(
     workers: Workers | None = None,
     progress_bar: bool = True,
 ) -> dict[str, Any]:
-    """Run a study, or what is missing of it, and write its data set, report and picture.
+    """Run an experiment, or what is missing of it, and write its data set, report and picture.
 
     Writes ``NAME.nc``, ``NAME.json`` and, with matplotlib, ``NAME.png`` to ``out``, and every finished unit to ``out/units``.
+    Of the threat models there is no ``NAME.nc``: all numbers are in the report.
 
     Args:
-        study: one of ``STUDIES.values()``, its fast version, or your own.
+        study: one of ``EXPERIMENTS.values()``, its fast version, or your own.
         out: folder.
         fast: whether it is the version that takes minutes, :meth:`Study.fast`.
         command: what the user typed, for the report.
-        workers: that compute the units side by side; default this process.
+        workers: that compute the units side by side; default this process, which computes the threat models in any case.
         progress_bar: show one.
 
     Returns:
@@ -45,6 +64,8 @@ def reproduce(
         FileNotFoundError: a data set is not there; the message says where to put it.
     """
     out.mkdir(parents=True, exist_ok=True)
+    if isinstance(study, ThreatModels):
+        return threats.reproduce(study, out, fast=fast, command=command, progress_bar=progress_bar)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
     write_netcdf(results, out / f"{study.name}.nc")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._files import write_text
-from mpmtl_prob.experiments import paper
+from mpmtl_prob.experiments import paper, threats
 from mpmtl_prob.experiments.settings import STUDIES
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
 
 Report = Mapping[str, Any]
 
+_ORDER = (*STUDIES, threats.NAME)
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
 #: what a reader needs to know to judge a figure
@@ -54,7 +55,7 @@ _READINGS = {
 
 def load(folder: Path) -> list[dict[str, Any]]:
     """The reports in a folder, in the order of the experiments. Raises FileNotFoundError where there are none."""
-    paths = [folder / f"{name}.json" for name in STUDIES]
+    paths = [folder / f"{name}.json" for name in _ORDER]
     found = [json.loads(path.read_text()) for path in paths if path.is_file()]
     if not found:
         raise FileNotFoundError(f"folder: no results of an experiment in {folder}; run mpmtl-prob reproduce NAME first")
@@ -107,7 +108,7 @@ _PRIORS = (
 
 def _preamble(reports: Sequence[Report]) -> str:
     fast = [report["name"] for report in reports if report["fast"]]
-    absent = [name for name in STUDIES if name not in {report["name"] for report in reports}]
+    absent = [name for name in _ORDER if name not in {report["name"] for report in reports}]
     lines = [
         "This page is made by `mpmtl-prob reproduce page` from the JSON files of the experiments, with every number in it.",
         "An eps that is *claimed* is what the papers say; *proved* is what holds. Every table has both.",
@@ -119,7 +120,7 @@ def _preamble(reports: Sequence[Report]) -> str:
         )
     if absent:
         lines.append(f"Not run for this page: {', '.join(absent)}.")
-    lines += [reports[0]["selection"], _PRIORS, reports[0]["noise"]]
+    lines += next(([r["selection"], _PRIORS, r["noise"]] for r in reports if "selection" in r), [])
     made = _table(
         ("experiment", "command", "version of the library", "settings"),
         ((r["name"], f"`{r['command']}`", r["library_version"], r["settings_hash"]) for r in reports),
@@ -169,6 +170,8 @@ def _beside(target: Report, form: str, nothing: str = "") -> str:
 
 
 def _section(report: Report, figures: str) -> str:
+    if "parts" in report:
+        return _in_parts(report, figures)
     parts = [
         f"## {report['name']}: {report['title']}",
         f"{report['figure']} of the papers. {_READINGS.get(report['name'], '')}",
@@ -179,6 +182,29 @@ def _section(report: Report, figures: str) -> str:
         *(f"Missing: {where}: {why}." for where, why in report["missing"].items()),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _in_parts(report: Report, figures: str) -> str:
+    """The threat models: every part with its tables."""
+    sizes = ", ".join(f"{name} {value}" for name, value in report["settings"].items() if not isinstance(value, list))
+    found = [
+        f"## {report['name']}: {report['title']}",
+        f"{report['figure']}. Settings: {sizes}. Noise is drawn in doubles from seeds: a rerun finds the same.",
+        f"![{report['title']}]({figures}/{report['name']}.png)",
+    ]
+    for part in report["parts"].values():
+        tables = (_table(tuple(rows[0]), [list(map(_word, row.values())) for row in rows]) for rows in part["tables"])
+        found += [f"### {part['title']}", part["note"], *tables]
+    return "\n\n".join(found)
+
+
+def _word(value: Any) -> str:
+    """A cell: four digits, whole numbers and words as they are."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _sizes(report: Report) -> str:

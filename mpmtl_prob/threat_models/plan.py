@@ -72,9 +72,9 @@ class Plan:
         """People for the wanted error, by whom the noise is meant for; None if no error is wanted."""
         if self.error is None:
             return None
-        least = lambda budget, view: people_needed(self.error, *budget, self.num_features, view)  # type: ignore[arg-type]
-        private = {name: least((self.epsilon, self.delta), view) for name, view in AGAINST.items()}
-        return {"none": least((None, None), views.billboard())} | private
+        wanted, eps, d = self.error, self.epsilon, self.num_features
+        private = {name: people_needed(wanted, eps, self.delta, d, view) for name, view in AGAINST.items()}
+        return {"none": people_needed(wanted, None, None, d, views.billboard())} | private
 
     def errors(self, num_people: int) -> dict[str, float | None]:
         """Of so many people; None where one person alone has no others."""

@@ -1,0 +1,110 @@
+"""Who sees what, in numbers: exact errors and what is measured on them, attacks, newcomers, odds. Minutes on one core.
+
+Source: Aliakbarpour et al. (2024), Table 1, Theorems 3.2 and 4.2 to 4.4, Definitions 2.1, 2.7 and 2.8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from mpmtl_prob._files import write_text
+from mpmtl_prob.experiments import threat_attacks, threat_errors, threat_figures
+from mpmtl_prob.experiments.runner import digest, library_version, plain
+
+NAME = "threat-models"
+
+
+@dataclass(frozen=True)
+class ThreatModels:
+    """The settings of all parts. Every part has a seed of its own; noise is drawn in doubles, and promises nothing.
+
+    Attributes:
+        replications: of people, answers and noise behind every measured error.
+        people: t, of the errors against people, with ten thousand questions.
+        features: d, of the errors against questions, with a thousand people.
+        signs: simulated for every error of signs, at least.
+        trials: of every attack.
+        numbers: that the attackers of each game of odds look at, over its trials.
+    """
+
+    replications: int = 400
+    people: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000, 10_000)
+    features: tuple[int, ...] = (1000, 2000, 5000, 10_000, 20_000)
+    signs: int = 40_000
+    trials: int = 10_000
+    numbers: int = 400_000
+
+    @property
+    def name(self) -> str:
+        """Of the command."""
+        return NAME
+
+    def fast(self) -> ThreatModels:
+        """The same in less than a minute: fewer replications, sizes and trials."""
+        return replace(
+            self, replications=60, people=(10, 100, 1000), features=(1000, 5000, 20_000), signs=10_000, trials=2000,
+            numbers=60_000,
+        )  # fmt: skip
+
+
+#: by name of the file; each is a function of the settings alone
+PARTS: dict[str, Callable[[ThreatModels], dict[str, Any]]] = {
+    "people": threat_errors.against_people,
+    "questions": threat_errors.against_questions,
+    "coalitions": threat_attacks.coalitions,
+    "matrix": threat_attacks.matrix,
+    "newcomers": threat_errors.newcomers,
+    "needed": threat_errors.needed,
+    "check": threat_errors.check,
+    "information": threat_attacks.information,
+    "calibration": threat_attacks.calibration,
+}
+
+
+def reproduce(
+    settings: ThreatModels, out: Path, *, fast: bool = False, command: str = "", progress_bar: bool = True
+) -> dict[str, Any]:
+    """Compute the parts that are missing; write ``threat-models.json`` and, with matplotlib, ``threat-models.png``.
+
+    Args:
+        settings: of all parts.
+        out: folder.
+        fast: whether it is the fast version.
+        command: what the user typed, for the report.
+        progress_bar: show one.
+
+    Returns:
+        The report.
+    """
+    key = digest({"version": library_version(), **asdict(settings)})
+    folder, parts = out / "units" / f"{NAME}-{key}", {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with tqdm(PARTS.items(), desc=NAME, disable=not progress_bar) as bar:
+        for name, part in bar:
+            bar.set_postfix_str(name)
+            path = folder / f"{name}.json"
+            if not path.is_file():
+                write_text(path, json.dumps(plain(part(settings))))
+            parts[name] = json.loads(path.read_text())
+    found = {
+        "name": NAME,
+        "figure": "Privacy in Metalearning and Multitask Learning (2024), sections 3 to 5",
+        "title": "Who sees what, and what it costs",
+        "fast": fast,
+        "command": command or f"mpmtl-prob reproduce {NAME}",
+        "library_version": library_version(),
+        "settings": plain(asdict(settings)),
+        "settings_hash": key,
+        "parts": parts,
+        "verdicts": [verdict for part in parts.values() for verdict in part["verdicts"]],
+        "targets": [],
+    }
+    write_text(out / f"{NAME}.json", json.dumps(found, indent=1) + "\n")
+    threat_figures.draw(found, out / f"{NAME}.png")
+    return found
