@@ -65,7 +65,7 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
 	$(BIN)/python benchmarks/page.py
 
-evidence: $(addprefix evidence-,intervals calibration calibration_shared alone) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
+evidence: $(addprefix evidence-,intervals calibration calibration_shared alone newcomers) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
 	$(BIN)/python benchmarks/page.py
 
 evidence-%: $(READY) ## One of them

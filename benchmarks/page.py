@@ -234,6 +234,26 @@ def _alone(report: Report) -> Iterable[str]:
     yield _table(("data", "arm", "error", "the posterior's, relative"), rows)
 
 
+def _newcomers(report: Report) -> Iterable[str]:
+    yield (
+        f"{report['taking part']} of {report['schools']} schools take part, drawn anew in each of {report['runs']} runs; the "
+        f"others read the release with their own rows. Loss: squared error in units of {report['marks']:g} marks, at most 1. "
+        f"Gains are on being alone, and that of taking part is the difference of both, with its standard error over runs. "
+        f"Allowed: e^eps times the participants' loss, plus delta = {report['delta']:.4f}, at most 1."
+    )
+    rows = [
+        (
+            f"{c['epsilon']:g}",
+            *(f"{c[name]:.4f}" for name in ("participants", "newcomers", "participants gain", "newcomers gain")),
+            f"{c['gain of taking part']:+.4f} ({c['its standard error']:.4f})",
+            f"{c['allowed']:.3f}",
+        )
+        for c in report["cells"]
+    ]
+    head = ("eps", "loss of participants", "of newcomers", "gain of participants", "of newcomers", "of taking part")
+    yield _table((*head, "newcomers' loss allowed"), rows)
+
+
 Section = tuple[str, Callable[[Report], Iterable[str]]]
 SECTIONS: dict[str, Section] = {
     "estimators": ("Estimators beside other code", _peers),
@@ -244,6 +264,7 @@ SECTIONS: dict[str, Section] = {
     "calibration": ("Calibration of the curator's models", _calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),
     "alone": ("Where the release says nothing", _alone),
+    "newcomers": ("Schools that did not take part", _newcomers),
 }
 
 
