@@ -135,8 +135,9 @@ def test_odds_are_those_of_the_density(law):
         assert stats.binomtest(int(below), 4000, q).pvalue > RARE
 
 
-def test_of_the_cases_given_a_probability_as_many_are_there():
-    present, absent = known(LAW, 20_000, 2)
+@pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
+def test_of_the_cases_given_a_probability_as_many_are_there(law):
+    present, absent = known(law, 20_000, 2)
     prior = 0.5
     factors = np.concatenate([present, absent])
     is_there = np.repeat([True, False], 20_000)
@@ -146,6 +147,24 @@ def test_of_the_cases_given_a_probability_as_many_are_there():
         inside = (posterior >= low) & (posterior <= high)
         gap = is_there[inside].mean() - posterior[inside].mean()
         assert abs(gap) < 6 * 0.5 / np.sqrt(inside.sum())
+
+
+@pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
+def test_odds_of_a_task_in_whose_place_another_stands_are_not_passed(law):
+    n, rng = 4000, np.random.default_rng(3)
+    others, (w, v) = W[:, 1:] @ W[:, 1:].T, np.linalg.qr(W[:, :2])[0].T  # at a right angle, where most is seen
+    there, absent = others + np.outer(w, w), others + np.outer(v, v)
+    sigma = law.sample(rng, np.broadcast_to(there, (n, 3, 3)))
+    with np.errstate(invalid="ignore"):
+        factor = law.log_prob(sigma, there) - law.log_prob(sigma, absent)
+    odds = membership_odds(Curve((law,), "replace"), 1.0, 0.3)
+    posterior = 1 / (1 + 0.7 / 0.3 * np.exp(-factor))
+    for q in (0.1, 0.5, 0.9):
+        below = int(np.sum(posterior <= odds.quantile(q)))
+        kind = "two-sided" if law.kind == "Gaussian" else "less"  # exact of Gaussian noise, a bound of Wishart noise
+        assert stats.binomtest(below, n, q, alternative=kind).pvalue > RARE
+    passed = int(np.sum(posterior > odds.cap))
+    assert stats.binomtest(passed, n, min(odds.above + 1e-3, 1.0), alternative="greater").pvalue > RARE
 
 
 def test_gaussian_log_factors_are_normal():
