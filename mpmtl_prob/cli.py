@@ -262,7 +262,11 @@ def _plan(options: argparse.Namespace) -> None:
 
     plan = Plan(options.epsilon, options.delta, options.features, error=options.error, num_people=options.people)
     print(json.dumps(plan.to_dict(), indent=2) if options.json else plan)
-    plan.picture(options.out)
+    try:
+        plan.picture(options.out)
+    except ImportError as error:  # the numbers are all that was asked for
+        print(f"mpmtl-prob plan: no picture: {error}", file=sys.stderr)
+        return
     if not options.json:
         print(f"\nwritten to {options.out}")
 

@@ -20,9 +20,12 @@ TINY = threats.ThreatModels(
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    pytest.importorskip("matplotlib")
-    out = tmp_path_factory.mktemp("out")
-    return out, experiments.reproduce(TINY, out, fast=True, command="made", progress_bar=False)
+    out, drawn = tmp_path_factory.mktemp("out"), []
+    with pytest.MonkeyPatch.context() as patch:  # of the picture below
+        patch.setattr(threats.threat_figures, "draw", lambda *args: drawn.append(args))
+        report = experiments.reproduce(TINY, out, fast=True, command="made", progress_bar=False)
+    assert drawn == [(report, out / "threat-models.png")]
+    return out, report
 
 
 def test_all_claims_hold_and_everything_is_written(done):
@@ -30,8 +33,24 @@ def test_all_claims_hold_and_everything_is_written(done):
     assert [v["claim"] for v in report["verdicts"] if v["verdict"] != HOLDS] == []
     assert len(report["verdicts"]) > 10
     assert json.loads((out / "threat-models.json").read_text()) == report
-    assert (out / "threat-models.png").stat().st_size > 50_000
     assert report["settings"]["replications"] == 20
+
+
+def test_the_picture(done, tmp_path):
+    pytest.importorskip("matplotlib")
+    figures, report = threats.threat_figures, done[1]
+    assert {name.split(",")[0] for name in figures._PANELS} == report["parts"].keys() - {"check", "information"}
+    figures.draw(report, tmp_path / "p.png")
+    assert (tmp_path / "p.png").stat().st_size > 50_000
+
+
+def test_lines_are_exact_and_dots_measured(done):
+    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    rows = [row for row in done[1]["parts"]["coalitions"]["tables"][0] if row["noise against"] == "one other"]
+    threats.threat_figures._line(ax, rows, "k", "C0", "a line")
+    (line, dots) = ax.lines[:2]
+    assert line.get_xydata().tolist() == [[row["k"], row["exact"]] for row in rows]
+    assert dots.get_xydata().tolist() == [[row["k"], row["measured"]] for row in rows]
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(done, monkeypatch):
@@ -117,10 +136,13 @@ def test_a_promise_that_does_not_hold_is_no_pass(monkeypatch):
 
 
 def test_room_for_chance():
-    assert 2 * stats.norm.sf(chance.far(7)) * 7 == pytest.approx(chance.FALSE_ALARM)
+    assert 2 * stats.t(19).sf(chance.far(7, 20)) * 7 == pytest.approx(chance.FALSE_ALARM)
+    assert chance.far(1, 20) > chance.far(1, 400) > 5.7
     row = chance.measured(1.0, [0.0, 1.0, 2.0, 3.0])
     assert chance.z_score(row) == pytest.approx(0.5 / (np.std([0, 1, 2, 3], ddof=1) / 2))
-    said = lambda off, **options: chance.agree("c", "s", "d", [chance.beside(0.0, off, 1.0)], **options)["verdict"]
+    said = lambda off, **options: chance.agree("c", "s", "d", [chance.beside(0.0, off, 1.0)], 10_000, **options)[
+        "verdict"
+    ]
     assert said(5.0) == HOLDS
     assert said(6.0) == said(5.0, also=False) == said(np.nan) == FAILS
     assert chance.z_score(chance.beside(1.0, 1.0, 0.0)) == 0.0

@@ -1,6 +1,7 @@
 """How many people a wanted error needs: numbers, words, a picture, and the command."""
 
 import json
+import sys
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_the_picture_shows_curves_and_people():
     assert ax.get_ylim()[1] > max(plan.errors(30).values())
 
 
-def test_command_line(tmp_path, capsys):
+def test_command_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     out = tmp_path / "new" / "plan.png"
     assert main([*ASKED, "--error", ".01", "--out", str(out)]) == 0
@@ -85,6 +86,11 @@ def test_command_line(tmp_path, capsys):
     assert main([*ASKED, "--people", "1000", "--json", "--out", str(out)]) == 0
     assert json.loads(capsys.readouterr().out) == Plan(1.0, 1e-6, 10_000, num_people=1000).to_dict()
     out.unlink()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main([*ASKED, "--error", ".01", "--out", str(out)]) == 0
+    said, missing = capsys.readouterr()
+    assert "4238" in said
+    assert "no picture: pictures need matplotlib" in missing
     assert main([*ASKED, "--error", "0", "--out", str(out)]) == 2
     assert capsys.readouterr().err == "mpmtl-prob plan: error: expected a positive number, got 0.0\n"
     assert not out.exists()

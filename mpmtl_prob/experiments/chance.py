@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy import stats
 
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, Verdict
 
-#: of a verdict, if means were normal; they nearly are, and all verdicts of a report together stay below 1e-6
+#: of a verdict, by Student's t; means of many are nearly normal, so that all verdicts together stay below 1e-6
 FALSE_ALARM = 1e-8
 Row = dict[str, Any]
 
 
-def far(looks: int = 1) -> float:
-    """The z-score that the farthest of so many numbers passes by chance, on either side, with :data:`FALSE_ALARM`."""
-    return float(-ndtri(FALSE_ALARM / (2 * looks)))
+def far(looks: int, runs: int) -> float:
+    """How many standard errors the farthest of so many means, each of so many runs, passes with :data:`FALSE_ALARM`."""
+    return float(stats.t(runs - 1).isf(FALSE_ALARM / (2 * looks)))
 
 
 def measured(exact: float, sample: ArrayLike) -> Row:
@@ -39,9 +39,11 @@ def z_score(row: Row) -> float:
     return off / row["s.e."] if row["s.e."] else (0.0 if off < 1e-9 else np.inf)
 
 
-def agree(claim: str, statement: str, data: str, rows: Sequence[Row], also: bool = True, why: str = "") -> Row:
-    """The verdict that all measured numbers are what is exact, and that something else is so."""
-    most, room = max(map(z_score, rows)), far(len(rows))
+def agree(
+    claim: str, statement: str, data: str, rows: Sequence[Row], runs: int, also: bool = True, why: str = ""
+) -> Row:
+    """The verdict that all measured numbers, of as many runs or more, are what is exact, and that something else is so."""
+    most, room = max(map(z_score, rows)), far(len(rows), runs)
     said = (
         f"of {len(rows)} measured numbers the farthest lies {most:.1f} standard errors from what is exact; {room:.1f} are "
         f"allowed, which chance passes with a probability of {FALSE_ALARM:.0e}"

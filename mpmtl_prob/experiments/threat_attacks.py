@@ -61,7 +61,7 @@ def coalitions(settings: ThreatModels) -> Row:
         (rows,),
         (
             agree("Def 2.8, k of t", "With noise for k, k people together have mu = sqrt(2 rho); with noise for one, "
-                  "sqrt(2 rho k).", _SETTING, rows, all(errors), "errors are those of the formula"),
+                  "sqrt(2 rho k).", _SETTING, rows, settings.trials, all(errors), "errors are those of the formula"),
         ),
     )  # fmt: skip
 
@@ -98,7 +98,7 @@ def matrix(settings: ThreatModels) -> Row:
             verdict("Defs 2.1, 2.7, 2.8", "A billboard's promise implies the joint one, that the 1-out-of-t one, and none is "
                     "implied back.", _SETTING, not odd, {},
                     f"but not: {', '.join(odd)}" if odd else "attacks break what does not hold, and nothing else"),
-            agree("Def 2.7, attack", "Who knows all other answers does as well as mu says.", _SETTING, areas),
+            agree("Def 2.7, attack", "Who knows all other answers does as well as mu says.", _SETTING, areas, trials),
             verdict("odds", "What is learnt is at most rho on average, before every view.", _SETTING, not beyond, {},
                     f"passed by {', '.join(beyond)}" if beyond else "no lower limit is above it"),
         ),
@@ -157,12 +157,12 @@ def information(settings: ThreatModels) -> Row:
     board = NoisyMeans.at(2.0, _PEOPLE, 2000, view=views.billboard())
     joint = NoisyMeans.at(2.0, _PEOPLE, 2000, view=views.others())
     weak = NoisyMeans.at(_MU, _PEOPLE, _QUESTIONS, view=views.single())
-    rows, tried = list[Row](), list[Row]()
+    rows, tried, fewest = list[Row](), list[Row](), max(settings.numbers // board.num_features, 30)
     for mechanism, view, rho, stated in (
         (board, views.billboard(), 2.0, 0.31), (joint, views.others(), 2.0, 0.19), (weak, views.others(), _RHO, 0.328),
     ):  # fmt: skip
         for known in (True, False):
-            trials = max(settings.numbers // (mechanism.numbers(view) or 1), 30)
+            trials = max(settings.numbers // (mechanism.numbers(view) or 1), fewest)
             game = odds.suspect(mechanism, view=view, known=known, trials=trials, seed=7)
             found = measured(mean_log_factor(mechanism, view, known), game.inside)
             at = {"noise against": _who(mechanism.view), "looks": _who(view), "rho claimed": rho}
@@ -187,7 +187,7 @@ def information(settings: ThreatModels) -> Row:
         "What is learnt of a participant",
         note,
         (rows,),
-        (agree("odds, rho", statement, "rho = 2 and .2", tried, only, why),),
+        (agree("odds, rho", statement, "rho = 2 and .2", tried, fewest, only, why),),
     )
 
 
@@ -196,21 +196,30 @@ def calibration(settings: ThreatModels) -> Row:
     t, d, rows = _PEOPLE, _QUESTIONS, list[Row]()
     mechanism = NoisyMeans.at(2.0, t, d, view=views.billboard())
     for known in (True, False):
-        game = odds.suspect(mechanism, known=known, trials=max(settings.numbers // d, 100), seed=8)
+        game = odds.suspect(mechanism, known=known, trials=max(settings.numbers // 50, 100), seed=8)
         inside, outside = game.probability()
         for low, (said, true) in zip(np.arange(5) / 5, _STATED_BINS, strict=True):
             there, away = ((each >= low) & (each < low + 0.2) for each in (inside, outside))
             cases = there.sum() + away.sum()
-            mean = (inside[there].sum() + outside[away].sum()) / max(cases, 1)
-            off = there * (1 - inside) - away * outside  # of each pair, whose sum over the pairs is 0 on average
-            se = off.std(ddof=1) * np.sqrt(len(off)) / max(cases, 1)
+            chance = np.concatenate([inside[there], outside[away]])
+            se = np.sqrt(2 * np.sum(chance * (1 - chance))) / max(
+                cases, 1
+            )  # at most: two of a pair share the others' answers
             at = {"p": "known" if known else "not known", "said": f"{low:.1f} to {low + 0.2:.1f}", "cases": int(cases)}
             stated = (
                 {"stated: said": said, "stated: true": true} if known else {"stated: said": None, "stated: true": None}
             )
-            rows.append(at | stated | beside(mean, there.sum() / max(cases, 1), se))
+            rows.append(at | stated | beside(chance.sum() / max(cases, 1), there.sum() / max(cases, 1), se))
     data = f"{t} people, {d} questions on a billboard, rho = 2"
-    looked = [row for row in rows if row["cases"]]
-    note = f"{data}, even odds beforehand. Exact is the mean probability that was said, measured the share who were in."
+    looked = [row for row in rows if row["cases"] >= 50]
+    note = (
+        f"{data}, even odds beforehand. Exact is the mean probability that was said, measured the share who were in. "
+        "Standard errors are the largest possible; the verdict is on bins of 50 cases or more."
+    )
     statement = "Probabilities of having taken part are true as often as they say."
-    return part("Probabilities that come true", note, (rows,), (agree("odds, calibration", statement, data, looked),))
+    return part(
+        "Probabilities that come true",
+        note,
+        (rows,),
+        (agree("odds, calibration", statement, data, looked, len(inside)),),
+    )

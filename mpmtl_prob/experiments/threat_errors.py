@@ -61,7 +61,7 @@ def losses(rng: np.random.Generator, mechanisms: Mapping[str, NoisyMeans], repli
 
 def against_people(settings: ThreatModels) -> Row:
     """Error against t, its slopes, and the ratios between threat models."""
-    rng, mu = np.random.default_rng(1), mu_within(EPSILON, DELTA)
+    rng, mu, runs = np.random.default_rng(1), mu_within(EPSILON, DELTA), settings.replications
     errors, ratios, prices = list[Row](), list[Row](), dict[str, list[Any]]()
     for t in settings.people:
         each = one_of_each(mu, t, _QUESTIONS, clipped=False)
@@ -94,11 +94,11 @@ def against_people(settings: ThreatModels) -> Row:
         f"p uniform, {data}, not clipped. The price of privacy is the error beyond that of the same people without privacy.",
         (errors, slopes, ratios),
         (
-            agree("Thms 4.2-4.4", "Errors are what the formula says: (2 / (3 t) + s^2) / 4.", data, errors),
+            agree("Thms 4.2-4.4", "Errors are what the formula says: (2 / (3 t) + s^2) / 4.", data, errors, runs),
             agree("Table 1", "Privacy costs 1/t^2 before one other person and on a billboard, 1/t before all others.",
-                  data, slopes, straight, f"the exact slopes are {steps}"),
+                  data, slopes, runs, straight, f"the exact slopes are {steps}"),
             agree("Table 1, ratios", "Before all others privacy costs t - 1 times what it costs before one; a billboard "
-                  "d / (t - 1) times as much again.", data, ratios, equal, "exactly so for the noises"),
+                  "d / (t - 1) times as much again.", data, ratios, runs, equal, "exactly so for the noises"),
         ),
     )  # fmt: skip
 
@@ -115,11 +115,11 @@ def _slope(points: list[Any]) -> Row:
 
 def against_questions(settings: ThreatModels) -> Row:
     """Error against d, of means and of signs where they are hardest."""
-    rng, mu, t = np.random.default_rng(2), mu_within(EPSILON, DELTA), _PEOPLE
+    rng, mu, t, runs = np.random.default_rng(2), mu_within(EPSILON, DELTA), _PEOPLE, settings.replications
     means, wrong, prices = list[Row](), list[Row](), dict[str, list[Any]](means=[], signs=[])
     for d in settings.features:
         each = one_of_each(mu, t, d, clipped=False)
-        found = losses(rng, each, settings.replications)
+        found = losses(rng, each, runs)
         for name, m in each.items():
             at = {"questions": d, "noise against": name}
             means.append(at | measured(m.uniform_error(), found[name]))
@@ -145,19 +145,20 @@ def against_questions(settings: ThreatModels) -> Row:
         (means, wrong, slopes),
         (
             agree("Thms 4.2-4.4", "Only on a billboard does the error grow with d: means like d, signs like its root.",
-                  data, [*means, *slopes], flat and straight, "the others' exact errors do not change with d"),
-            agree("section 5", "Errors of signs are the sums over counts that they should be.", data, wrong),
+                  data, [*means, *slopes], runs, flat and straight, "the others' exact errors do not change with d"),
+            agree("section 5", "Errors of signs are the sums over counts that they should be.", data, wrong, settings.signs),
         ),
     )  # fmt: skip
 
 
 def newcomers(settings: ThreatModels) -> Row:
     """Theorem 3.2: who reads a billboard against who is on it."""
-    t, d, rng, rows, gaps = 100, 300, np.random.default_rng(3), list[Row](), list[float]()
+    t, d, runs = 100, 300, settings.replications
+    rng, rows, gaps = np.random.default_rng(3), list[Row](), list[float]()
     for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0):
         mechanism = NoisyMeans.within(epsilon, DELTA, t, d, view=views.billboard())
         learner, found = to_metalearner(BillboardMeans(mechanism)), list[tuple[float, float]]()
-        for run in range(settings.replications):
+        for run in range(runs):
             drawn = HardPrior(t, d).population(rng)
             h, fresh = learner.learn(drawn.people(rng), run), rng.integers(d, size=t)
             there = mean_loss(learner.adapt(h, drawn.index), drawn.asked).mean()
@@ -173,7 +174,7 @@ def newcomers(settings: ThreatModels) -> Row:
             | measured(mechanism.uniform_error(), new)
             | {"implied eps at least": implied.lower}
         )
-    data, room = f"{t} people, {d} questions, clipped", far(len(rows))
+    data, room = f"{t} people, {d} questions, clipped", far(len(rows), runs)
     within = max(gaps) <= room and all(row["implied eps at least"] <= row["eps"] for row in rows)
     why = (
         f"the error of newcomers is below the bound in all {len(rows)} cases" if max(gaps) < 0 else "a bound is passed"
@@ -186,7 +187,7 @@ def newcomers(settings: ThreatModels) -> Row:
         (
             verdict("Thm 3.2", "Newcomers err at most e^eps times as much as those who took part, plus delta.", data, within,
                     {"largest z": max(gaps)}, why),
-            agree("Thm 3.2, exact", "For noisy means newcomers err as much as those who took part.", data, rows),
+            agree("Thm 3.2, exact", "For noisy means newcomers err as much as those who took part.", data, rows, runs),
         ),
     )  # fmt: skip
 
@@ -225,4 +226,4 @@ def check(settings: ThreatModels) -> Row:
     data = f"{t} people, {d} questions, rho = {rho:g}"
     statement = "Errors are the stated ones, to the digits stated, and are measured as such."
     note = f"{data}, p uniform, not clipped; newcomers read the billboard. Measured then: {400} replications."
-    return part("A check run", note, (rows,), (agree("check", statement, data, rows, rounded),))
+    return part("A check run", note, (rows,), (agree("check", statement, data, rows, settings.replications, rounded),))

@@ -48,7 +48,7 @@ class ThreatModels:
     def fast(self) -> ThreatModels:
         """The same in less than a minute: fewer replications, sizes and trials."""
         return replace(
-            self, replications=60, people=(10, 100, 1000), features=(1000, 5000, 20_000), signs=10_000, trials=2000,
+            self, replications=100, people=(10, 100, 1000), features=(1000, 5000, 20_000), signs=10_000, trials=2000,
             numbers=60_000,
         )  # fmt: skip
 
