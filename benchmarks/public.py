@@ -64,9 +64,9 @@ def arm(name: str, kernel: NUTS, args: tuple[Any, ...], start: dict[str, Any], w
     """Run two chains until they have their draws or their time is up; a dictionary of what came of it."""
     import arviz as az
 
-    compiled = chains.program(kernel, warmup, False)
+    compiled = chains.program(kernel, warmup)
     reached = chains.begin(compiled, args, chains=CHAINS, seed=0, start=start)
-    jax.block_until_ready(compiled.advance(reached.state, args, 1)[0])  # compiles
+    jax.block_until_ready(compiled.advance(reached.state[0], args, 1)[0])  # compiles
     run = {"warmup": warmup, "draws": draws, "thin": 1, "progress_bar": False}
     begin, kept, spent = time.perf_counter(), [], [(0.0, 0.0)]
     for now, found, statistics in chains.advance(compiled, kernel, args, reached, **run):

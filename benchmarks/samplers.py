@@ -49,7 +49,7 @@ def arm(name, kernel, observed, warmup, draws, thin=1):
 
     from mpmtl_prob.inference.sampling import chains
 
-    compiled = chains.program(kernel, warmup, False, thin)
+    compiled = chains.program(kernel, warmup, thin)
     reached = chains.begin(compiled, (observed,), chains=1, seed=0)
     kept, begin = [], 0.0
     for now, found, statistics in chains.advance(

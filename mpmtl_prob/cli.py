@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -33,7 +32,9 @@ _EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
-    _configure(options.chains if hasattr(options, "chains") else 4)
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # before it computes anything
     try:
         options.command(options)
     except (ValueError, FileNotFoundError, ImportError) as error:
@@ -43,15 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def _configure(chains: int) -> None:
-    """Double precision, and one host device per chain: both must be said before JAX starts."""
-    import jax
-    import numpyro
-
-    numpyro.set_host_device_count(min(chains, max(os.cpu_count() or 1, 4)))
-    jax.config.update("jax_enable_x64", True)
 
 
 def _parser() -> argparse.ArgumentParser:

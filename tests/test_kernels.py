@@ -55,7 +55,7 @@ KERNELS = ("NUTS, proximal gradients", "NUTS, local coordinates", "MYULA", "adju
 
 
 def run(kernel, args, *, draws=8, warmup=4, count=2, thin=1, reached=None, progress_bar=False):
-    compiled = chains.program(kernel, warmup, False, thin)
+    compiled = chains.program(kernel, warmup, thin)
     if reached is None:
         reached = chains.begin(compiled, args, chains=count, seed=0)
     kept = []
@@ -122,7 +122,7 @@ def test_kernel_and_state_survive_pickling(battery):
 
 def test_diagnostics_and_progress_bar_say_something(battery, capsys):
     kernel, args, reached, _, _ = battery
-    text = kernel.get_diagnostics_str(jax.tree.map(lambda x: x[0], reached.state))
+    text = kernel.get_diagnostics_str(reached.state[0])
     assert any(word in text for word in ("acc. prob=", "round 12 of 12"))
     run(kernel, args, progress_bar=True)
     shown = capsys.readouterr().err

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array
+from jax import Array, custom_jvp
 from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
@@ -142,7 +142,7 @@ def second_moment(
 
 
 def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Array]:
-    """log(phi), A whose prior is near m phi I, and an H, ``H H' = A^{-1}`` up to a rotation, (d, d).
+    """log(phi), A whose prior is near m phi I, and A^{-1} up to a rotation, (d, d).
 
     Where noise that bounds A hides it, and only there, the coordinates follow the prior, which would make a funnel of it: the
     scale S follows phi, T follows Bartlett's law, and phi follows from tr(A), if that is public.
@@ -150,25 +150,27 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     Sites: ``z``, those of :func:`second_moment`; the deterministic ``log_phi``.
     """
     *rounds, d = jnp.shape(observed.precision)
-    hidden, precision = jnp.asarray(observed.hidden), jnp.asarray(observed.precision)
-    eye = jnp.eye(d, dtype=hidden.dtype)
+    # what Sigma shows last: 1 / T_dd^2 alone is what A has there
+    hidden, precision = (jnp.flip(jnp.asarray(x), -1) for x in (observed.hidden, observed.precision))
     if (free := observed.free) is not None:
         log_phi = log_phi_site(observed)
         variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
         L, found = _anywhere(observed, free, free.directions, variance, kappa)
-        inverse = triangular_solve(L, jnp.broadcast_to(eye, L.shape), left_side=True, lower=True)
-        return log_phi, found, jnp.swapaxes(inverse, -1, -2)
+        half = inverse_of_lower(L)
+        return log_phi, found, jnp.swapaxes(half, -1, -2) @ half
     factor = _triangular(observed, hidden, kappa)
     if rounds:  # so many only where little is hidden
         log_phi = log_phi_site(observed)
     else:
-        T_inverse = triangular_solve(factor.T, eye, left_side=True, lower=True)
-        size = jnp.sum(T_inverse**2 / precision)  # tr(A) at the prior mean of log(phi), where all is hidden
-        log_phi = _log_phi_of_trace(observed, jnp.log(size), hidden[0])
+        # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
+        size = 1 / (
+            precision / jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2) + jnp.flip(jnp.asarray(observed.noise.floor))
+        )
+        log_phi = _log_phi_of_trace(observed, size, hidden)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
-    root = jnp.exp(log_size)[..., None] * jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2)
-    K, found = _below_sigma(observed, factor, root, log_size.sum(-1))
-    return log_phi, found, jnp.exp(-log_size)[..., None] * K
+    root = jnp.exp(log_size)[..., None] * jnp.flip(jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2), -2)
+    B, found = _below_sigma(observed, factor, root, log_size.sum(-1))
+    return log_phi, found, jnp.exp(-log_size[..., :, None] - log_size[..., None, :]) * B
 
 
 def at_rest(observed: Observed) -> dict[str, FloatArray]:
@@ -273,10 +275,16 @@ def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jn
 
 
 def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
-    """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread."""
-    m, j = observed.num_tasks, jnp.arange(jnp.shape(observed.precision)[-1], dtype=jnp.result_type(hidden))
-    center = jnp.asarray(hidden) * 0.5 * jnp.log1p(-j / kappa)
-    return center, jnp.sqrt(0.5 / m + hidden * 0.5 / (kappa - j)), jnp.sqrt(1 / m + 1 / kappa)
+    """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread.
+
+    Where Sigma shows A it says as much of log T_jj as m tasks would, and the law of kappa little.
+    """
+    hidden, m = jnp.asarray(hidden), jnp.asarray(observed.num_tasks)
+    j = jnp.arange(hidden.shape[-1], dtype=hidden.dtype)
+    prior = 1 / (0.5 / m + 0.5 / (kappa - j))
+    precision = prior + 2 * m * (1 - hidden)
+    center = prior / precision * 0.5 * jnp.log1p(-j / kappa)
+    return center, jnp.sqrt(1 / precision), jnp.sqrt(1 / m + 1 / kappa)
 
 
 def _by_feature(observed: Observed) -> Array:
@@ -287,19 +295,18 @@ def _by_feature(observed: Observed) -> Array:
 def _below_sigma(
     observed: Observed, factor: _Triangular, root: Array, log_det_root: Array
 ) -> tuple[Array, SecondMoment]:
-    """K, ``K K' = S A^{-1} S'``, lower triangular, (d, d), and A, where Sigma bounds it.
+    """``B = S A^{-1} S'``, (d, d), and A, where Sigma bounds it.
 
-    ``A = S' B^{-1} S``, ``B = T T' + S F S' = K K'``, ``F = Sigma^{-1}``: directions of very different size, which S knows,
-    do not meet in B.
+    ``B = T T' + S F S'``, ``F = Sigma^{-1}``: directions of very different size, which S knows, do not meet in B.
     """
     left = jnp.arange(root.shape[-1], 0, -1, root.dtype)  # d - j, j = 0..d-1
     SV = root @ jnp.asarray(observed.eigenvectors)
     floor = jnp.asarray(observed.noise.floor)[..., None, :]
-    K = jnp.linalg.cholesky(factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV * floor) @ jnp.swapaxes(SV, -1, -2))
-    half = triangular_solve(K, jnp.broadcast_to(root, K.shape), left_side=True, lower=True)  # A = half' half
-    A = numpyro.deterministic("A", jnp.swapaxes(half, -1, -2) @ half)
+    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV * floor) @ jnp.swapaxes(SV, -1, -2)
+    inverse, log_det_b = inverse_and_log_det(B)
+    A = numpyro.deterministic("A", jnp.swapaxes(root, -1, -2) @ inverse @ root)
 
-    log_det_a = 2 * log_det_root - log_det(K)
+    log_det_a = 2 * log_det_root - log_det_b
     log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
     log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
     # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|
@@ -307,7 +314,7 @@ def _below_sigma(
     likelihood = observed.noise.log_density(A, log_det_rest)
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
     known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
-    return K, SecondMoment(A, log_det_a)
+    return B, SecondMoment(A, log_det_a)
 
 
 def sites_of(
@@ -335,6 +342,33 @@ def sites_of(
     return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / scale}
 
 
+@custom_jvp
+def inverse_and_log_det(M: Array) -> tuple[Array, Array]:
+    """M^{-1} and log|M| of a positive definite M (d, d); derivatives are products of M^{-1} and decompose nothing again."""
+    root = jnp.linalg.cholesky(M)
+    half = inverse_of_lower(root)
+    return jnp.swapaxes(half, -1, -2) @ half, log_det(root)
+
+
+@inverse_and_log_det.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    inverse, log_det_m = inverse_and_log_det(*primals)
+    return (inverse, log_det_m), (-inverse @ tangents[0] @ inverse, jnp.sum(inverse * tangents[0], axis=(-2, -1)))
+
+
+@custom_jvp
+def inverse_of_lower(L: Array) -> Array:
+    """L^{-1} of a lower triangular L (d, d), likewise."""
+    eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
+    return triangular_solve(L, eye, left_side=True, lower=True)
+
+
+@inverse_of_lower.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    inverse = inverse_of_lower(*primals)
+    return inverse, -inverse @ tangents[0] @ inverse
+
+
 def known_trace(observed: Observed, trace: Array) -> None:
     """What is public of tr(A) beside the release."""
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
@@ -351,12 +385,13 @@ def log_phi_site(observed: Observed) -> Array:
     return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
 
 
-def _log_phi_of_trace(observed: Observed, log_size: Array, hidden: Array) -> Array:
-    """log(phi), the same prior, in coordinates in which tr(A) = size exp(log_phi - its prior mean) is known, if it is."""
-    known = jnp.isfinite(observed.trace_sd)
-    share = jnp.where(known, hidden, 0.0)
-    unit = jnp.where(known, observed.trace_sd, 1.0) ** share * LOG_PHI_SD ** (1 - share)
+def _log_phi_of_trace(observed: Observed, size: Array, hidden: Array) -> Array:
+    """log(phi), the same prior, measured from where it and tr(A), if that is public, would have it."""
+    total = jnp.sum(size)
+    share = jnp.sum(hidden * size) / total  # log tr(A) moves by so much of log(phi)
+    information = share / jnp.square(observed.trace_sd)
+    precision = LOG_PHI_SD**-2 + share * information
     z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-    shift = unit * z + share * (jnp.log(observed.trace) - log_size)
-    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2)
+    shift = (information * (jnp.log(observed.trace) - jnp.log(total))) / precision + z / jnp.sqrt(precision)
+    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2 - 0.5 * jnp.log(precision))
     return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)

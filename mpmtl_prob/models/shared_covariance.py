@@ -15,12 +15,20 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.second_moment import Observed, SecondMoment, isotropic, log_det, log_phi_site, second_moment
+from mpmtl_prob.models.second_moment import (
+    Observed,
+    SecondMoment,
+    inverse_and_log_det,
+    inverse_of_lower,
+    isotropic,
+    log_det,
+    log_phi_site,
+    second_moment,
+)
 
 #: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
 LOG_KAPPA_MEAN = 1.0
@@ -77,14 +85,14 @@ def full(observed: Observed) -> Array:
     """
     *rounds, d = jnp.shape(observed.precision)
     kappa = degrees_of_freedom(d)
-    log_phi, found, half = isotropic(observed, kappa)
+    log_phi, found, inverse = isotropic(observed, kappa)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
     total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
     if rounds:
-        log_det_omega = log_det(jnp.linalg.cholesky(total))
+        log_det_omega = inverse_and_log_det(total)[1]
     else:  # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-        inverse = jnp.eye(d, dtype=half.dtype) + Phi[0] * half @ half.T
-        log_det_omega = log_det(jnp.linalg.cholesky(inverse)) + found.log_det
+        ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + Phi[0] * inverse)[1]
+        log_det_omega = ratio + found.log_det
     _matrix_f(found, observed.num_tasks, kappa, Phi, log_det_omega - jnp.sum(jnp.log(Phi)))
     return total
 
@@ -131,7 +139,7 @@ def adaptive(observed: Observed) -> None:
     found = second_moment(observed, jnp.diag(jnp.exp(log_root)), jnp.sum(log_root), kappa)
     total = found.A.sum(axis=0) if rounds else found.A
     ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
-    _matrix_f(found, observed.num_tasks, kappa, Phi, log_det(jnp.linalg.cholesky(ratio)))
+    _matrix_f(found, observed.num_tasks, kappa, Phi, inverse_and_log_det(ratio)[1])
 
 
 def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
@@ -151,11 +159,10 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
-    eye = jnp.eye(d, dtype=H.dtype)
-    shape = eye + H @ H.T
+    shape = jnp.eye(d, dtype=H.dtype) + H @ H.T
     C = jnp.linalg.cholesky(shape)
     numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
-    C_inverse = triangular_solve(C, eye, left_side=True, lower=True)
+    C_inverse = inverse_of_lower(C)
     log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
     root, log_det_root = C.T * jnp.exp(log_scale), 0.5 * log_det(C) + d * log_scale
     found = second_moment(observed, root, log_det_root, rotated=True)

@@ -117,7 +117,7 @@ class _Run:
     def start(self, draws: int, progress_bar: bool) -> Posterior:
         begin = time.perf_counter()
         reached = loop.begin(self._compiled, self.args, chains=self.chains, seed=self.seed)
-        lost = int(np.sum(~np.isfinite(getattr(reached.state, "potential_energy", 0.0))))
+        lost = sum(not np.isfinite(getattr(state, "potential_energy", 0.0)) for state in reached.state)
         if lost:  # they would stay where they are
             raise ValueError(
                 f"model: found no start of positive density for {lost} of {self.chains} chains; beside a release only "
@@ -131,7 +131,7 @@ class _Run:
 
     @property
     def _compiled(self) -> Program:
-        return loop.program(self.kernel, self.warmup, loop.side_by_side(self.chains), self.thin)
+        return loop.program(self.kernel, self.warmup, self.thin)
 
     @property
     def _mark(self) -> str:

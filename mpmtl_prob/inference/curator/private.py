@@ -188,7 +188,7 @@ class _HotPlan(Plan):
         kernel = MPMTLKernel(sharing)
         with jax.enable_x64(True):  # what is published is computed in double precision
             args = (Rounds(self.run, self.W0, noise, np.float64(self.temperature)),)
-            compiled = program(kernel, 0, False)
+            compiled = program(kernel, 0)
             reached = begin(compiled, args, chains=1, seed=self.seed)
             kept = []
             steps = advance(
@@ -197,4 +197,4 @@ class _HotPlan(Plan):
             for now, found, _ in steps:
                 reached = now
                 kept.append(found or {})
-            return np.asarray(reached.state.carry.history[0]), join(kept)["W"][0]
+            return np.asarray(reached.state[0].carry.history), join(kept)["W"][0]

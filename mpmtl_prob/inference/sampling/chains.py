@@ -2,11 +2,16 @@
 
 ``numpyro.infer.MCMC`` compiles its loop on every run; here the kernel is NumPyro's and the loop, chunked for the progress
 bar, is traced once per kernel and shape. Between chunks the state is a value: what was drawn by then is never lost.
+
+Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
+a thread of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,9 +37,9 @@ _CHUNK = 25  # iterations between two updates of the progress bar
 
 
 class Program(NamedTuple):
-    """A kernel's compiled loop over chains."""
+    """A kernel's compiled loop of one chain."""
 
-    init: Callable[..., Any]  #: keys (chain,), unconstrained values (chain, ...) or None, model arguments -> state
+    init: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
     advance: Callable[..., Any]  #: state, model arguments, number of draws -> state, (draws, statistics), padded
 
 
@@ -42,12 +47,12 @@ class Reached(NamedTuple):
     """Where chains are.
 
     Attributes:
-        state: the kernel's, every leaf with a leading axis of chains.
+        state: the kernel's, of every chain.
         warmed: iterations of warm-up done.
         drawn: draws made.
     """
 
-    state: Any
+    state: tuple[Any, ...]
     warmed: int
     drawn: int
 
@@ -63,19 +68,13 @@ def most_steps(kernel: MCMCKernel) -> int | None:
     return int(2 ** (depth[1] if isinstance(depth, tuple) else depth)) - 1
 
 
-def side_by_side(chains: int) -> bool:
-    """Whether every chain gets a host device of its own; else they run vectorised on one."""
-    return jax.local_device_count() >= chains > 1
-
-
 @lru_cache(maxsize=32)
-def program(kernel: MCMCKernel, warmup: int, parallel: bool, thin: int = 1) -> Program:
+def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
     """Compile a kernel's loop. The same kernel object gives the same program, which is traced once per shape.
 
     Args:
         kernel: any that implements NumPyro's ``MCMCKernel``; its model's arguments are traced.
         warmup: iterations of adaptation.
-        parallel: one chain per host device.
         thin: iterations per draw.
     """
 
@@ -104,9 +103,21 @@ def program(kernel: MCMCKernel, warmup: int, parallel: bool, thin: int = 1) -> P
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
-    if parallel:
-        return Program(jax.pmap(init, in_axes=(0, 0, None)), jax.pmap(advance, in_axes=(0, None, None)))
-    return Program(jax.jit(jax.vmap(init, in_axes=(0, 0, None))), jax.jit(jax.vmap(advance, in_axes=(0, None, None))))
+    return Program(jax.jit(init), jax.jit(advance))
+
+
+def _each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
+    """What a function makes of each of several things, in threads: XLA leaves the interpreter's lock while it computes."""
+    double = jax.config.jax_enable_x64  # a thread starts with the process's
+
+    def one(item: Any) -> Any:
+        with jax.enable_x64(double):
+            return jax.block_until_ready(function(item))
+
+    if len(every) == 1:
+        return [one(every[0])]
+    with ThreadPoolExecutor(min(len(every), os.cpu_count() or 1)) as pool:
+        return list(pool.map(one, every))
 
 
 def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
@@ -119,11 +130,15 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         seed: of the chains.
         start: unconstrained values of the model's sites; chains start round them, a tenth apart. Default: the kernel's own.
     """
-    params = None
+    params: Sequence[Any] = [None] * chains
     if start is not None:
         rng = np.random.default_rng(seed)
-        params = {k: jnp.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
-    return Reached(compiled.init(jax.random.split(jax.random.key(seed), chains), params, args), 0, 0)
+        near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
+        params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
+    keys = jax.random.split(jax.random.key(seed), chains)
+    first = compiled.init(keys[0], params[0], args)  # compiles, once for all threads
+    others = _each(lambda i: compiled.init(keys[i], params[i], args), range(1, chains)) if chains > 1 else []
+    return Reached((first, *others), 0, 0)
 
 
 def advance(
@@ -143,23 +158,26 @@ def advance(
     during warm-up. ``warmup`` iterations are rounded up to whole draws.
     """
     longest = most_steps(kernel)
+    compiled.advance(reached.state[0], args, 0)  # compiles, once for all threads
     with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
         while reached.warmed < warmup or reached.drawn < draws:
             warming = reached.warmed < warmup
             left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
-            state, found = compiled.advance(reached.state, args, steps)
+            ran = _each(lambda state, steps=steps: compiled.advance(state, args, steps), reached.state)
+            state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
-                bar.set_postfix_str(kernel.get_diagnostics_str(jax.tree.map(lambda x: x[0], state)), refresh=False)
+                bar.set_postfix_str(kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
                 reached = Reached(state, reached.warmed + steps * thin, reached.drawn)
                 yield reached, None, None
             else:
                 reached = Reached(state, reached.warmed, reached.drawn + steps)
-                samples, statistics = jax.tree.map(lambda x, kept=steps: np.asarray(x)[:, :kept], found)
+                stack = lambda *chunks, kept=steps: np.stack([np.asarray(chunk)[:kept] for chunk in chunks])
+                samples, statistics = jax.tree.map(stack, *(found for _, found in ran))
                 if "lp" in statistics:
                     statistics["lp"] = -statistics["lp"]
                 if longest is not None:

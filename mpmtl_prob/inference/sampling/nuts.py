@@ -9,7 +9,7 @@ from typing import Any
 from numpyro.infer import NUTS
 
 from mpmtl_prob._check import whole
-from mpmtl_prob.inference.sampling.chains import Draws, Program, advance, begin, join, program, side_by_side
+from mpmtl_prob.inference.sampling.chains import Draws, advance, begin, join, program
 
 Model = Callable[..., None]
 
@@ -30,7 +30,7 @@ def run_nuts(
         model: the NumPyro model; its arguments are traced.
         args: of the model, pytrees of arrays.
         start: unconstrained values of the model's sites; chains start round them, a tenth apart.
-        chains: number of chains. They run on one host device each where there are enough, else vectorised on one.
+        chains: number of chains, each in a thread of its own.
         warmup: iterations of adaptation.
         draws: kept iterations.
         seed: of the chains.
@@ -41,7 +41,7 @@ def run_nuts(
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    compiled = _program(model, warmup, side_by_side(chains))
+    compiled = program(_kernel(model), warmup)
     reached = begin(compiled, args, chains=chains, seed=seed, start=start)
     steps = advance(
         compiled, _kernel(model), args, reached, warmup=warmup, draws=draws, thin=1, progress_bar=progress_bar
@@ -53,7 +53,3 @@ def run_nuts(
 @lru_cache(maxsize=16)
 def _kernel(model: Model) -> NUTS:
     return NUTS(model, max_tree_depth=8)
-
-
-def _program(model: Model, warmup: int, parallel: bool) -> Program:
-    return program(_kernel(model), warmup, parallel)
