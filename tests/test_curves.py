@@ -188,6 +188,7 @@ def test_the_odds_are_said_in_words():
     assert "thought it 50% likely that you are in it" in words
     assert f"more than 73.1% with a probability of about {out.membership_odds().above:.2g}" in words
     assert words in out.guarantee.explain()
+    assert out.explain() == f"3 x 3 second moment of 12 tasks, one round.\n\n{out.guarantee.explain()}"
     assert out.membership_odds(0.01).cap == pytest.approx(np.e / (np.e + 99))
     with pytest.raises(ValueError, match="prior: expected a number in"):
         out.membership_odds(1.0)

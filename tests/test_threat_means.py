@@ -208,6 +208,9 @@ def test_what_is_published_is_whole_numbers_with_exact_noise_and_what_it_promise
         view.owners
     ] in words
     assert "this person's rows" in words
+    assert "tasks' owners" not in words
+    assert str(published.guarantee.membership_odds()) in words  # what to tell a participant
+    assert "more than 73.1% with a probability of about" in words
     assert ("nobody else" in str(published.guarantee)) == (view.owners is not None)
     assert np.abs(published.estimates(people.index)).max() <= 1
     assert "0." not in repr(published.values.shape)

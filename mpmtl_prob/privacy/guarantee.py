@@ -117,7 +117,8 @@ class Guarantee:
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
         arithmetic = _ARITHMETIC.get(self.arithmetic, "")
-        scope = _SCOPE.format(against=self.against, alone=self.unit.alone, arithmetic=arithmetic).strip()
+        against = "anybody" if self.against == ANYBODY and self.unit == Unit.PERSON else self.against
+        scope = _SCOPE.format(against=against, alone=self.unit.alone, arithmetic=arithmetic).strip()
         return "\n\n".join(part for part in (self._promise(), self._odds(), self._papers(), self.reason, scope) if part)
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,7 +197,8 @@ class Guarantee:
         )
 
     def _odds(self) -> str:
-        if self.proved is None or not self.mechanisms or self.unit != "task" or self.proved.delta >= 1:
+        told = (Unit.TASK, Unit.PERSON)  # who can be asked whether it was them
+        if self.proved is None or not self.mechanisms or self.unit not in told or self.proved.delta >= 1:
             return ""
         return str(self.membership_odds())
 

@@ -93,6 +93,10 @@ class Release:
         """
         return self.guarantee.membership_odds(prior)
 
+    def explain(self) -> str:
+        """For people: what was let out, what is promised, what a participant can be told, and what is not covered."""
+        return f"{self._what()}.\n\n{self.guarantee.explain()}"
+
     @property
     def rounds(self) -> int:
         """T."""
@@ -146,11 +150,11 @@ class Release:
         return cls(**files.fields(data))
 
     def __repr__(self) -> str:
+        return f"Release({self._what()})\n  {self.guarantee}"
+
+    def _what(self) -> str:
         rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
-        return (
-            f"Release({self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds})\n"
-            f"  {self.guarantee}"
-        )
+        return f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds}"
 
     def _repr_html_(self) -> str:
         facts = {
