@@ -31,6 +31,7 @@ from mpmtl_prob.threat_models.metalearning import (
     BillboardRelease,
     Metalearner,
     generalisation_gap,
+    leave_out,
     newcomers_error,
     to_metalearner,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "bounds",
     "epsilon_of",
     "generalisation_gap",
+    "leave_out",
     "mean_loss",
     "mu_within",
     "newcomers_error",
