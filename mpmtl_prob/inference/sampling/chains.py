@@ -106,7 +106,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
     return Program(jax.jit(init), jax.jit(advance))
 
 
-def _each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
+def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
     """What a function makes of each of several things, in threads: XLA leaves the interpreter's lock while it computes."""
     double = jax.config.jax_enable_x64  # a thread starts with the process's
 
@@ -118,6 +118,11 @@ def _each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
         return [one(every[0])]
     with ThreadPoolExecutor(min(len(every), os.cpu_count() or 1)) as pool:
         return list(pool.map(one, every))
+
+
+def chunks(total: int) -> list[int]:
+    """A number of draws in parts that fit the loop."""
+    return [_CHUNK] * (total // _CHUNK) + [total % _CHUNK] * (total % _CHUNK > 0)
 
 
 def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
@@ -137,7 +142,7 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
     keys = jax.random.split(jax.random.key(seed), chains)
     first = compiled.init(keys[0], params[0], args)  # compiles, once for all threads
-    others = _each(lambda i: compiled.init(keys[i], params[i], args), range(1, chains)) if chains > 1 else []
+    others = each(lambda i: compiled.init(keys[i], params[i], args), range(1, chains)) if chains > 1 else []
     return Reached((first, *others), 0, 0)
 
 
@@ -165,7 +170,7 @@ def advance(
             warming = reached.warmed < warmup
             left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
-            ran = _each(lambda state, steps=steps: compiled.advance(state, args, steps), reached.state)
+            ran = each(lambda state, steps=steps: compiled.advance(state, args, steps), reached.state)
             state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")

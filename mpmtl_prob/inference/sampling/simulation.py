@@ -6,14 +6,16 @@ Source: Talts et al. (2018), arXiv:1804.06788.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
 
+from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.models import penalised
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.models.penalised import Model, ObservedTasks, ReleasedMoments
@@ -52,7 +54,7 @@ def chain_for_each(
     thin: int = 1,
     seed: int = 0,
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """One chain for each of many data sets of the same shape, all side by side in one program.
+    """One chain for each of many data sets of the same shape, by one program.
 
     Args:
         kernel: of a model of one pytree. Calls with the same one and the same shapes compile once.
@@ -66,31 +68,24 @@ def chain_for_each(
     Returns:
         Draws by site and whether they ended in a divergence, (data set, draw, ...).
     """
-    stack = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
-    every = jax.tree.map(stack, *data)
+    compiled = loop.program(kernel, warmup, thin)
     keys = jax.random.split(jax.random.key(seed), len(data))
-    begin = None if start is None else jax.tree.map(stack, *(dict(start(one)) for one in data))
-    found: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] = jax.device_get(
-        _chains(keys, every, begin, kernel=kernel, warmup=warmup, draws=draws, thin=thin)
-    )
+    begin = [None if start is None else jax.tree.map(jnp.asarray, dict(start(one))) for one in data]
+
+    def chain(i: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+        state, args, kept = compiled.init(keys[i], begin[i], (data[i],)), (data[i],), []
+        for steps in loop.chunks(-(-warmup // thin)):
+            state, _ = compiled.advance(state, args, steps)
+        for steps in loop.chunks(draws):
+            state, found = compiled.advance(state, args, steps)
+            kept.append(jax.tree.map(lambda x, steps=steps: np.asarray(x)[:steps], found))
+        samples, statistics = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
+        return samples, statistics.get("diverging", np.zeros(draws, dtype=bool))
+
+    compiled.advance(compiled.init(keys[0], begin[0], (data[0],)), (data[0],), 0)  # compiles, once for all threads
+    every = loop.each(chain, range(len(data)))
+    found: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] = jax.tree.map(lambda *parts: np.stack(parts), *every)
     return found
-
-
-@partial(jax.jit, static_argnames=("kernel", "warmup", "draws", "thin"))
-def _chains(keys: Any, data: Any, start: Any, *, kernel: MCMCKernel, warmup: int, draws: int, thin: int) -> Any:
-    def chain(key: Any, one: Any, begin: Any) -> Any:
-        state = kernel.init(key, warmup, begin, (one,), {})
-        step = lambda _, state: kernel.sample(state, (one,), {})
-        state = jax.lax.fori_loop(0, warmup, step, state)
-        constrain = kernel.postprocess_fn((one,), {})
-
-        def keep(state: Any, _: None) -> Any:
-            state = jax.lax.fori_loop(0, thin, step, state)
-            return state, (constrain(state.z), getattr(state, "diverging", False))
-
-        return jax.lax.scan(keep, state, length=draws)[1]
-
-    return jax.vmap(chain)(keys, data, start)
 
 
 def rank_statistics(
