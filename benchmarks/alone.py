@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-import numpyro
 from tqdm import tqdm
 
 jax.config.update("jax_enable_x64", True)
@@ -98,7 +97,6 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["school", "synthetic_low_rank", "synthetic_group_sparse"])
     record.option(parser)
     options = parser.parse_args()
-    numpyro.set_host_device_count(2)
     report = {}
     for name in options.data:
         metric = evaluation.nmse_within if name == "school" else evaluation.nmse

@@ -15,10 +15,8 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpyro
 from tqdm import tqdm
 
-numpyro.set_host_device_count(4)
 jax.config.update("jax_enable_x64", True)
 
 import record  # noqa: E402

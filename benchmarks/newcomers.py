@@ -14,9 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpyro
 
-numpyro.set_host_device_count(2)
 jax.config.update("jax_enable_x64", True)
 
 import record  # noqa: E402

@@ -22,7 +22,7 @@ from mpmtl_prob._check import whole
 class Workers:
     """Spawned processes, to be used in a ``with``; the first work starts them.
 
-    They have the precision and the host devices of this process, one BLAS thread each, and what one has compiled the others
+    They have the precision of this process, one BLAS thread each, and what one has compiled the others
     read. An exception that leaves the ``with``, or the end of this process, however it comes, ends them at once.
 
     Args:
