@@ -12,7 +12,7 @@ from numpyro.infer.util import log_density
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.sampling.chains import program
-from mpmtl_prob.inference.sampling.nuts import _kernel
+from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
@@ -171,7 +171,7 @@ def test_omega_is_drawn_from_its_conditional_law(posterior):
 
 def test_a_second_release_does_not_compile_again(release):
     shared_covariance(release, **FAST)
-    compiled_once = program(_kernel(model.full), FAST["warmup"])
+    compiled_once = program(kernel(model.full), FAST["warmup"])
     compiled = (compiled_once.init._cache_size(), compiled_once.advance._cache_size())
     other = mp.release(np.random.default_rng(9).standard_normal((4, 55)), epsilon=0.5, unsafe_seed=1)
     shared_covariance(other, **FAST)

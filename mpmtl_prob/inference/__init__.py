@@ -8,16 +8,19 @@ from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.across import ReleaseComparison, compare_releases
+from mpmtl_prob.inference.public.first import FirstLook, first_look
 from mpmtl_prob.inference.public.information import Information
 from mpmtl_prob.inference.public.odds import Membership, membership
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
+from mpmtl_prob.inference.sampling.runs import Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 
 __all__ = [
     "Diagnosis",
+    "FirstLook",
     "Information",
     "Likelihood",
     "MPMTLKernel",
@@ -30,7 +33,9 @@ __all__ = [
     "SharedPosterior",
     "Structure",
     "Subspace",
+    "Until",
     "compare_releases",
+    "first_look",
     "fit",
     "membership",
     "posterior_draws",

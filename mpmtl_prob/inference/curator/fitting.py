@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,9 +17,10 @@ from numpyro.infer.mcmc import MCMCKernel
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.sampling import chains as loop
-from mpmtl_prob.inference.sampling.chains import Draws, Program, Reached
+from mpmtl_prob.inference.sampling.chains import Draws, Reached
 from mpmtl_prob.inference.sampling.checkpoint import fingerprint, read, write
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
+from mpmtl_prob.inference.sampling.runs import Part, Run
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import TaskData
@@ -116,7 +116,7 @@ class _Run:
 
     def start(self, draws: int, progress_bar: bool) -> Posterior:
         begin = time.perf_counter()
-        reached = loop.begin(self._compiled, self.args, chains=self.chains, seed=self.seed)
+        reached = self._run.begin(self.chains, self.seed)
         lost = sum(not np.isfinite(getattr(state, "potential_energy", 0.0)) for state in reached.state)
         if lost:  # they would stay where they are
             raise ValueError(
@@ -130,8 +130,8 @@ class _Run:
         return self._go_on(reached, found, draws, progress_bar, -begin)
 
     @property
-    def _compiled(self) -> Program:
-        return loop.program(self.kernel, self.warmup, self.thin)
+    def _run(self) -> Run:
+        return Run(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
 
     @property
     def _mark(self) -> str:
@@ -142,38 +142,21 @@ class _Run:
         self, reached: Reached, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
     ) -> Posterior:
         """Until there are that many draws; ``seconds`` is what the run took so far, less the time now."""
-        parts = [found] if found[0] else []
-        saved = time.monotonic()
-        steps = loop.advance(
-            self._compiled,
-            self.kernel,
-            self.args,
-            reached,
-            warmup=self.warmup,
-            draws=draws,
-            thin=self.thin,
-            progress_bar=progress_bar,
-        )
+        parts, latest, saved = [found] if found[0] else [], reached, time.monotonic()
+
+        def after(now: Reached, parts: list[Part]) -> None:
+            nonlocal latest, saved
+            latest = now
+            if time.monotonic() - saved >= _SAVE_EVERY:
+                self._save(now, parts)
+                saved = time.monotonic()
+
         try:
-            for now, samples, statistics in steps:
-                reached = now
-                if samples is not None and statistics is not None:
-                    # local coordinates say nothing that W does not
-                    parts.append(({k: v for k, v in samples.items() if not k.endswith("_local")}, statistics))
-                if self.checkpoint is not None and time.monotonic() - saved >= _SAVE_EVERY:
-                    self._save(reached, parts)
-                    saved = time.monotonic()
+            self._run.go_on(reached, parts, draws, progress_bar=progress_bar, after=after)
         except KeyboardInterrupt:
-            self._save(reached, parts)
-            if not parts:
-                raise
-            warnings.warn(
-                f"interrupted: {reached.drawn} of {draws} draws per chain are in the posterior; extend() goes on from there",
-                UserWarning,
-                stacklevel=4,
-            )
-        else:
-            self._save(reached, parts)
+            self._save(latest, parts)
+            raise
+        self._save(latest, parts)
         joined = (loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts]))
         return Posterior(
             name=self.name,
@@ -183,7 +166,7 @@ class _Run:
             release=self.release,
             seconds=seconds + time.perf_counter(),
             exact=getattr(self.kernel, "exact", True),
-            _extend=partial(self._more, reached),
+            _extend=partial(self._more, latest),
         )
 
     def _more(self, reached: Reached, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
@@ -196,6 +179,11 @@ class _Run:
             write(
                 self.checkpoint, self._mark, reached, loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts])
             )
+
+
+def _without_local(samples: Draws) -> Draws:
+    """Local coordinates say nothing that W does not."""
+    return {k: v for k, v in samples.items() if not k.endswith("_local")}
 
 
 def _arguments(model: Model, data: TaskData, options: dict[str, Any]) -> tuple[Any, ...]:

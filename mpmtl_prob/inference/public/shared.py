@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import arviz_base as az
 import jax
@@ -13,16 +16,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
+from tqdm.auto import tqdm
 
-from mpmtl_prob._check import positive
+from mpmtl_prob._check import positive, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public.first import first_look
 from mpmtl_prob.inference.public.information import Information, information
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import Structure, structure_of
+from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
-from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.inference.sampling.nuts import kernel
+from mpmtl_prob.inference.sampling.runs import Part, Run, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
@@ -43,6 +50,7 @@ class SharedPosterior:
     structure: Structure
     seconds: float
     _tree: xr.DataTree
+    _extend: Callable[[int, Until | None, bool], SharedPosterior] | None = None
 
     seat = "public"
 
@@ -60,6 +68,23 @@ class SharedPosterior:
         ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
         return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
+
+    def extend(
+        self, draws: int | None = None, *, until: Until | None = None, progress_bar: bool = True
+    ) -> SharedPosterior:
+        """The posterior with more draws, from where the chains stopped, also of a run that was interrupted.
+
+        Args:
+            draws: more per chain; default 300, or as many as ``until`` takes.
+            until: stop as soon as there are enough.
+            progress_bar: show one.
+
+        Raises:
+            ValueError: a posterior that was loaded from a file.
+        """
+        if self._extend is None:
+            raise ValueError("extend: this posterior holds no chains to go on from; sample it anew")
+        return self._extend(_most(draws, until), until, progress_bar)
 
     @property
     def omega(self) -> FloatArray:
@@ -204,7 +229,8 @@ def shared_covariance(
     structure: str | Structure = "full",
     chains: int = 4,
     warmup: int = 300,
-    draws: int = 300,
+    draws: int | None = None,
+    until: Until | None = None,
     seed: int = 0,
     progress_bar: bool = True,
 ) -> SharedPosterior:
@@ -226,16 +252,18 @@ def shared_covariance(
             :class:`Structure` of your own.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
-        draws: kept iterations per chain.
-        seed: of the sampler. The result is a function of the release and the seed.
-        progress_bar: show one.
+        draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
+        until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``: of log(phi) and the three largest
+            shares of A's eigenvalues.
+        seed: of the sampler. The result is a function of the arguments.
+        progress_bar: show one, in effective draws, under a :func:`first_look` at the release.
 
     "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has, or one round; noise of another kind than
-            Wishart or Gaussian, or of several; or an
-            argument outside its range.
+            Wishart or Gaussian, or of several; or an argument outside its range.
+        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
 
@@ -248,23 +276,60 @@ def shared_covariance(
     asked = structure_of(structure)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
-    begin = time.perf_counter()
-    public, chosen = observed(release), asked.reading(release)
-    double = asked.double or bool(jax.config.jax_enable_x64)
-    with jax.enable_x64(double):
-        found, statistics = run_nuts(
-            chosen.model,
-            public,
-            start=chosen.start,
-            chains=chains,
-            warmup=warmup,
-            draws=draws,
-            seed=seed,
-            progress_bar=progress_bar,
-        )
-    return SharedPosterior(
-        release, asked, time.perf_counter() - begin, _tree(release, asked.name, found, statistics, seed)
+    for name, value in (("chains", chains), ("warmup", warmup)):
+        whole(name, value)
+    begin, most = time.perf_counter(), _most(draws, until)
+    chosen = asked.reading(release)
+    if progress_bar:
+        tqdm.write(str(first_look(release)))
+    sampled = _Sampled(
+        release, asked, Run(kernel(chosen.model), (observed(release),), warmup, watched=_watched), seed, asked.double
     )
+    with sampled.precision():
+        reached = sampled.run.begin(chains, seed, chosen.start)
+    return sampled.go_on(reached, [], most, until, progress_bar, time.perf_counter() - begin)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """The chains behind a posterior."""
+
+    release: Release
+    structure: Structure
+    run: Run
+    seed: int
+    double: bool
+
+    def precision(self) -> AbstractContextManager[Any]:
+        return jax.enable_x64(self.double or bool(jax.config.jax_enable_x64))
+
+    def go_on(
+        self, reached: Reached, parts: list[Part], most: int, until: Until | None, progress_bar: bool, seconds: float
+    ) -> SharedPosterior:
+        """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
+        begin = time.perf_counter()
+        with self.precision():
+            reached = self.run.go_on(reached, parts, most, until=until, progress_bar=progress_bar)
+        found, statistics = (join([part[i] for part in parts]) for i in (0, 1))
+        seconds += time.perf_counter() - begin
+
+        def extend(more: int, until: Until | None, progress_bar: bool) -> SharedPosterior:
+            return self.go_on(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
+
+        tree = _tree(self.release, self.structure.name, found, statistics, self.seed)
+        return SharedPosterior(self.release, self.structure, seconds, tree, extend)
+
+
+def _most(draws: int | None, until: Until | None) -> int:
+    if until is not None and not isinstance(until, Until):
+        raise ValueError(f"until: expected Until(ess=..., rhat=...), got {type(until).__name__}")
+    return whole("draws", (300 if until is None else 10_000) if draws is None else draws)
+
+
+def _watched(draws: Draws) -> dict[str, FloatArray]:
+    """log(phi), and the three largest shares of A's eigenvalues in each round."""
+    eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
+    return {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
 
 
 def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:

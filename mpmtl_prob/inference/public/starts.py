@@ -63,13 +63,13 @@ def start_adaptive(public: Observed) -> dict[str, Any]:
 
 def start_group_sparse(public: Observed) -> dict[str, Any]:
     """Where Omega has the diagonal that the release suggests."""
-    omega = np.diagonal(_suggested(public))
+    omega = np.diagonal(suggested(public))
     return _above_a_floor(public, omega) | coordinates.sites_of(public, _variances(public), np.diag(omega))
 
 
 def start_low_rank(public: Observed, rank: int) -> dict[str, Any]:
     """Where Omega has the leading directions that the release suggests, above a floor."""
-    leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(_suggested(public)))
+    leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(suggested(public)))
     floor, d = 0.5 * leading.min(), len(directions)
     omega = floor * np.eye(d) + (directions * (leading - floor)) @ directions.T
     factor = coordinates.sites_of(public, _variances(public), omega)
@@ -86,7 +86,7 @@ def _variances(public: Observed) -> FloatArray:
     return found
 
 
-def _suggested(public: Observed) -> FloatArray:
+def suggested(public: Observed) -> FloatArray:
     """Omega as the release suggests, the mean over rounds, (d, d)."""
     V, variances = np.asarray(public.eigenvectors), _variances(public)
     omega: FloatArray = (V * variances[..., None, :]) @ np.swapaxes(V, -1, -2)

@@ -156,11 +156,12 @@ def advance(
     draws: int,
     thin: int,
     progress_bar: bool,
+    said: Callable[[], str] = lambda: "",
 ) -> Iterator[tuple[Reached, Draws | None, Draws | None]]:
     """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
 
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
-    during warm-up. ``warmup`` iterations are rounded up to whole draws.
+    during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
     """
     longest = most_steps(kernel)
     compiled.advance(reached.state[0], args, 0)  # compiles, once for all threads
@@ -174,7 +175,7 @@ def advance(
             state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
-                bar.set_postfix_str(kernel.get_diagnostics_str(state[0]), refresh=False)
+                bar.set_postfix_str(said() or kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
                 reached = Reached(state, reached.warmed + steps * thin, reached.drawn)

@@ -9,7 +9,8 @@ from typing import Any
 from numpyro.infer import NUTS
 
 from mpmtl_prob._check import whole
-from mpmtl_prob.inference.sampling.chains import Draws, advance, begin, join, program
+from mpmtl_prob.inference.sampling.chains import Draws, join
+from mpmtl_prob.inference.sampling.runs import Part, Run
 
 Model = Callable[..., None]
 
@@ -41,15 +42,12 @@ def run_nuts(
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    compiled = program(_kernel(model), warmup)
-    reached = begin(compiled, args, chains=chains, seed=seed, start=start)
-    steps = advance(
-        compiled, _kernel(model), args, reached, warmup=warmup, draws=draws, thin=1, progress_bar=progress_bar
-    )
-    kept = [found for found in steps if found[1] is not None]
-    return join([part[1] for part in kept]), join([part[2] for part in kept])  # type: ignore[misc]
+    run, parts = Run(kernel(model), args, warmup), list[Part]()
+    run.go_on(run.begin(chains, seed, start), parts, draws, progress_bar=progress_bar)
+    return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 
 @lru_cache(maxsize=16)
-def _kernel(model: Model) -> NUTS:
+def kernel(model: Model) -> NUTS:
+    """NUTS with trajectories of at most 255 steps; the same object for the same model."""
     return NUTS(model, max_tree_depth=8)

@@ -1,0 +1,142 @@
+"""One run of several chains: until there are enough draws, or their effective number is; what was drawn is never lost."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.infer.mcmc import MCMCKernel
+
+from mpmtl_prob._check import in_range, positive
+from mpmtl_prob.inference.sampling import chains as loop
+from mpmtl_prob.inference.sampling.chains import Draws, Reached
+
+#: Draws and statistics of a chunk, (chain, draw, ...).
+Part = tuple[Draws, Draws]
+#: What is watched of a run: functionals by name, (chain, draw, ...), of its draws.
+Watched = Callable[[Draws], Mapping[str, NDArray[Any]]]
+_HERE = str(Path(__file__).parents[2])  # this package
+_FEWEST = 50  # draws of a chain, before which neither measure means anything
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a run has enough: as soon as all that is asked for holds of everything that is watched.
+
+    Attributes:
+        ess: effective draws, of all chains together.
+        rhat: largest split r-hat.
+
+    Raises:
+        ValueError: numbers outside their range, or neither.
+
+    Source: Vehtari et al. (2021), Bayesian Analysis 16(2), with ranks left out: what is watched has no heavy tails.
+    """
+
+    ess: float | None = None
+    rhat: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.ess is None and self.rhat is None:
+            raise ValueError("until: expected ess, rhat, or both")
+        if self.ess is not None:
+            positive("ess", self.ess)
+        if self.rhat is not None:
+            in_range("rhat", self.rhat, 1, np.inf)
+
+    def reached(self, ess: float, rhat: float) -> bool:
+        """Whether this much is enough."""
+        return (self.ess is None or ess >= self.ess) and (self.rhat is None or rhat <= self.rhat)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What stays the same while chains go on.
+
+    Attributes:
+        kernel: of NumPyro.
+        args: of its model.
+        warmup: iterations of adaptation.
+        thin: iterations per draw.
+        watched: functionals whose effective draws are shown and counted; default none.
+        keep: what is kept of a chunk of draws; default all.
+    """
+
+    kernel: MCMCKernel
+    args: tuple[Any, ...]
+    warmup: int
+    thin: int = 1
+    watched: Watched | None = None
+    keep: Callable[[Draws], Draws] = dict
+
+    @property
+    def compiled(self) -> loop.Program:
+        return loop.program(self.kernel, self.warmup, self.thin)
+
+    def begin(self, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
+        """The first state of several chains: :func:`mpmtl_prob.inference.sampling.chains.begin`."""
+        return loop.begin(self.compiled, self.args, chains=chains, seed=seed, start=start)
+
+    def go_on(
+        self,
+        reached: Reached,
+        parts: list[Part],
+        draws: int,
+        *,
+        until: Until | None = None,
+        progress_bar: bool = True,
+        after: Callable[[Reached, list[Part]], None] = lambda reached, parts: None,
+    ) -> Reached:
+        """Until there are that many draws of every chain or enough of them; ``parts`` grows, and ``after`` sees every chunk.
+
+        An interrupt after the first draws ends the run with a warning.
+
+        Raises:
+            KeyboardInterrupt: before there is a draw.
+        """
+        seen = [] if self.watched is None else [self.watched(samples) for samples, _ in parts]
+        said = ""
+        steps = loop.advance(
+            self.compiled, self.kernel, self.args, reached,
+            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, said=lambda: said,
+        )  # fmt: skip
+        try:
+            for now, samples, statistics in steps:
+                reached = now
+                if samples is not None and statistics is not None:
+                    parts.append((self.keep(samples), statistics))
+                    if self.watched is not None:
+                        seen.append(self.watched(samples))
+                after(reached, parts)
+                if reached.drawn < _FEWEST or not seen:
+                    continue
+                ess, rhat = worst(loop.join([dict(part) for part in seen]))
+                said = f"{ess:.0f} effective draws, r-hat {rhat:.3f}"
+                if until is not None and until.reached(ess, rhat):
+                    break
+        except KeyboardInterrupt:
+            after(reached, parts)
+            if not parts:
+                raise
+            warnings.warn(
+                f"interrupted: {reached.drawn} of {draws} draws per chain are in the posterior; extend() goes on from there",
+                UserWarning,
+                skip_file_prefixes=(_HERE,),  # the line that asked for the run
+            )
+        return reached
+
+
+def worst(functionals: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
+    """The smallest effective number of draws and the largest r-hat of anything that moves."""
+    every = [x.astype(np.float64).reshape(*x.shape[:2], -1) for x in functionals.values()]
+    moving = np.concatenate(every, axis=2)
+    moving = moving[..., np.ptp(moving, axis=(0, 1)) > 0]
+    if not moving.size:
+        return np.inf, 1.0
+    return float(np.min(effective_sample_size(moving))), float(np.max(split_gelman_rubin(moving)))
