@@ -57,8 +57,9 @@ $(BIN)/.bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
-# Timings want a quiet machine; CUQI=python adds CUQIpy's sampler from an environment of its own.
+# Timings want a quiet machine; BEFORE=checkout is timed beside this one; CUQI=python adds CUQIpy's sampler from an environment of its own.
 bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/benchmarks.md: a quarter of an hour
+	$(BIN)/python benchmarks/speed.py $(if $(BEFORE),--before $(BEFORE)) --json docs/benchmarks/speed.json
 	$(BIN)/python benchmarks/estimators.py --json docs/benchmarks/estimators.json
 	$(BIN)/python benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
 	$(BIN)/python benchmarks/public.py --json docs/benchmarks/public.json

@@ -1,0 +1,124 @@
+"""How long a user waits, today and in an earlier checkout, in one run.
+
+    python benchmarks/speed.py [--before CHECKOUT] [--repeats 2] [--json OUT]
+
+Every cell is a process of its own without a compilation cache, and the checkouts take turns. In it the public posterior is
+sampled twice, 4 x (300 + 300): the first call less the second is what compiling costs, and the second gives CPU seconds for
+400 effective draws of the least of log(phi) and the three largest shares of A's eigenvalues. All of it is in units of 20 000
+eigendecompositions of a 28 x 28 matrix by NumPy in one thread, measured in the same process; the medians of the repeats are
+shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve()
+CELLS = {
+    "import": ("import", 0.0),
+    "School, eps 1": ("full", 1.0),
+    "School, eps 10": ("full", 10.0),
+    "auto": ("auto", 1.0),
+    "low_rank": ("low_rank", 1.0),
+    "group_sparse": ("group_sparse", 1.0),
+}
+RUN = {"chains": 4, "warmup": 300, "draws": 300, "progress_bar": False}
+
+
+def unit() -> float:
+    """CPU seconds of 20 000 eigendecompositions."""
+    import numpy as np
+
+    M = np.cov(np.random.default_rng(0).standard_normal((28, 100)))
+    begin = time.process_time()
+    for _ in range(2000):
+        np.linalg.eigh(M)
+    return 10 * (time.process_time() - begin)
+
+
+def measure(name: str) -> dict[str, float]:
+    """One cell, in this process."""
+    structure, epsilon = CELLS[name]
+    begin = time.process_time()
+    import mpmtl_prob as mp
+
+    if structure == "import":
+        return {"CPU seconds": time.process_time() - begin, "unit": unit()}
+    import numpy as np
+    from numpyro.diagnostics import effective_sample_size
+
+    if name.startswith("School"):
+        train = mp.datasets.school().split(0.3, seed=0)[0]
+    else:
+        train = mp.datasets.synthetic_low_rank(seed=0).train
+    release = mp.release(train, epsilon, unsafe_seed=0)
+    spent = []
+    for seed in (0, 1):
+        begin = time.process_time()
+        shared = mp.inference.shared_covariance(release, structure=structure, seed=seed, **RUN)
+        spent.append(time.process_time() - begin)
+    posterior = shared.to_arviz()["posterior"]
+    eigenvalues = np.linalg.eigvalsh(posterior["A"].values)[..., ::-1]
+    shares = (eigenvalues / eigenvalues.sum(axis=-1, keepdims=True))[..., :3]
+    ess = min(*effective_sample_size(shares), effective_sample_size(posterior["log_phi"].values))
+    steps = float(shared.to_arviz()["sample_stats/n_steps"].mean())
+    return {
+        "compilation": max(spent[0] - spent[1], 0.0),
+        "400 effective draws": spent[1] * 400 / float(ess),
+        "ESS": float(ess),
+        "leapfrog steps a draw": steps,
+        "unit": unit(),
+    }
+
+
+def elsewhere(name: str, checkout: Path) -> dict[str, float]:
+    """One cell, in a new process that imports a checkout."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1", "JAX_ENABLE_X64": "0"}
+    environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    command = [sys.executable, str(HERE), "--cell", name]
+    ran = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=True)
+    return dict(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="an earlier checkout of the repository")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
+    parser.add_argument("--cell", choices=CELLS, help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers to this file too")
+    options = parser.parse_args()
+    if options.cell:
+        print(json.dumps(measure(options.cell)))
+        return
+    import record
+
+    checkouts = {"now": HERE.parent.parent} | ({"before": options.before.resolve()} if options.before else {})
+    cells: dict[str, Any] = {}
+    for name in options.cells:
+        runs: dict[str, list[dict[str, float]]] = {when: [] for when in checkouts}
+        for _ in range(options.repeats):
+            for when, checkout in checkouts.items():
+                runs[when].append(elsewhere(name, checkout))
+        cells[name] = {when: {k: median(run[k] for run in each) for k in each[0]} for when, each in runs.items()}
+        for when, found in cells[name].items():
+            print(f"{name}, {when}: " + ", ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
+        record.write(options.json, {"before": options.before and revision(checkouts["before"]), "cells": cells})
+
+
+def revision(checkout: Path) -> str:
+    """The commit that is checked out."""
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
