@@ -1,0 +1,64 @@
+"""The coordinates of a second moment: what they are built from. Densities are tested with the models that use them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from mpmtl_prob.models.second_moment import inverse_and_log_det, inverse_of_lower, observe
+from mpmtl_prob.privacy import Gaussian, Wishart
+
+
+@pytest.fixture(scope="module")
+def factor():
+    rng = np.random.default_rng(0)
+    return jnp.asarray(np.tril(rng.standard_normal((4, 4)), -1) + np.diag(1 + rng.random(4)))
+
+
+@pytest.fixture(scope="module")
+def weight():
+    return jnp.asarray(np.random.default_rng(1).standard_normal((4, 4)))
+
+
+def test_an_inverse_and_its_derivatives_are_those_of_plain_algebra(factor, weight):
+    def ours(L):
+        inverse, log_det = inverse_and_log_det(L @ L.T)
+        return jnp.sum(weight * inverse) + log_det**2
+
+    def plain(L):
+        return jnp.sum(weight * jnp.linalg.inv(L @ L.T)) + jnp.linalg.slogdet(L @ L.T)[1] ** 2
+
+    assert_allclose(ours(factor), plain(factor))
+    assert_allclose(jax.grad(ours)(factor), jax.grad(plain)(factor))
+    assert_allclose(jax.hessian(ours)(factor), jax.hessian(plain)(factor), atol=1e-9)
+
+
+def test_the_inverse_of_a_triangle_too(factor, weight):
+    ours = lambda L: jnp.sum(weight * inverse_of_lower(jnp.tril(L)) ** 2)
+    plain = lambda L: jnp.sum(weight * jnp.linalg.inv(jnp.tril(L)) ** 2)
+    assert_allclose(ours(factor), plain(factor))
+    assert_allclose(jax.grad(ours)(factor), jax.grad(plain)(factor), atol=1e-12)
+
+
+def test_what_stands_far_above_gaussian_noise_is_the_centre_of_the_coordinates():
+    A = np.diag([900.0, 4000.0, 100.0]) + 50.0
+    shown = observe(A, Gaussian(3, 1e-3), 10, phi=1.0).free.features
+    assert np.argmax(shown.basis, axis=0).tolist() == [1, 0, 2]  # largest first
+    size = np.exp(shown.log_size)
+    L = np.tril(shown.products, -1) / np.sqrt(size) + np.diag(np.sqrt(size))
+    assert_allclose(L @ L.T, shown.basis.T @ A @ shown.basis, rtol=1e-8)
+    assert_allclose(shown.information, (size / (np.sqrt(2) * 1e-3)) ** 2, rtol=1e-8)
+
+
+@pytest.mark.parametrize("size", [-5.0, 0.0, 1e-3])
+def test_of_what_gaussian_noise_hides_nothing_is_said(size):
+    shown = observe(size * np.eye(3), Gaussian(3, 1.0), 10, phi=1.0).free.features
+    assert (shown.information < 1e-5).all()
+    assert np.isfinite(shown.log_size).all()
+
+
+def test_of_wishart_noise_the_coordinates_lie_below_the_release():
+    observed = observe(np.diag([9.0, 2.0, 1.0]), Wishart(3, 5.0, 0.1), 10, phi=0.1)
+    assert observed.free is None
+    assert (np.asarray(observed.precision) > 0).all()
