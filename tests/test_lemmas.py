@@ -34,7 +34,7 @@ def low_rank(rng, d, m, rank):
     return C, s, int(np.sum(s > 1e-10 * s[0]))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @instances
 def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, d, m, rank, noise, penalty, eta):
     rng = np.random.default_rng(seed)
@@ -53,7 +53,7 @@ def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, d, m
     assert -1e-8 * (1 + s[0] ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @instances
 def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, d, m, rank, noise, penalty, eta):
     rng = np.random.default_rng(seed)
