@@ -1,6 +1,5 @@
 """The least noise that keeps a promise."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
