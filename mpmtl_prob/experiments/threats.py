@@ -14,7 +14,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from mpmtl_prob._files import write_text
-from mpmtl_prob.experiments import threat_attacks, threat_errors, threat_figures
+from mpmtl_prob.experiments import threat_attacks, threat_errors, threat_figures, threat_posteriors
 from mpmtl_prob.experiments.runner import digest, library_version, plain
 
 NAME = "threat-models"
@@ -64,6 +64,7 @@ PARTS: dict[str, Callable[[ThreatModels], dict[str, Any]]] = {
     "check": threat_errors.check,
     "information": threat_attacks.information,
     "calibration": threat_attacks.calibration,
+    "posteriors": threat_posteriors.posteriors,
 }
 
 
