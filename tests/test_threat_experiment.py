@@ -39,7 +39,11 @@ def test_all_claims_hold_and_everything_is_written(done):
 def test_the_picture(done, tmp_path):
     pytest.importorskip("matplotlib")
     figures, report = threats.threat_figures, done[1]
-    assert {name.split(",")[0] for name in figures._PANELS} == report["parts"].keys() - {"check", "information", "posteriors"}
+    assert {name.split(",")[0] for name in figures._PANELS} == report["parts"].keys() - {
+        "check",
+        "information",
+        "posteriors",
+    }
     figures.draw(report, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 50_000
 

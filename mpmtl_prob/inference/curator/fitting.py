@@ -20,7 +20,7 @@ from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
 from mpmtl_prob.inference.sampling.checkpoint import fingerprint, read, write
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
-from mpmtl_prob.inference.sampling.runs import Part, Run
+from mpmtl_prob.inference.sampling.runs import Part, Sampling
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import TaskData
@@ -130,8 +130,8 @@ class _Run:
         return self._go_on(reached, found, draws, progress_bar, -begin)
 
     @property
-    def _run(self) -> Run:
-        return Run(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
+    def _run(self) -> Sampling:
+        return Sampling(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
 
     @property
     def _mark(self) -> str:

@@ -29,7 +29,7 @@ from mpmtl_prob.inference.public.structures import Structure, structure_of
 from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
 from mpmtl_prob.inference.sampling.nuts import kernel
-from mpmtl_prob.inference.sampling.runs import Part, Run, Until
+from mpmtl_prob.inference.sampling.runs import Part, Sampling, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
@@ -283,7 +283,11 @@ def shared_covariance(
     if progress_bar:
         tqdm.write(str(first_look(release)))
     sampled = _Sampled(
-        release, asked, Run(kernel(chosen.model), (observed(release),), warmup, watched=_watched), seed, asked.double
+        release,
+        asked,
+        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched),
+        seed,
+        asked.double,
     )
     with sampled.precision():
         reached = sampled.run.begin(chains, seed, chosen.start)
@@ -296,7 +300,7 @@ class _Sampled:
 
     release: Release
     structure: Structure
-    run: Run
+    run: Sampling
     seed: int
     double: bool
 

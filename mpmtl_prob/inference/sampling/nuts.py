@@ -10,7 +10,7 @@ from numpyro.infer import NUTS
 
 from mpmtl_prob._check import whole
 from mpmtl_prob.inference.sampling.chains import Draws, join
-from mpmtl_prob.inference.sampling.runs import Part, Run
+from mpmtl_prob.inference.sampling.runs import Part, Sampling
 
 Model = Callable[..., None]
 
@@ -42,7 +42,7 @@ def run_nuts(
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    run, parts = Run(kernel(model), args, warmup), list[Part]()
+    run, parts = Sampling(kernel(model), args, warmup), list[Part]()
     run.go_on(run.begin(chains, seed, start), parts, draws, progress_bar=progress_bar)
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 

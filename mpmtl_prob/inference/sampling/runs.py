@@ -56,7 +56,7 @@ class Until:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Sampling:
     """What stays the same while chains go on.
 
     Attributes:
