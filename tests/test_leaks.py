@@ -34,7 +34,7 @@ WITHOUT_ROWS = {
     "ConvergenceWarning", "Sharing", "Structure", "Likelihood",
     "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
-    "Diagnosis", "Information", "Membership", "ReleaseComparison", "ProximalLangevin", "Comparison",
+    "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",
 }  # fmt: skip
 
 
