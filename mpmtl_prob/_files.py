@@ -6,8 +6,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import xarray as xr
+if TYPE_CHECKING:
+    import xarray as xr
+
 
 #: How reading what is no file of this library fails; a broken file may fail in more ways.
 FOREIGN = (OSError, KeyError, TypeError, json.JSONDecodeError)
@@ -57,5 +60,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
     """A NetCDF file's groups, in memory."""
+    import xarray as xr  # with pandas, nearly a second to import
+
     with xr.open_datatree(path, engine="h5netcdf") as tree:
         return tree.load()

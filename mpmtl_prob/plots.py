@@ -10,7 +10,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
@@ -21,6 +20,7 @@ from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.tasks import Prediction, TaskData
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
 
 Weights = Posterior | OwnerPosteriors
@@ -86,6 +86,8 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
     Raises:
         ValueError: a posterior of another structure.
     """
+    import xarray as xr  # with pandas, nearly a second to import
+
     found = posterior.to_arviz()["posterior"].dataset
     if "inclusion" not in found:
         raise ValueError(
@@ -197,6 +199,8 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
     Raises:
         ValueError: a task that a posterior does not have.
     """
+    import xarray as xr  # with pandas, nearly a second to import
+
     shown = {}
     for name, posterior in posteriors.items():
         tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()

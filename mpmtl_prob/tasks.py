@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import jax
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._discreet import shown
@@ -19,6 +18,7 @@ from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 __all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from scipy.io import loadmat
 
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.tasks import TaskData
@@ -49,6 +48,8 @@ def school(path: str | os.PathLike[str] | None = None, *, unit_rows: bool = True
 
     Source: Goldstein (1991), Inner London Education Authority; circulated with MALSAR (Zhou, Chen and Ye, 2012).
     """
+    from scipy.io import loadmat  # with scipy.sparse, half a second to import
+
     cells = loadmat(FILE.locate(path))
     X = [np.asarray(x, dtype=np.float64)[:, :-1] for x in cells["X"][0]]  # the last column is the constant 1
     y = [np.asarray(v, dtype=np.float64)[:, 0] for v in cells["Y"][0]]

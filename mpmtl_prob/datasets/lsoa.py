@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from scipy.io import loadmat
 
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.tasks import TaskData
@@ -42,6 +41,8 @@ def lsoa2(path: str | os.PathLike[str] | None = None, *, unit_rows: bool = True)
 
     Source: www.cdc.gov/nchs/lsoa/lsoa2.htm; processed by Liang et al. (TPAMI 2022, section 5.5; two attributes fewer here).
     """
+    from scipy.io import loadmat  # with scipy.sparse, half a second to import
+
     held = loadmat(FILE.locate(path))
     X, Y, observed = (np.concatenate([held[f"{part}_{what}"] for part in _PARTS]) for what in ("X", "Y", "Omega"))
     binary = np.flatnonzero(held["task_type"][0] == _BINARY)

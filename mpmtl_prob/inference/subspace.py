@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import whole
 from mpmtl_prob.tasks import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +68,8 @@ def subspace(
     Raises:
         ValueError: rank outside 1..d, or a reference of another shape.
     """
+    import xarray as xr  # with pandas, nearly a second to import
+
     d = covariance.shape[-1]
     if whole("rank", rank) > d:
         raise ValueError(f"rank: expected at most the number of features, {d}, got {rank}")

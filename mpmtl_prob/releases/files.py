@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import holding
@@ -26,6 +25,8 @@ from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
 from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from mpmtl_prob.releases.release import Release
 
 #: A recomputed delta may exceed the stated one by this much of it: another processor rounds in another way.
@@ -46,6 +47,8 @@ def to_dataset(release: Release) -> xr.Dataset:
         "library_version": release.library_version,
         "lattice": release.lattice,
     }
+    import xarray as xr  # with pandas, nearly a second to import
+
     names = [str(feature) for feature in release.features]
     return xr.Dataset(
         {"sigma": (("round", "feature", "feature_other"), release.sigma)},
@@ -83,6 +86,8 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
 
 def read(path: str | os.PathLike[str]) -> xr.Dataset:
     """The data in a file. Raises ValueError for one that is no NetCDF."""
+    import xarray as xr  # with pandas, nearly a second to import
+
     with holding("release", path, foreign=(Exception,)), xr.open_dataset(path, engine="h5netcdf") as data:
         return data.load()
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
@@ -31,6 +31,9 @@ from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_no
 from mpmtl_prob.releases.rounds import checked_answer, how_many
 from mpmtl_prob.releases.terms import Terms, check_dimension, default_delta, terms
 from mpmtl_prob.tasks import FloatArray, TaskData
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False)

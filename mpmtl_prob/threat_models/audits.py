@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from mpmtl_prob._check import in_range, whole
 from mpmtl_prob._discreet import Discreet
@@ -200,6 +199,8 @@ def _seen(mechanism: NoisyMeans, view: View) -> int:
 
 def auc(inside: FloatArray, outside: FloatArray) -> float:
     """The probability that one of the first is above one of the second, ties counting half (Mann and Whitney)."""
+    from scipy.stats import rankdata  # which takes a second to import
+
     ranks = rankdata(np.concatenate([inside, outside]))[: len(inside)]
     return float((ranks.sum() / len(inside) - (len(inside) + 1) / 2) / len(outside))
 

@@ -7,7 +7,6 @@ zero-concentrated privacy, as in the paper, stands beside it for comparison; it 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.audit.views import View
@@ -34,6 +33,8 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
     """
     if one_of("accounting", accounting, ACCOUNTING) == "zcdp":
         return float(np.sqrt(2 * rho_within(epsilon, delta)))
+    from scipy.optimize import brentq  # a quarter of a second to import
+
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1)
 

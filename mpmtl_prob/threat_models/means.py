@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from mpmtl_prob._check import in_range, positive, settle, whole
 from mpmtl_prob._discreet import Discreet
@@ -209,6 +208,8 @@ class NoisyMeans:
 
     def error(self, p: ArrayLike) -> FloatArray:
         """Expected loss where the mean is p: (1/4) ((1 - p^2) / (t n) + s^2) unless clipped, and then a sum over counts."""
+        from scipy.stats import binom  # which takes a second to import
+
         p = checked_means(p)
         total = self.num_people * self.samples
         if not self.clipped or not self.sd:

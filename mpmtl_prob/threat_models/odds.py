@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaln, expit, logit, logsumexp, ndtr, ndtri, xlog1py, xlogy
-from scipy.stats import betabinom
 
 from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob._discreet import Discreet
@@ -91,6 +90,8 @@ def _mixed(
     q: FloatArray | None,
 ) -> FloatArray:
     """log sum_c P(c of unknown) N(g; 2 (c + added) / (t n) - 1, s^2), (rows, k)."""
+    from scipy.stats import betabinom  # which takes a second to import
+
     c, n = np.arange(unknown + 1), mechanism.samples
     if q is None:  # one table for every possible number of own positive answers
         log_p = np.stack([betabinom.logpmf(c, unknown, beta[0] + own, beta[1] + n - own) for own in range(n + 1)])[y]

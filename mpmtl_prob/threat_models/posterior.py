@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.special import betaln, logsumexp, xlog1py, xlogy
 
@@ -31,6 +31,9 @@ from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import Ints, People
 from mpmtl_prob.threat_models.signs import Signs, sign
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["MeanPosterior", "coalition", "newcomer", "owner", "public", "sensitivity"]
 

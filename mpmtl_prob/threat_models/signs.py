@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.tasks import FloatArray
@@ -119,6 +118,8 @@ def signs_from(classifiers: Classifiers, second: People, rng: np.random.Generato
 
 def sign_error(mechanism: NoisyMeans, p: ArrayLike) -> FloatArray:
     """Expected |p| 1{wrong sign} where the mean is p: exactly, a sum over counts, for a mechanism's noisy mean's sign."""
+    from scipy.stats import binom  # which takes a second to import
+
     p = checked_means(p)
     total = mechanism.num_people * mechanism.samples
     counts = np.arange(total + 1)

@@ -7,11 +7,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import arviz_base as az
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._files import holding, read_tree, write_netcdf
@@ -22,6 +20,9 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 _PREDICTIVE_DRAWS = 400
 UNFOUNDED = "The file states a guarantee, and holds no release that it could follow from."
@@ -91,6 +92,9 @@ class Posterior:
         Args:
             pointwise: with the two groups that hold a number per draw and row.
         """
+        import arviz_base as az  # with xarray and pandas, nearly a second to import
+        import xarray as xr
+
         rows = _Rows.of(self.tasks)
         groups: dict[str, Any] = {"posterior": self.draws, "sample_stats": self.statistics}
         if pointwise and "sigma" in self.draws:

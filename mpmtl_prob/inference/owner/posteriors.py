@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import arviz_base as az
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._check import one_of, whole
@@ -25,6 +23,9 @@ from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
 from mpmtl_prob.taskwise import conjugate
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 METHODS = ("plug_in", "mixture", "joint")
 _PREDICTIVE_DRAWS = 400
@@ -139,6 +140,8 @@ class OwnerPosteriors:
         ``structure`` is that of the public posterior, and ``likelihood`` that of the targets, where they are none of this
         library's.
         """
+        import xarray as xr  # with pandas, nearly a second to import
+
         with holding("owners' posteriors", path):
             tree = read_tree(path)
             attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
@@ -267,6 +270,8 @@ def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> N
 def _tree(
     tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], found: methods.Found, method: str
 ) -> xr.DataTree:
+    import arviz_base as az  # with xarray and pandas, nearly a second to import
+
     public = shared.to_arviz()
     of_tasks = {"rows_per_task": tasks.mask.sum(axis=1)} | found.of_tasks
     tree = az.from_dict(

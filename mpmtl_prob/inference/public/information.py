@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.tasks import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 _PRIOR_DRAWS = 2000
 

@@ -8,14 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import arviz_base as az
 import jax
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
-from scipy.optimize import isotonic_regression
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive, whole
@@ -34,6 +31,9 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,6 +100,8 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
+        from scipy.optimize import isotonic_regression  # a quarter of a second to import
+
         positive("sharpness", sharpness)
         eigenvalues, U = self._spectra
         power, d = _powers(eigenvalues, sharpness), U.shape[-1]
@@ -182,6 +184,8 @@ class SharedPosterior:
             KeyError, TypeError: another tree.
             ValueError: a tree of another structure.
         """
+        import xarray as xr  # with pandas, nearly a second to import
+
         groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "observed_data", "release")}
         attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
         own = xr.DataTree.from_dict(groups)
@@ -352,6 +356,9 @@ def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
 
 
 def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
+    import arviz_base as az  # with xarray and pandas, nearly a second to import
+    import xarray as xr
+
     names = [str(feature) for feature in release.features]
     found = {k: v.astype(np.float64) for k, v in found.items()}
     omega = _omega(release, found, seed)

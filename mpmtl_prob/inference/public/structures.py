@@ -8,10 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from mpmtl_prob._check import one_of
 from mpmtl_prob.inference.public import omega as law
@@ -27,6 +26,9 @@ from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class Reading(NamedTuple):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Vehtari et al. (2021), Bayesian Analysis 16: r-hat below 1.01 and 100 effective draws per chain.
 RHAT_LIMIT = 1.01
@@ -110,6 +112,7 @@ def diagnose(
         remedies: what the advice is.
         remarks: to add to what is said of the draws.
     """
+    import xarray as xr
     from arviz_stats import ess as effective  # which take two seconds to import
     from arviz_stats import rhat as agreement
 

@@ -6,7 +6,6 @@ Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), JMLR 25(72).
 from __future__ import annotations
 
 import numpy as np
-import xarray as xr
 
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.tasks import FloatArray
@@ -34,6 +33,7 @@ def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     known &= ~even
     if known.any():
         import arviz_stats  # noqa: F401 - gives arrays their .azstats; it takes two seconds to import
+        import xarray as xr
 
         # ArviZ takes minus the log of the weights, as leave-one-out hands them over
         found = xr.DataArray(-log_ratio[known], dims=("task", "sample")).azstats.psislw(dim="sample")

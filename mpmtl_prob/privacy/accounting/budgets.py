@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.tasks import FloatArray
@@ -57,6 +56,8 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1, left_closed=True)
     whole("rounds", rounds)
+    from scipy.optimize import brentq  # a quarter of a second to import
+
     if q is not None:
         positive("q", q)
     t = np.arange(1, rounds + 1, dtype=np.float64)

@@ -7,7 +7,6 @@ from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.privacy.accounting import composition
@@ -165,6 +164,8 @@ def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
 
 def _root(excess: Callable[[float], float], guess: float, tolerance: float, width: float = 0.5) -> float:
     """Where a falling function crosses zero, to the tolerance, and on the side where it is below."""
+    from scipy.optimize import brentq  # a quarter of a second to import
+
     low, high = guess - width, guess + width
     while excess(high) > 0:
         low, high = high, high + 2 * (high - low)

@@ -13,7 +13,6 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from mpmtl_prob._check import in_range
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
@@ -114,6 +113,8 @@ def epsilon(delta: float, mechanisms: Law | Sequence[Law], adjacency: str = "rep
 
 def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: float = 1e-7) -> float:
     """Where a falling delta(eps) comes down to the target, on the private side of it; inf if it does not."""
+
+    from scipy.optimize import brentq  # a quarter of a second to import
 
     def excess(value: float) -> float:
         return delta(value) - target
