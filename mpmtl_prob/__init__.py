@@ -19,7 +19,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpmtl_prob import datasets, estimators, evaluation, inference, models, plots, privacy, releases, threat_models
+    from mpmtl_prob import (
+        adaptation,
+        datasets,
+        estimators,
+        evaluation,
+        inference,
+        models,
+        plots,
+        privacy,
+        releases,
+        threat_models,
+    )
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, release
     from mpmtl_prob.tasks import Prediction, TaskData
@@ -29,6 +40,7 @@ __all__ = [
     "Prediction",
     "Release",
     "TaskData",
+    "adaptation",
     "datasets",
     "estimators",
     "evaluation",

@@ -32,7 +32,7 @@ ROOMS = """
     inference.owner inference.curator
     inference.noise_aware
     inference
-    evaluation threat_models
+    evaluation threat_models adaptation
     plots experiments scikit
     mpmtl_prob
     demo privacy.__main__

@@ -26,6 +26,7 @@ def draw_matrices(
     epsilon: float,
     adjacency: str,
     lattice: float,
+    unit: str = "task",
     claimed: Bound | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
@@ -39,6 +40,7 @@ def draw_matrices(
         epsilon: at which the guarantee is stated, > 0.
         adjacency: "replace" or "zero_out".
         lattice: h, of which the vectors' entries are whole multiples, as the noise is of its square.
+        unit: whose the vectors are that the second moment sums: one of every "task", or one of every record.
         claimed: what the papers say, if anything.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         ledger: pays for all rounds, on disk, before any noise is drawn.
@@ -53,9 +55,9 @@ def draw_matrices(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
-    rounds, unit = _of_one_dimension(mechanisms, MatrixNoise, "second moments"), positive("lattice", lattice) ** 2
-    guarantee = _pay(rounds, epsilon, adjacency, "task", claimed, unsafe_seed, ledger, data, besides)
-    return np.stack([law.draw(unit, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]), guarantee
+    rounds, step = _of_one_dimension(mechanisms, MatrixNoise, "second moments"), positive("lattice", lattice) ** 2
+    guarantee = _pay(rounds, epsilon, adjacency, unit, claimed, unsafe_seed, ledger, data, besides)
+    return np.stack([law.draw(step, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]), guarantee
 
 
 def draw_vectors(
@@ -116,6 +118,39 @@ def draw_vectors(
     ]
     noise = np.swapaxes(np.array(drawn), 1, 2)
     if guarantee.proved and np.abs(noise).max() >= held:
+        raise OverflowError("the noise left the lattice's range; nothing was published")
+    return noise, guarantee
+
+
+def draw_each(
+    mechanisms: Sequence[VectorNoise],
+    *,
+    lattices: Sequence[float],
+    epsilon: float,
+    unit: str,
+    claimed: Bound | None = None,
+    unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+) -> tuple[list[FloatArray], Guarantee]:
+    """Pay for several vectors, of any lengths, in one charge; then draw the noise of each.
+
+    Later vectors may answer what was let out of the earlier ones. Arguments, errors and what the caller has to do as in
+    :func:`draw_vectors`, with a lattice for every law.
+
+    Returns:
+        The noise on every vector, (d,), and the guarantee of all together.
+    """
+    laws = tuple(mechanisms)
+    if not laws or not all(isinstance(law, VectorNoise) for law in laws) or len(lattices) != len(laws):
+        raise ValueError("mechanisms: expected noise on vectors, at least one, and a lattice for each")
+    for law, lattice in zip(laws, lattices, strict=True):
+        held = 2.0**52 * positive("lattice", lattice)  # as in draw_vectors
+        if (64 + 2 * law.num_features) * law.scale >= held:
+            raise ValueError(f"lattice: expected a coarser one for noise of this size, got {lattice!r}")
+    guarantee = _pay(laws, epsilon, "replace", unit, claimed, unsafe_seed, ledger, data, ())
+    noise = [law.draw(h, exact.source(unsafe_seed, t)) for t, (law, h) in enumerate(zip(laws, lattices, strict=True))]
+    if guarantee.proved and any(np.abs(b).max() >= 2.0**52 * h for b, h in zip(noise, lattices, strict=True)):
         raise OverflowError("the noise left the lattice's range; nothing was published")
     return noise, guarantee
 

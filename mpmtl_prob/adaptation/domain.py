@@ -1,0 +1,138 @@
+"""Records of one domain, and how a private record is bounded before anything is computed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._check import positive
+from mpmtl_prob._discreet import Discreet
+from mpmtl_prob.privacy.lattice import clipped
+from mpmtl_prob.tasks import FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain(Discreet):
+    """Records (x_i, y_i) of one domain.
+
+    Attributes:
+        X: features, (n, d).
+        y: targets or labels, (n,).
+        features: names of the columns; default 0, 1, ...
+
+    Raises:
+        ValueError: shapes that do not go together, or entries that are no numbers.
+
+    >>> from mpmtl_prob.adaptation import Domain
+    >>> frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "dose": [0.1, 0.2, 0.1], "effect": [0.5, 0.7, 0.4]})
+    >>> Domain.from_pandas(frame, target="effect")
+    Domain(X=<ndarray of shape (3, 2)>, y=<ndarray of shape (3,)>, features=('age', 'dose'))
+    """
+
+    X: FloatArray
+    y: FloatArray
+    features: tuple[Hashable, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = tuple(getattr(self.X, "columns", self.features))
+        X, y = _numbers("X", self.X), _numbers("y", self.y)
+        if X.ndim != 2 or not X.shape[1]:
+            raise ValueError(f"X: expected shape (records, features) with at least one feature, got {X.shape}")
+        if y.shape != X.shape[:1]:
+            raise ValueError(f"y: expected one target per record, shape {X.shape[:1]}, got {y.shape}")
+        if names and len(names) != X.shape[1]:
+            raise ValueError(f"features: expected {X.shape[1]} names, got {len(names)}")
+        for name, value in (("X", X), ("y", y), ("features", names or tuple(range(X.shape[1])))):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_pandas(cls, frame: Any, target: Hashable) -> Domain:
+        """From a table: one column is the target, all others are features. Raises ValueError for a column not there."""
+        if target not in frame.columns:
+            raise ValueError(f"target: expected one of the columns {list(frame.columns)}, got {target!r}")
+        return cls(frame.drop(columns=[target]), frame[target])
+
+    @property
+    def num_records(self) -> int:
+        """n, which is public."""
+        return len(self.y)
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.X.shape[1]
+
+    def with_intercept(self) -> Domain:
+        """With a last column of ones, which counts in the length of a row."""
+        return Domain(np.column_stack([self.X, np.ones(self.num_records)]), self.y, (*self.features, "intercept"))
+
+    def bounded(self, row_bound: float, target_bound: float) -> Domain:
+        """Rows shortened to Euclidean length r, targets cut to [-t, t]; what is not finite is a record of zeros.
+
+        An error would tell of one record, so there is none.
+        """
+        r, t = positive("row_bound", row_bound), positive("target_bound", target_bound)
+        fine = np.isfinite(self.X).all(axis=1) & np.isfinite(self.y)
+        X, y = np.where(fine[:, None], self.X, 0.0), np.where(fine, self.y, 0.0)
+        return Domain(clipped(X.T, r).T if len(y) else X, np.clip(y, -t, t), self.features)
+
+
+def domain(name: str, value: Any) -> Domain:
+    """A Domain, or a pair (X, y) of arrays or of a table and a column, as one. Raises ValueError for anything else."""
+    if isinstance(value, Domain):
+        return value
+    if isinstance(value, tuple | list) and len(value) == 2:
+        try:
+            return Domain(*value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    raise ValueError(f"{name}: expected a Domain, or a pair (X, y), got {type(value).__name__}")
+
+
+def public_domain(name: str, value: Any) -> Domain:
+    """A domain whose records are nobody's secret. Raises ValueError where they are not finite or there are none."""
+    found = domain(name, value)
+    if not found.num_records:
+        raise ValueError(f"{name}: expected at least one record, got none")
+    if bad := int(np.sum(~(np.isfinite(found.X).all(axis=1) & np.isfinite(found.y)))):
+        raise ValueError(f"{name}: expected finite numbers, got {bad} records with others")
+    return found
+
+
+def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
+    """A public source and a private target of the same features. Raises ValueError for others."""
+    public, private = public_domain("source", source), domain("target", target)
+    if public.num_features != private.num_features:
+        raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
+    names = [names for names in (public.features, private.features) if names != tuple(range(public.num_features))]
+    if len(names) == 2 and names[0] != names[1]:
+        raise ValueError(f"target: expected the source's features {list(names[0])}, got {list(names[1])}")
+    return public, private
+
+
+def several(source: Any) -> dict[Hashable, Domain]:
+    """One public domain, or several by name. Raises ValueError for none, or for others' features."""
+    named = dict(source) if isinstance(source, Mapping) else {"source": source}
+    if not named:
+        raise ValueError("source: expected at least one public domain, got none")
+    found = {name: public_domain(f"source {name!r}" if len(named) > 1 else "source", v) for name, v in named.items()}
+    if len({each.num_features for each in found.values()}) > 1:
+        raise ValueError("source: expected domains of the same features, got different numbers of them")
+    return found
+
+
+def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
+    """All records of several domains."""
+    every = list(domains.values())
+    return Domain(np.concatenate([e.X for e in every]), np.concatenate([e.y for e in every]), every[0].features)
+
+
+def _numbers(name: str, value: ArrayLike) -> FloatArray:
+    try:
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected numbers, got {type(value).__name__}") from None

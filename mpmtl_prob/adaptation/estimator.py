@@ -1,0 +1,67 @@
+"""What all estimators of this room share: parameters as scikit-learn has them, a linear predictor, a guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpmtl_prob._discreet import shown
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.tasks import FloatArray
+
+
+class Adaptation:
+    """Base of data classes whose fields are parameters; ``fit(source, target)`` adds attributes that end in "_".
+
+    Attributes:
+        coef_: weights, (d,), or (d, classes).
+        guarantee_: of one record of the target.
+        classes_: labels of a classifier, in the order of the scores.
+    """
+
+    coef_: FloatArray
+    guarantee_: Guarantee
+    classes_: FloatArray | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn's."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; raises ValueError for one that is not there."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(sorted(known))}")
+            setattr(self, name, value)
+        return self
+
+    def fit(self, source: Any, target: Any) -> Self:
+        """Fit to a public source and a private target, each a Domain or a pair (X, y)."""
+        raise NotImplementedError
+
+    def decision(self, X: ArrayLike) -> FloatArray:
+        """Scores x'w, (n,), or (n, classes). Raises ValueError before a fit, or for other features."""
+        if not hasattr(self, "coef_"):
+            raise ValueError(f"{type(self).__name__}: expected a fit before a prediction; call fit(source, target)")
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.coef_.shape[0]:
+            raise ValueError(f"X: expected shape (records, {self.coef_.shape[0]}), got {rows.shape}")
+        found: FloatArray = rows @ self.coef_
+        return found
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predicted targets, or labels, (n,)."""
+        scores = self.decision(X)
+        if self.classes_ is None:
+            return scores
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        found: FloatArray = self.classes_[best]
+        return found
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={shown(value)}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -1,0 +1,168 @@
+"""Losses of linear predictors with the constants that sensitivities need: bound, Lipschitz constant, smoothness.
+
+Weights are (d, k): one column for a number, one for each class with softmax. Every record's loss and gradient are computed of
+that record alone, so that no record moves another's last bits.
+
+Source: Bassily et al. (2023), section 4 (squared loss) and section 5 (any smooth loss).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpmtl_prob._check import positive as _positive
+from mpmtl_prob._check import settle, whole
+from mpmtl_prob.tasks import FloatArray
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """On rows of length at most r, with weights of length at most Lambda.
+
+    Attributes:
+        row_bound: r.
+        weight_bound: Lambda.
+    """
+
+    row_bound: float = 1.0
+    weight_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        settle(self, _positive, "row_bound", "weight_bound")
+
+    #: columns of the weights
+    outputs = 1
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """B, the largest loss."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """G, the longest gradient of one record."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """beta, the largest curvature."""
+
+    @abstractmethod
+    def values(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """The loss of every record, (n,)."""
+
+    @abstractmethod
+    def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Derivatives by the record's scores w'x, (n, k): the gradient of record i is x_i slopes_i'."""
+
+    def gradients(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        """Of every record, (n, d k)."""
+        return (X[:, :, None] * self.slopes(w, X, y)[:, None, :]).reshape(len(X), X.shape[1] * self.outputs)
+
+    def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
+        """w'x of every record, (n, k), each from its own row."""
+        return np.sum(X[:, :, None] * w.reshape(X.shape[1], self.outputs)[None], axis=1)
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """(w.x - y)^2 with |y| at most ``target_bound``: B = (Lambda r + t)^2, G = 2 r (Lambda r + t) (section 4, t = 1)."""
+
+    target_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        settle(self, _positive, "row_bound", "weight_bound", "target_bound")
+
+    @property
+    def _largest(self) -> float:
+        return self.weight_bound * self.row_bound + self.target_bound
+
+    @property
+    def bound(self) -> float:
+        return self._largest**2
+
+    @property
+    def lipschitz(self) -> float:
+        return 2 * self.row_bound * self._largest
+
+    @property
+    def smoothness(self) -> float:
+        return 2 * self.row_bound**2
+
+    def values(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        return (self.scores(w, X)[:, 0] - y) ** 2
+
+    def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        return 2 * (self.scores(w, X) - y[:, None])
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """log(1 + exp(-y w.x)), y = -1 or 1: B = log(1 + e^{Lambda r}), G = r, beta = r^2 / 4.
+
+    B = G Lambda, as section 5 has it, bounds no loss that has no zero among the predictors.
+    """
+
+    @property
+    def bound(self) -> float:
+        return float(np.logaddexp(0, self.weight_bound * self.row_bound))
+
+    @property
+    def lipschitz(self) -> float:
+        return self.row_bound
+
+    @property
+    def smoothness(self) -> float:
+        return self.row_bound**2 / 4
+
+    def values(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        return np.logaddexp(0, -y * self.scores(w, X)[:, 0])
+
+    def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        margin = y * self.scores(w, X)[:, 0]
+        return (-y * np.exp(-np.logaddexp(0, margin)))[:, None]
+
+
+@dataclass(frozen=True)
+class Softmax(Loss):
+    """-log softmax(W'x)_y, y = 0..k-1: G = sqrt2 r, beta = r^2 / 2, B = log k + sqrt2 Lambda r, as ||W||_F <= Lambda.
+
+    Attributes:
+        outputs: k, number of classes.
+    """
+
+    outputs: int = 2
+
+    def __post_init__(self) -> None:
+        settle(self, _positive, "row_bound", "weight_bound")
+        settle(self, whole, "outputs")
+
+    @property
+    def bound(self) -> float:
+        # log sum_j exp(s_j - s_y) <= log k + max_j (s_j - s_y), and |s_j - s_y| <= sqrt2 Lambda r
+        return float(np.log(self.outputs) + np.sqrt(2) * self.weight_bound * self.row_bound)
+
+    @property
+    def lipschitz(self) -> float:
+        return float(np.sqrt(2) * self.row_bound)
+
+    @property
+    def smoothness(self) -> float:
+        return self.row_bound**2 / 2
+
+    def values(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        scores = self.scores(w, X)
+        largest = scores.max(axis=1)
+        total = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
+        return total - scores[np.arange(len(y)), y.astype(int)]
+
+    def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
+        scores = self.scores(w, X)
+        p = np.exp(scores - scores.max(axis=1)[:, None])
+        p /= p.sum(axis=1)[:, None]
+        p[np.arange(len(y)), y.astype(int)] -= 1
+        return p

@@ -1,0 +1,193 @@
+"""NCnvxAdap: private adaptation with any smooth loss (Algorithm 2), here logistic and softmax.
+
+Source: Bassily, Cortes, Mao and Mohri (2023), section 5 and appendix D.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob.adaptation import bounds, descent
+from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
+from mpmtl_prob.adaptation.domain import Domain, pair
+from mpmtl_prob.adaptation.estimator import Adaptation
+from mpmtl_prob.adaptation.losses import Logistic, Loss, Softmax
+from mpmtl_prob.adaptation.objective import Sizes, Smoothed
+from mpmtl_prob.adaptation.private import Budget, Drawn, draw
+from mpmtl_prob.adaptation.solver import Problem, accelerated, minimise
+from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.tasks import FloatArray
+
+_GRID = 2.0**-30  # of a loss relative to its bound
+
+
+@dataclass(repr=False, eq=False)
+class NCnvxAdap(Adaptation):
+    """Classification that weighs every record: J of (7), by noisy projected gradient descent, or without privacy.
+
+    Two classes are fitted by the logistic loss, more by softmax; labels are those of the source.
+
+    Attributes:
+        epsilon: the budget, discrepancy included; None solves without privacy.
+        delta: default 1 / n^1.1.
+        variant: "printed", Algorithm 2 to the letter, whose weights hardly move; or "profiled", with the best weights put in.
+        source_weight: alpha, in (0, 1).
+        lambda_1: > 0, of ||q - p0||_1. J drops records whose loss is larger, and F never does.
+        lambda_2: of ||q||_2, at least 0; "profiled" has 0.
+        lambda_inf: of the largest weight, by a soft maximum, at least 0; likewise.
+        sharpness: mu_s of the soft maximum; default (m + n)^(2/3), as printed, which is no maximum yet.
+        steps: T.
+        step_size: default 1 / betabar as printed (20); with "profiled" 1 / beta.
+        discrepancy: "candidates", noisy, over predictors chosen without private records; or a public number in its place.
+        discrepancy_share: of epsilon for it.
+        accounting: "exact" or "printed".
+        row_bound: r, public.
+        weight_bound: Lambda, public.
+        ledger: of unit "target record", pays, on disk, before noise is drawn.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        seed: of the candidates and of the step whose predictor is returned, t* uniform on 1..T.
+
+    A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_``, and ``loss_``.
+
+    >>> from mpmtl_prob.adaptation import NCnvxAdap, problems
+    >>> data = problems.two_sources(records=(300, 200), seed=0)
+    >>> source, target = ((each.X, each.y > 0) for each in (data.source, data.target))
+    >>> model = NCnvxAdap(epsilon=2.0, discrepancy=0.0).fit(source, target)
+    >>> model.predict(data.test.X[:3]).shape
+    (3,)
+    """
+
+    epsilon: float | None = 1.0
+    delta: float | None = None
+    variant: str = "profiled"
+    source_weight: float = 0.5
+    lambda_1: float = 2.0
+    lambda_2: float = 0.0
+    lambda_inf: float = 0.0
+    sharpness: float | None = None
+    steps: int = 300
+    step_size: float | None = None
+    discrepancy: float | str = "candidates"
+    discrepancy_share: float = 0.5
+    accounting: str = "exact"
+    row_bound: float = 1.0
+    weight_bound: float = 5.0
+    ledger: Ledger | None = None
+    unsafe_seed: int | None = None
+    seed: int = 0
+
+    def fit(self, source: Any, target: Any) -> Self:
+        """Fit to a public source and a private target of labels.
+
+        Raises:
+            BudgetExceeded: the ledger's total does not cover it.
+            ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+        """
+        public, private, loss, penalties, sizes = self._settled(source, target)
+        size, T, both = public.num_features * loss.outputs, whole("steps", self.steps), self.variant == "printed"
+        where: Any = self.discrepancy
+        if isinstance(where, str):
+            one_of("discrepancy", where, ("candidates",))
+            where = (candidate_search(loss, public, whole("seed", self.seed, 0)), loss.bound)
+        drawn = draw(
+            Budget(self.epsilon, self.delta, self.accounting, self.discrepancy_share), public, private, where,
+            steps=T, size=size + private.num_records * both, queries=1 + both,
+            ledger=self.ledger, unsafe_seed=self.unsafe_seed,
+        )  # fmt: skip
+        self.discrepancy_, self.guarantee_, self.loss_ = drawn.discrepancy, drawn.guarantee, loss
+        w = self._found(public, private, loss, penalties, sizes, drawn, size)
+        self.coef_ = w if loss.outputs == 1 else w.reshape(public.num_features, loss.outputs)
+        return self
+
+    def _settled(self, source: Any, target: Any) -> tuple[Domain, Domain, Loss, Smoothed, Sizes]:
+        public, private = pair(source, target)
+        one_of("variant", self.variant, ("printed", "profiled"))
+        positive("lambda_1", self.lambda_1)
+        if self.variant == "profiled" and (self.lambda_2 or self.lambda_inf) and self.epsilon is not None:
+            raise ValueError(
+                "variant: expected 'printed' with lambda_2 or lambda_inf, which tie all weights, got 'profiled'"
+            )
+        self.classes_ = np.unique(public.y)
+        if len(self.classes_) < 2:
+            raise ValueError(f"source: expected labels of at least two classes, got {len(self.classes_)}")
+        loss: Loss = (
+            Logistic(self.row_bound, self.weight_bound)
+            if len(self.classes_) == 2
+            else Softmax(self.row_bound, self.weight_bound, len(self.classes_))
+        )
+        m, n = public.num_records, private.num_records
+        sharpness = (m + n) ** (2 / 3) if self.sharpness is None else positive("sharpness", self.sharpness)
+        penalties = Smoothed(self.lambda_1, self.lambda_2, self.lambda_inf, float(sharpness))
+        public, private = (self._coded(each, loss) for each in (public, private))
+        return public, private, loss, penalties, Sizes(m, n, self.source_weight)
+
+    def _coded(self, records: Domain, loss: Loss) -> Domain:
+        """Labels as the loss wants them; a record of a label that the source lacks counts as one of zeros."""
+        assert self.classes_ is not None
+        index = np.searchsorted(self.classes_, records.y).clip(max=len(self.classes_) - 1)
+        known = self.classes_[index] == records.y
+        X = Domain(np.where(known[:, None], records.X, 0.0), np.zeros(len(index)), records.features)
+        code = np.where(known, index, 0)
+        return Domain(X.bounded(self.row_bound, 1.0).X, 2.0 * code - 1 if loss.outputs == 1 else code, records.features)
+
+    def _found(
+        self, public: Domain, private: Domain, loss: Loss, penalties: Smoothed, sizes: Sizes, drawn: Drawn, size: int
+    ) -> FloatArray:
+        start, T = np.zeros(size), self.steps
+        if self.epsilon is None:
+            problem = Problem(public, private, loss, sizes, drawn.discrepancy)
+            best = min(
+                (minimise(problem, penalties, first) for first in (start, public_fit(loss, public))),
+                key=lambda found: found.objective,
+            )
+            self.path_ = best.w[None]
+            return best.w
+        sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
+        if self.variant == "profiled":
+            step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
+            slope = penalties.profile_slope
+            self.path_ = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            return self.path_[T // 2 :].mean(axis=0)
+        eta = 1 / bounds.smoothness(loss, penalties, sizes) if self.step_size is None else self.step_size
+        found = descent.with_weights(
+            public, sums, penalties, sizes, drawn.discrepancy, StepSizes(eta, eta, eta), T, start, move_private=True
+        )
+        self.path_ = found.w
+        t = int(np.random.default_rng(self.seed).integers(T))  # t* uniform on 1..T (Algorithm 2)
+        return self.path_[t]
+
+
+def public_fit(loss: Loss, source: Domain) -> FloatArray:
+    """The minimiser of the source's mean loss in the ball of weights, flat."""
+    n, X, y = source.num_records, source.X, source.y
+    value = lambda w: float(loss.values(w, X, y).mean())
+    gradient = lambda w: (X.T @ loss.slopes(w, X, y)).ravel() / n
+    curvature = loss.smoothness * float(np.linalg.eigvalsh(X.T @ X)[-1]) / n / loss.row_bound**2
+    start = np.zeros(source.num_features * loss.outputs)
+    return accelerated(value, gradient, start, loss.weight_bound, curvature, 1e-6 * loss.lipschitz, 20_000)
+
+
+def candidate_search(loss: Loss, source: Domain, seed: int, number: int = 200) -> Any:
+    """d = max |mean_priv l - mean_pub l| over finitely many predictors, chosen without private records.
+
+    A mean of losses in [0, B] moves by at most B / n with a record, and so does the largest of finitely many; losses are cut
+    to a grid, so that their sums are exact. The candidates are the fit to the source, and points round it and in the ball.
+    """
+    rng, best = np.random.default_rng(seed), public_fit(loss, source)
+    steps = rng.standard_normal((number, best.size))
+    steps *= loss.weight_bound * rng.random((number, 1)) ** 3 / np.linalg.norm(steps, axis=1)[:, None]
+    candidates = [best, *(descent.project(best + step, loss.weight_bound) for step in steps)]
+
+    def mean(w: FloatArray, records: Domain) -> float:
+        bounded = np.clip(loss.values(w, records.X, records.y) / loss.bound, 0, 1)
+        return float(lattice.cut(bounded, _GRID).sum()) / max(records.num_records, 1)
+
+    def search(public: Domain, private: Domain) -> float:
+        return loss.bound * max(abs(mean(w, private) - mean(w, public)) for w in candidates)
+
+    return search

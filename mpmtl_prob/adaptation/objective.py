@@ -1,0 +1,178 @@
+"""What the paper minimises over a predictor and weights of all records, in units in which the weights start from one.
+
+With q0_i = alpha / m for public records, (1 - alpha) / n for private ones, and u~_i = q0_i u_i = q0_i / q_i >= 1,
+
+    F = sum q0_i L_i / u~_i + kappa_1 (sum q0_i u~_i - 1) + kappa_2 ||q0 / u~||_2 + kappa_inf max_i q0_i / u~_i       (6)
+    J = sum q0_i L_i / u~_i + lambda_1 (1 - sum q0_i / u~_i) + lambda_2 ||q0 / u~||_2
+        + (lambda_inf / mu_s) log sum exp(mu_s q0_i / u~_i)                                                           (7)
+
+and L_i is the loss, plus d_DP for public records. The paper's u = u~ / q0 grows with the sample, and a step in single
+precision is then below its last bit.
+
+Source: Bassily et al. (2023), (3), (5), (6) and (7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mpmtl_prob._check import in_range, one_of, whole
+from mpmtl_prob.tasks import FloatArray
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many records there are, and how much the public ones count together.
+
+    Attributes:
+        public: m.
+        private: n.
+        source_weight: alpha, in (0, 1].
+    """
+
+    public: int
+    private: int
+    source_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole("public", self.public)
+        whole("private", self.private, 0)
+        if self.source_weight != 1.0:
+            in_range("source_weight", self.source_weight, 0, 1)
+
+    @property
+    def each_public(self) -> float:
+        """alpha / m."""
+        return self.source_weight / self.public
+
+    @property
+    def each_private(self) -> float:
+        """(1 - alpha) / n."""
+        return (1 - self.source_weight) / max(self.private, 1)
+
+    @property
+    def start(self) -> FloatArray:
+        """q0 = p0, (m + n,), public records first."""
+        return np.repeat([self.each_public, self.each_private], [self.public, self.private])
+
+
+class Penalties(Protocol):
+    """What an objective adds to the weighted losses: of weights u~ and the losses."""
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        """The whole objective, losses and penalties."""
+        ...
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        """Derivatives by u~_i, (m + n,); the losses of private records enter each its own alone."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """What Bbar adds to B."""
+        ...
+
+
+@dataclass(frozen=True)
+class Convex:
+    """The penalties of F; all three make it jointly convex in (w, u)."""
+
+    kappa_1: float
+    kappa_2: float = 0.0
+    kappa_inf: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("kappa_1", "kappa_2", "kappa_inf"):
+            in_range(name, getattr(self, name), 0, np.inf, left_closed=True)
+
+    @property
+    def total(self) -> float:
+        """kappa_1 + kappa_2 + kappa_inf = Bbar - B."""
+        return self.kappa_1 + self.kappa_2 + self.kappa_inf
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        q = q0 / u
+        parts = q @ L + self.kappa_1 * (q0 @ u - q0.sum())  # sum q0 = 1, but where there is no private record
+        return float(parts + self.kappa_2 * np.linalg.norm(q) + self.kappa_inf * q.max())  # (6)
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        q = q0 / u
+        top = q == q.max()
+        found = -q * L / u + self.kappa_1 * q0 - self.kappa_2 * q**2 / u / np.linalg.norm(q)
+        return found - self.kappa_inf * np.where(top, q / u / top.sum(), 0.0)  # a subgradient: ties share equally
+
+    def best_weights(self, L: FloatArray) -> FloatArray:
+        """u~_i = max(1, sqrt(L_i / kappa_1)), where kappa_2 = kappa_inf = 0."""
+        return np.maximum(1.0, np.sqrt(L / self.kappa_1))
+
+    def profile(self, L: FloatArray) -> FloatArray:
+        """psi(L) - kappa_1 = min over u~ >= 1: L up to kappa_1, then 2 sqrt(kappa_1 L) - kappa_1: Huber of a residual."""
+        return np.where(self.kappa_1 >= L, L, 2 * np.sqrt(self.kappa_1 * np.maximum(L, self.kappa_1)) - self.kappa_1)
+
+    def profile_slope(self, L: FloatArray) -> FloatArray:
+        """psi'(L) = 1 / u~."""
+        return 1 / self.best_weights(L)
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """The penalties of J. lambda_1 is no kappa_1: J keeps the l1 term exactly, F a linear bound of it.
+
+    Attributes:
+        lambda_1: at least 0, as the others.
+        lambda_2: likewise.
+        lambda_inf: likewise.
+        sharpness: mu_s of the soft maximum; it is one only from (m + n) log(m + n) on.
+    """
+
+    lambda_1: float
+    lambda_2: float = 0.0
+    lambda_inf: float = 0.0
+    sharpness: float = 1e4
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_1", "lambda_2", "lambda_inf", "sharpness"):
+            in_range(name, getattr(self, name), 0, np.inf, left_closed=True)
+
+    @property
+    def total(self) -> float:
+        """lambda_1 + lambda_2 + lambda_inf."""
+        return self.lambda_1 + self.lambda_2 + self.lambda_inf
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        q = q0 / u
+        top = q.max()
+        soft = top + np.log(np.exp(self.sharpness * (q - top)).sum()) / self.sharpness
+        return float(
+            q @ L + self.lambda_1 * (q0.sum() - q.sum()) + self.lambda_2 * np.linalg.norm(q) + self.lambda_inf * soft
+        )
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        q = q0 / u
+        p = np.exp(self.sharpness * (q - q.max()))
+        p /= p.sum()
+        return -q / u * (L - self.lambda_1 + self.lambda_2 * q / np.linalg.norm(q) + self.lambda_inf * p)
+
+    def best_weights(self, L: FloatArray) -> FloatArray:
+        """q_i = q0_i 1{L_i < lambda_1}, where lambda_2 = lambda_inf = 0: u~ is 1 or infinite."""
+        return np.where(self.lambda_1 > L, 1.0, np.inf)
+
+    def profile(self, L: FloatArray) -> FloatArray:
+        """min(L, lambda_1): J drops records, F never does."""
+        return np.minimum(L, self.lambda_1)
+
+    def profile_slope(self, L: FloatArray) -> FloatArray:
+        """1{L < lambda_1}."""
+        return (self.lambda_1 > L).astype(np.float64)
+
+
+#: How Algorithm 1 treats the weights.
+VARIANTS = ("printed", "rescaled", "frozen", "profiled")
+
+
+def variant(name: str) -> str:
+    """One of the variants. Raises ValueError for another."""
+    return one_of("variant", name, VARIANTS)

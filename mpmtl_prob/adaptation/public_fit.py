@@ -1,0 +1,91 @@
+"""Fits to public records: where an adaptation starts from. Robust, since public records come from anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpmtl_prob._check import in_range, positive
+from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.tasks import FloatArray
+
+_HUBER = 1.345  # 95 % efficient for Gaussian residuals
+
+
+@dataclass(frozen=True, eq=False)
+class PublicFit:
+    """A regression on public records.
+
+    Attributes:
+        w: weights, (d,).
+        covariance: of w, sandwich, (d, d).
+        scale: of the residuals, robust.
+    """
+
+    w: FloatArray
+    covariance: FloatArray
+    scale: float
+
+    def residual_bound(self, records: Domain, quantile: float = 0.95) -> float:
+        """c: a quantile of the sizes of the residuals of public records."""
+        residuals = np.abs(records.y - records.X @ self.w)
+        found = float(np.quantile(residuals, in_range("quantile", quantile, 0, 1)))
+        return found if found > 0 else max(self.scale, 1e-6)
+
+
+def least_squares(records: Domain, ridge: float = 0.0) -> FloatArray:
+    """Ordinary least squares, or ridge on the mean loss; of least norm where columns are dependent."""
+    X, y, n = records.X, records.y, max(records.num_records, 1)
+    if not ridge:
+        return np.linalg.lstsq(X, y, rcond=None)[0] if records.num_records else np.zeros(X.shape[1])
+    found: FloatArray = np.linalg.solve(X.T @ X / n + ridge * np.eye(X.shape[1]), X.T @ y / n)
+    return found
+
+
+def huber(records: Domain, threshold: float, ridge: float = 1e-9, max_iterations: int = 500) -> FloatArray:
+    """Huber's regression with a threshold in units of y, by iterated reweighting.
+
+    Least absolute deviations as the threshold goes to 0.
+    """
+    positive("threshold", threshold)
+    X, y, d = records.X, records.y, records.num_features
+    w = least_squares(records)
+    floor = ridge * max(np.trace(X.T @ X) / d, 1e-12)
+    for _ in range(max_iterations):
+        weights = np.minimum(1.0, threshold / np.maximum(np.abs(y - X @ w), 1e-12))
+        weighted = X * weights[:, None]
+        new = np.linalg.solve(weighted.T @ X + floor * np.eye(d), weighted.T @ y)
+        if np.linalg.norm(new - w) <= 1e-10 * max(np.linalg.norm(w), 1.0):
+            return new
+        w = new
+    return w
+
+
+def robust(records: Domain) -> PublicFit:
+    """Huber's regression at 1.345 times the residuals' scale, with its sandwich covariance.
+
+    Source: Huber and Ronchetti (2009), sections 7.6 and 7.8.
+    """
+    X, y, d = records.X, records.y, records.num_features
+    w = least_squares(records)
+    scale = _scale(y - X @ w, y)
+    for _ in range(50):
+        new = huber(records, _HUBER * scale, max_iterations=20)
+        scale, done = _scale(y - X @ new, y), np.linalg.norm(new - w) <= 1e-8 * max(np.linalg.norm(w), 1.0)
+        w = new
+        if done:
+            break
+    residuals = y - X @ w
+    inside, psi = np.abs(residuals) <= _HUBER * scale, np.clip(residuals, -_HUBER * scale, _HUBER * scale)
+    ridge = 1e-9 * max(np.trace(X.T @ X) / d, 1e-12) * np.eye(d)
+    bread = np.linalg.inv((X * inside[:, None]).T @ X + ridge)
+    meat = (X * (psi**2)[:, None]).T @ X
+    room = len(y) / max(len(y) - d, 1)  # degrees of freedom
+    return PublicFit(w, room * bread @ (meat + scale**2 * ridge) @ bread, scale)
+
+
+def _scale(residuals: FloatArray, y: FloatArray) -> float:
+    """Median absolute deviation, consistent for Gaussian residuals; never zero."""
+    found = float(np.median(np.abs(residuals))) / 0.6745 if len(residuals) else 1.0
+    return max(found, 1e-6 * max(float(np.abs(y).max(initial=0.0)), 1e-3))
