@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, release
+    from mpmtl_prob.shards import TaskShards
     from mpmtl_prob.tasks import Prediction, TaskData
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Prediction",
     "Release",
     "TaskData",
+    "TaskShards",
     "adaptation",
     "datasets",
     "estimators",
@@ -59,6 +61,7 @@ _LIVES_IN = {
     "Prediction": "tasks",
     "Release": "releases",
     "TaskData": "tasks",
+    "TaskShards": "shards",
     "release": "releases",
 }
 

@@ -86,8 +86,6 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
     Raises:
         ValueError: a posterior of another structure.
     """
-    import xarray as xr  # with pandas, nearly a second to import
-
     found = posterior.to_arviz()["posterior"].dataset
     if "inclusion" not in found:
         raise ValueError(
@@ -95,8 +93,8 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
             f"got {posterior.structure.name!r}"
         )
     order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
-    tree = {"posterior": found[["inclusion"]].isel(feature=np.sort(order))}
-    ax = _forest(xr.DataTree.from_dict(tree), "feature", probability)
+    best = found["inclusion"].isel(feature=np.sort(order))
+    ax = _forest(_tree("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability)
     ax.axvline(0.5, color=_GREY, lw=1, ls=":")
     ax.set(xlim=(-0.03, 1.03), xlabel="inclusion; .5 before the release")
     ax.figure.suptitle("Which features matter")
@@ -199,16 +197,13 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
     Raises:
         ValueError: a task that a posterior does not have.
     """
-    import xarray as xr  # with pandas, nearly a second to import
-
     shown = {}
     for name, posterior in posteriors.items():
         tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()
-        draws = tree["posterior"].to_dataset()[["W"]]
-        if str(task) not in (names := draws["task"].values):
+        W = tree["posterior"].dataset["W"]
+        if str(task) not in (names := W["task"].values):
             raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
-        own = draws.sel(task=str(task)).drop_vars("task")
-        shown[str(name)] = xr.DataTree.from_dict({"posterior": own})
+        shown[str(name)] = _tree("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
     ax = _forest(shown, "feature", probability)
     ax.axvline(0, color=_GREY, lw=1, ls=":")
     ax.set_xlabel("weight")

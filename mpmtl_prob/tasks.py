@@ -138,7 +138,8 @@ class TaskData:
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
-        groups = [np.flatnonzero(code == j) for j in np.argsort(first)]
+        together = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+        groups = [together[j] for j in np.argsort(first)]
         names = [label.item() if isinstance(label, np.generic) else label for label in labels[np.argsort(first)]]
         return cls.from_lists([X[g] for g in groups], [y[g] for g in groups], tasks=names, features=features)
 

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 ROOMS = """
     _discreet _files _html
     _check
-    tasks+prediction+intercept
+    tasks+prediction+intercept+shards
     privacy.units privacy.lattice
     privacy.laws
     privacy.accounting

@@ -39,7 +39,7 @@ WITHOUT_ROWS = {
 
 
 @pytest.fixture(scope="module")
-def objects():
+def objects(tmp_path_factory):
     """An instance of everything that has seen rows, by the name of its class."""
     options = {"penalty": 1.0, "epsilon": 1.0, "clip": 1e6, "rounds": 2, "curvature": 1e12}
     found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
@@ -77,7 +77,10 @@ def objects():
     found["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
     results = (DATA, release, shared, own, fitted, posterior, own.predict(DATA), own.subspace(2))
     found |= {type(each).__name__: each for each in results}
+    folder = tmp_path_factory.mktemp("rows")
+    DATA.to_pandas().rename(columns=str).to_parquet(folder / "part.parquet")
     found["NoiseAware"] = inference.NoiseAware()
+    found["TaskShards"] = mp.TaskShards.from_parquet(folder, task="task", target="y")
     found["Selection"] = evaluation.cross_validate(grid, DATA, folds=2, progress_bar=False)
     return found
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._discreet import shown
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.privacy.accounting.calibration import calibrate
@@ -29,7 +30,9 @@ from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases import files
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
 from mpmtl_prob.releases.rounds import checked_answer, how_many
+from mpmtl_prob.releases.streamed import second_moment as streamed
 from mpmtl_prob.releases.terms import Terms, check_dimension, default_delta, terms
+from mpmtl_prob.shards import TaskShards
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 if TYPE_CHECKING:
@@ -172,7 +175,7 @@ class Release:
 
 
 def release(
-    source: TaskData | ArrayLike,
+    source: TaskData | TaskShards | ArrayLike,
     epsilon: float,
     delta: float | None = None,
     *,
@@ -190,7 +193,8 @@ def release(
 
     Args:
         source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
-            evidence, so that no hyper-parameter is chosen on other tasks' rows); or the messages themselves, d x m.
+            evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same of tasks on disk, in
+            one round; or the messages themselves, d x m.
         epsilon: > 0.
         delta: in (0, 1); default 1 / (m log m).
         message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
@@ -232,6 +236,15 @@ def release(
     one_of("scaling", scaling, SCALINGS)
     positive("epsilon", epsilon)
     adjacency = Adjacency.of(adjacency)
+    if isinstance(source, TaskShards):
+        if rounds not in (1, "auto") or respond is not None:
+            raise ValueError(f"rounds: expected 1 with TaskShards, whose messages are read once, got {shown(rounds)}")
+        settled = terms(
+            epsilon, source.num_tasks, source.slopes, delta,
+            message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling,
+        )  # fmt: skip
+        A, rows = streamed(source, settled)
+        return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
     W, features, scaling = messages(source, scaling)
     d, m = W.shape
     K, purchases = clip_norm(message, clip)

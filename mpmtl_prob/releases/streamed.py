@@ -1,0 +1,39 @@
+"""The second moment of tasks that do not fit in memory, part by part."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob.releases.terms import Terms, message
+from mpmtl_prob.shards import TaskShards
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+_DIGEST = 32  # bytes of SHA-256
+
+
+def second_moment(shards: TaskShards, terms: Terms) -> tuple[FloatArray, NDArray[np.uint8]]:
+    """The sum of v v' over all messages, (d, d), and what tells these rows from others, whatever their order.
+
+    Messages lie on the grid of the terms, on which sums of m of them are exact: in any order, and over any parts.
+    Only a d x d matrix of every part is kept.
+    """
+    A, seen = np.zeros((len(terms.features),) * 2), 0
+    for own, digest in shards.each(partial(_of_part, terms)):
+        A += own
+        seen += digest
+    return A, np.frombuffer((seen % 2 ** (8 * _DIGEST)).to_bytes(_DIGEST), dtype=np.uint8)
+
+
+def _of_part(terms: Terms, tasks: TaskData) -> tuple[FloatArray, int]:
+    """Of one part, by whichever process."""
+    v = message(tasks, terms)
+    return v @ v.T, sum(_digest(*tasks.own(i)) for i in range(tasks.num_tasks))
+
+
+def _digest(X: FloatArray, y: FloatArray) -> int:
+    """Of one task's rows; a sum of them does not depend on the order of tasks."""
+    return int.from_bytes(hashlib.sha256(str(X.shape).encode() + X.tobytes() + y.tobytes()).digest())

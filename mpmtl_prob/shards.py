@@ -1,0 +1,235 @@
+"""More tasks than fit in memory: files of rows, read in parts, one part of whole tasks at a time."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from mpmtl_prob._check import whole
+from mpmtl_prob.intercept import NAME
+from mpmtl_prob.tasks import TaskData
+
+
+class Part(NamedTuple):
+    """Some of the tasks, on disk.
+
+    Attributes:
+        name: where, for errors.
+        tasks: their names, in the order in which they are read.
+        features: as the part has them.
+        read: the rows; another process can call it.
+    """
+
+    name: str
+    tasks: tuple[Hashable, ...]
+    features: tuple[Hashable, ...]
+    read: Callable[[], TaskData]
+
+    def load(self) -> TaskData:
+        """The rows. Raises ValueError, with the part's name, for rows that no :class:`TaskData` can hold."""
+        try:
+            found = self.read()
+        except ValueError as error:
+            raise ValueError(f"shards: {self.name}: {error}") from error
+        if (found.tasks, found.features) != (self.tasks, self.features):
+            raise ValueError(f"shards: {self.name}: other tasks or features than when it was opened")
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskShards:
+    """m tasks on disk with d common features, in parts; iterating gives the :class:`TaskData` of one part after another.
+
+    :func:`mpmtl_prob.release` takes it as it takes a :class:`TaskData`, and makes the same release, bit for bit, whatever
+    the parts and their order: every message is a function of its own task's rows, and their second moment a sum that is
+    exact. Names, and not rows, are read when it is opened: m and the features are public, and a task whose rows were in two
+    parts would be protected half.
+
+    Attributes:
+        parts: in the order in which they are read.
+        workers: processes that work on parts beside each other; with more than one, a script needs
+            ``if __name__ == "__main__"``. Each holds a part in memory.
+        progress_bar: show one where all parts are worked on.
+        intercept: tasks have one of their own, their last feature.
+
+    Raises:
+        ValueError: no parts, parts of different features, or a task that is in two.
+    """
+
+    parts: tuple[Part, ...]
+    workers: int = 1
+    progress_bar: bool = True
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        whole("workers", self.workers)
+        if not self.parts:
+            raise ValueError("shards: expected at least one part with tasks, got none")
+        if other := next((part for part in self.parts if part.features != self.features), None):
+            raise ValueError(
+                f"shards: {other.name}: expected the features of {self.parts[0].name}, {list(self.features)}, "
+                f"got {list(other.features)}"
+            )
+        count = Counter(chain.from_iterable(part.tasks for part in self.parts))
+        if len(count) < self.num_tasks:
+            where = [part.name for part in self.parts if any(count[task] > 1 for task in part.tasks)]
+            raise ValueError(f"shards: expected every task in one part, got tasks in several, among them {where[:4]}")
+
+    @classmethod
+    def from_parquet(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        task: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        intercept: bool = False,
+        workers: int = 1,
+        progress_bar: bool = True,
+    ) -> Self:
+        """A part for every file ``*.parquet`` of a folder, with pyarrow, from the extra ``shards``.
+
+        Args:
+            folder: where the files are.
+            task: as in :meth:`TaskData.from_pandas`, like the next three.
+            target: the column to predict.
+            features: feature columns; default every other column of the first file.
+            intercept: give every task one of its own.
+            workers: processes.
+            progress_bar: show one.
+
+        Raises:
+            ValueError: a column that is not there, and as for any :class:`TaskShards`.
+        """
+        from pyarrow import parquet  # optional, and slow to import
+
+        parts, columns = [], None if features is None else tuple(features)
+        for path in sorted(Path(folder).glob("*.parquet")):
+            schema = parquet.read_schema(path)
+            index = (schema.pandas_metadata or {}).get("index_columns", [])  # numbers of rows, of a frame that was cut
+            held = [c for c in schema.names if c not in index or c in (task, target)]
+            own = tuple(c for c in held if c not in (task, target)) if columns is None else columns
+            for argument, wanted in (("task", [task]), ("target", [target]), ("features", own)):
+                if missing := [c for c in wanted if c not in held]:
+                    raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}; it has {held}")
+            names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
+            read = partial(_parquet, str(path), task, target, own, intercept)
+            parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read))
+        return cls(tuple(parts), workers, progress_bar, intercept)
+
+    @classmethod
+    def from_xarray(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        task: str = "task",
+        target: str = "y",
+        features: str = "X",
+        per_part: int = 1000,
+        workers: int = 1,
+        progress_bar: bool = True,
+    ) -> Self:
+        """Parts of one store that xarray opens, NetCDF or, with the package zarr, Zarr.
+
+        Args:
+            path: of the store, whose variables are as in :meth:`TaskData.from_xarray`, like the next three; the rows of a
+                task stand one after another.
+            task: whose a row is.
+            target: what to predict.
+            features: the variable.
+            per_part: tasks of a part.
+            workers: processes.
+            progress_bar: show one.
+
+        Raises:
+            ValueError: a variable that is not there, rows of a task apart, and as for any :class:`TaskShards`.
+        """
+        import xarray as xr  # with pandas, nearly a second to import
+
+        whole("per_part", per_part)
+        with xr.open_dataset(path) as data:
+            for argument, name in (("task", task), ("target", target), ("features", features)):
+                if name not in data.variables:
+                    raise ValueError(f"{argument}: no variable {name!r} in the store; it has {list(data.variables)}")
+            row, labels = str(data[target].dims[0]), data[task].values
+            first = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
+            names, column = labels[first].tolist(), next(str(dim) for dim in data[features].dims if dim != row)
+            columns = tuple(data[column].values.tolist() if column in data.coords else range(data.sizes[column]))
+        if len(set(names)) < len(names):
+            raise ValueError(f"task: expected the rows of a task one after another in {os.fspath(path)!r}")
+        parts, edges = [], np.append(first, len(labels)).tolist()
+        for begin in range(0, len(names), per_part):
+            own = tuple(names[begin : begin + per_part])
+            rows = edges[begin], edges[begin + len(own)]
+            read = partial(_stored, os.fspath(path), row, rows, {"task": task, "target": target, "features": features})
+            parts.append(Part(f"rows {rows[0]} to {rows[1]}", own, columns, read))
+        return cls(tuple(parts), workers, progress_bar)
+
+    @property
+    def num_tasks(self) -> int:
+        """m."""
+        return sum(len(part.tasks) for part in self.parts)
+
+    @property
+    def features(self) -> tuple[Hashable, ...]:
+        """Names, d of them."""
+        return self.parts[0].features
+
+    @property
+    def slopes(self) -> tuple[Hashable, ...]:
+        """The features that a message is about: all but an intercept, which is its owner's."""
+        return self.features[: len(self.features) - self.intercept]
+
+    def __iter__(self) -> Iterator[TaskData]:
+        return (part.load() for part in self.parts)
+
+    def each[T](self, function: Callable[[TaskData], T]) -> Iterator[T]:
+        """What a function makes of every part, in whatever order they are done; with several workers, pickled."""
+        work = partial(_worked, function)
+        with tqdm(total=self.num_tasks, unit="task", disable=not self.progress_bar) as bar:
+            if self.workers == 1:
+                for part in self.parts:
+                    yield work(part)
+                    bar.update(len(part.tasks))
+                return
+            # not forked: JAX has threads
+            pool = ProcessPoolExecutor(min(self.workers, len(self.parts)), get_context("spawn"))
+            try:
+                running = {pool.submit(work, part): len(part.tasks) for part in self.parts}
+                for done in as_completed(running):
+                    yield done.result()
+                    bar.update(running[done])
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def __repr__(self) -> str:
+        return f"TaskShards({len(self.parts)} parts, {self.num_tasks} tasks, {len(self.features)} features)"
+
+
+def _worked[T](function: Callable[[TaskData], T], part: Part) -> T:
+    return function(part.load())
+
+
+def _parquet(path: str, task: str, target: str, features: tuple[str, ...], intercept: bool) -> TaskData:
+    import pandas as pd
+
+    frame = pd.read_parquet(path, columns=[task, target, *features], engine="pyarrow")
+    return TaskData.from_pandas(frame, task=task, target=target, features=features, intercept=intercept)
+
+
+def _stored(path: str, row: str, rows: tuple[int, int], names: dict[str, str]) -> TaskData:
+    import xarray as xr
+
+    with xr.open_dataset(path) as data:
+        return TaskData.from_xarray(data.isel({row: slice(*rows)}).load(), **names)

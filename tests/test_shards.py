@@ -1,0 +1,185 @@
+"""Tasks on disk, in parts: the same release, bit for bit; what is broken is found before anything is spent."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from numpy.testing import assert_array_equal
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData, TaskShards
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
+from mpmtl_prob.privacy.laws import exact
+
+RNG = np.random.default_rng(11)
+NAMES = [f"ward {i}" for i in range(23)]
+X = [RNG.standard_normal((n, 4)) * 10.0 ** RNG.integers(-3, 4) for n in RNG.integers(1, 40, len(NAMES))]
+Y = [x @ RNG.standard_normal(4) + RNG.standard_normal(len(x)) for x in X]
+FEATURES = ("age", "dose", "weight", "sex")
+TASKS = TaskData.from_lists(X, Y, tasks=NAMES, features=FEATURES)
+COLUMNS = {"task": "ward", "target": "days"}
+QUIET = {"progress_bar": False}
+
+
+def frame(tasks):
+    names = np.repeat(np.array(NAMES)[tasks], [len(Y[i]) for i in tasks])
+    table = pd.DataFrame(np.concatenate([X[i] for i in tasks]), columns=list(FEATURES))
+    return table.assign(ward=names, days=np.concatenate([Y[i] for i in tasks]))
+
+
+def write(folder, parts):
+    for i, table in enumerate(parts):
+        table.to_parquet(folder / f"part-{i}.parquet")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Rows of a task anywhere in its own file."""
+    parts = [frame(list(range(*edges))).sample(frac=1, random_state=1) for edges in ((0, 9), (9, 10), (10, 23))]
+    return write(tmp_path, parts)
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "rows.nc"
+    table = frame(range(len(NAMES)))
+    rows = {
+        "X": (("row", "feature"), table[list(FEATURES)]),
+        "y": ("row", table.days),
+        "task": ("row", table.ward.to_numpy(dtype=object)),
+    }
+    xr.Dataset(rows, coords={"feature": list(FEATURES)}).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+def test_a_streamed_release_is_the_one_in_memory_bit_for_bit(store):
+    whole = mp.release(TASKS, 1.0, unsafe_seed=3)
+    for size in (1, 5, 100):
+        out = mp.release(TaskShards.from_xarray(store, per_part=size, **QUIET), 1.0, unsafe_seed=3)
+        assert_array_equal(out.sigma, whole.sigma)
+        for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "besides", "lattice"):
+            assert getattr(out, name) == getattr(whole, name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"adjacency": "zero_out", "mechanism": "gaussian", "delta": 1e-3},
+        {"message": "clip", "clip": 0.5, "scaling": "none"},
+    ],
+)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_so_it_is_from_parquet_files_with_every_option(folder, options, intercept):
+    shards = TaskShards.from_parquet(folder, **COLUMNS, features=FEATURES, intercept=intercept, **QUIET)
+    table = pd.concat([pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))])
+    tasks = TaskData.from_pandas(table, **COLUMNS, features=FEATURES, intercept=intercept)
+    whole = mp.release(tasks, 1.0, **options, unsafe_seed=5)
+    out = mp.release(shards, 1.0, **options, unsafe_seed=5)
+    assert_array_equal(out.sigma, whole.sigma)
+    assert out.features == whole.features == FEATURES
+
+
+def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder, store):
+    shards = TaskShards.from_parquet(folder, **COLUMNS, features=FEATURES, **QUIET)
+    book = Ledger(epsilon=20.0, delta=0.5)
+    first = mp.release(shards, 1.0, ledger=book)
+    sigma = mp.release(shards, 1.0, unsafe_seed=1).sigma
+    for order in itertools.permutations(shards.parts):
+        assert_array_equal(mp.release(TaskShards(order, **QUIET), 1.0, unsafe_seed=1).sigma, sigma)
+    beside = TaskShards(shards.parts, workers=2, progress_bar=False)
+    second = mp.release(TaskShards(shards.parts[::-1], **QUIET), 1.0, ledger=book)
+    assert_array_equal(mp.release(beside, 1.0, unsafe_seed=1).sigma, sigma)
+    assert not np.array_equal(first.sigma, second.sigma)  # fresh noise
+    frame([9]).assign(dose=np.nan).to_parquet(folder / "part-1.parquet")
+    with pytest.raises(ValueError, match=r"^shards: part-1.parquet: X: task 'ward 9': expected finite"):
+        mp.release(beside, 1.0, ledger=book)
+    charges = book.charges()
+    assert [charge.mechanisms for charge in charges] == [first.mechanisms, second.mechanisms]  # once each
+    assert charges[0].fingerprint == charges[1].fingerprint != ""
+
+
+def test_a_fingerprint_knows_the_rows_and_not_how_they_were_cut(store):
+    book = Ledger(epsilon=20.0, delta=0.5)
+    for size in (2, 7):
+        mp.release(TaskShards.from_xarray(store, per_part=size, **QUIET), 1.0, ledger=book)
+    one = TaskShards.from_xarray(store, per_part=7, **QUIET)
+    mp.release(TaskShards(one.parts[1:], **QUIET), 1.0, ledger=book)
+    one, other, fewer = (charge.fingerprint for charge in book.charges())
+    assert one == other != fewer
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda table: table.assign(dose=np.nan), r"shards: part-1.parquet: X: task 'ward 9': expected finite"),
+        (lambda table: table.assign(days=np.inf), r"shards: part-1.parquet: y: task 'ward 9': expected finite"),
+        (lambda table: table.rename(columns={"dose": "pills"}), r"shards: part-1.parquet: expected the features of part-0"),
+        (lambda table: table.drop(columns="days"), r"target: no column 'days' in part-1.parquet"),
+        (lambda table: table.drop(columns="ward"), r"task: no column 'ward' in part-1.parquet"),
+        (lambda table: table.assign(ward="ward 20"), r"shards: expected every task in one part, .*part-1.*part-2"),
+    ],
+)  # fmt: skip
+def test_a_broken_part_is_named_and_nothing_is_spent(folder, monkeypatch, spoil, error):
+    drawn, book, path = [], Ledger(epsilon=1.0, delta=0.5), folder / "part-1.parquet"
+    monkeypatch.setattr(exact, "source", lambda *_: drawn.append(1))
+    spoil(pd.read_parquet(path)).to_parquet(path)
+    with pytest.raises(ValueError, match=f"^{error}"):
+        mp.release(TaskShards.from_parquet(folder, **COLUMNS, **QUIET), 1.0, ledger=book)
+    assert book.charges() == drawn == []
+
+
+def test_a_part_that_changed_after_it_was_opened_is_refused(folder):
+    shards = TaskShards.from_parquet(folder, **COLUMNS, **QUIET)
+    frame([9, 10]).to_parquet(folder / "part-1.parquet")  # ward 10 twice, by now
+    with pytest.raises(ValueError, match=r"^shards: part-1.parquet: other tasks"):
+        mp.release(shards, 1.0)
+
+
+def test_a_total_that_is_too_small_says_so(folder):
+    with pytest.raises(BudgetExceeded):
+        mp.release(TaskShards.from_parquet(folder, **COLUMNS, **QUIET), 1.0, ledger=Ledger(epsilon=0.5, delta=1e-4))
+
+
+def test_rows_of_a_task_apart_are_refused_where_parts_are_cut_by_rows(tmp_path):
+    path, rows = tmp_path / "rows.nc", {"X": (("row", "feature"), np.ones((3, 2))), "y": ("row", np.ones(3))}
+    xr.Dataset(rows | {"task": ("row", [0, 1, 0])}).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(ValueError, match=r"^task: expected the rows of a task one after another"):
+        TaskShards.from_xarray(path)
+    with pytest.raises(ValueError, match=r"^target: no variable 'z'"):
+        TaskShards.from_xarray(path, target="z")
+
+
+def test_more_rounds_need_the_messages_again(store):
+    shards = TaskShards.from_xarray(store, **QUIET)
+    for options in ({"rounds": 2}, {"respond": lambda release: release.sigma[0]}):
+        with pytest.raises(ValueError, match=r"^rounds: expected 1 with TaskShards"):
+            mp.release(shards, 1.0, **options)
+    assert mp.release(shards, 1.0, rounds="auto").rounds == 1
+
+
+def test_an_empty_folder_is_no_shards(tmp_path):
+    with pytest.raises(ValueError, match=r"^shards: expected at least one part"):
+        TaskShards.from_parquet(tmp_path, **COLUMNS)
+
+
+def test_parts_are_read_one_at_a_time_and_say_nothing_of_rows(store):
+    shards = TaskShards.from_xarray(store, per_part=10, **QUIET)
+    assert [part.tasks for part in shards] == [tuple(NAMES[:10]), tuple(NAMES[10:20]), tuple(NAMES[20:])]
+    assert repr(shards) == "TaskShards(3 parts, 23 tasks, 4 features)"
+    assert repr(pickle.loads(pickle.dumps(shards))) == repr(shards)
+    for i, own in enumerate(itertools.chain.from_iterable(map(part.own, range(part.num_tasks)) for part in shards)):
+        assert_array_equal(own[0], X[i])
+        assert_array_equal(own[1], Y[i])
+
+
+@pytest.mark.parametrize(("tasks", "exact_at"), [(10**6, 2.0**-13), (10**8, 2.0**-12)])
+def test_the_grid_is_coarser_only_where_doubles_could_not_hold_the_sum(tasks, exact_at):
+    # d = 32: 2^-13 < 1e-3 / sqrt(32), and m of its squares are below 2^52 up to m = 2^26
+    law = mp.releases.terms(1.0, tasks, 32).mechanisms[0]
+    h = lattice.step(1.0, 32, tasks, [law])
+    assert h == exact_at
+    assert tasks / h**2 < 2.0**53
