@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 #: A package whose rooms are listed is itself the last of them: the face that it shows to the floors above. Files that share
 #: a room are joined by a plus.
 ROOMS = """
-    _discreet _files _html
+    _devices _discreet _files _html
     _check
     tasks+prediction+intercept+shards
     privacy.units privacy.lattice

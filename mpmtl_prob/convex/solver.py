@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from mpmtl_prob import _devices
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.convex.losses import Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
@@ -154,7 +155,12 @@ def solve_alone(
     Arguments as :func:`solve`, with a loss bound by :meth:`Loss.alone`. Objective, optimality and iterations are those of
     every task, (m,).
     """
-    found = minimise_alone(norm, loss, strength, W0, curvature, tolerance, max_iterations)
+    spread = jax.tree.map(lambda leaf: _devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
+    start, L = _devices.by_task(W0, axis=1), _devices.by_task(curvature)
+    found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
+    if _devices.padding(np.shape(W0)[1]):
+        m = np.shape(W0)[1]
+        found = Solution(found.W[:, :m], *(part[:m] for part in found[1:]))
     if late := int(np.sum(np.asarray(found.optimality) > tolerance)):
         warnings.warn(
             f"{max_iterations} iterations left the optimality condition of {late} tasks above {tolerance:.2g} of its scale; "
