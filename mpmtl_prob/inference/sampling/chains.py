@@ -4,7 +4,7 @@
 bar, is traced once per kernel and shape. Between chunks the state is a value: what was drawn by then is never lost.
 
 Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
-a thread of its own.
+a thread of its own, on one of the devices that there are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
+
+from mpmtl_prob._devices import for_chain
 
 Draws = dict[str, NDArray[Any]]
 
@@ -141,8 +143,9 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
         params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
     keys = jax.random.split(jax.random.key(seed), chains)
-    first = compiled.init(keys[0], params[0], args)  # compiles, once for all threads
-    others = each(lambda i: compiled.init(keys[i], params[i], args), range(1, chains)) if chains > 1 else []
+    one = lambda i: compiled.init(*for_chain(i, (keys[i], params[i], args)))
+    first = one(0)  # compiles, once for all threads
+    others = each(one, range(1, chains)) if chains > 1 else []
     return Reached((first, *others), 0, 0)
 
 
@@ -164,14 +167,17 @@ def advance(
     during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
     """
     longest = most_steps(kernel)
-    compiled.advance(reached.state[0], args, 0)  # compiles, once for all threads
+    placed = [for_chain(i, args) for i in range(len(reached.state))]
+    reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))
+    compiled.advance(reached.state[0], placed[0], 0)  # compiles, once for all threads
     with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
         while reached.warmed < warmup or reached.drawn < draws:
             warming = reached.warmed < warmup
             left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
-            ran = each(lambda state, steps=steps: compiled.advance(state, args, steps), reached.state)
+            work = list(zip(reached.state, placed, strict=True))
+            ran = each(lambda own, steps=steps: compiled.advance(*own, steps), work)
             state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
