@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-anywhere mutants lint notebooks docs package bench evidence ci clean
+.PHONY: demo test test-evidence test-anywhere mutants lint notebooks docs package bench evidence ci clean
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
@@ -31,7 +31,10 @@ demo: $(READY) ## Fit every arm on embedded data (or DATA=school), print one tab
 	$(BIN)/mpmtl-prob demo --data $(DATA) --out $(OUT)
 
 test: $(READY) ## The test suite, in two processes (WORKERS=0: in one, for a debugger)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-evidence: $(READY) ## What the tests leave out as well, and everything at full length: half an hour
+	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-anywhere: $(READY) ## The tests under other processors' arithmetic and other seeds, nine times over: hours
 	BIN=$(BIN) WORKERS=$(WORKERS) tests/anywhere.sh

@@ -1,10 +1,13 @@
 """The suite runs in float64; what claims to work in float32 is tested there explicitly.
 
-Most of the suite's time is compilation. A compiled sampler is kept on disk and found again where features, chains and warm-up
-are the same, so tests of a public posterior take two chains and 200 iterations of warm-up unless there is a reason not to.
+Most of the suite's time is compilation. A compiled sampler is kept on disk and found again where structure, noise, features
+and warm-up are the same, so tests of a public posterior take three features, Wishart noise and 200 iterations of warm-up
+unless there is a reason not to.
 
 ``MPMTL_TEST_SEED=7`` shifts every seed, of the tests and of what they test: all must pass whatever it is. Without it the
 suite draws the same every time, Hypothesis's examples included, but for noise that comes from the system.
+
+``MPMTL_EVIDENCE=1`` (`make test-evidence`, weekly) runs what is marked ``evidence`` too, and everything at full length.
 """
 
 import gc
@@ -16,6 +19,7 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
+from effort import EVIDENCE
 
 from mpmtl_prob.privacy.laws import exact
 
@@ -46,6 +50,15 @@ if SHIFT:
     jax.random.key, jax.random.PRNGKey = _shifted(jax.random.key), _shifted(jax.random.PRNGKey)
     seeded = exact.seeded
     exact.seeded = lambda *seed: seeded(*seed, SHIFT)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Long tests run where evidence is asked for, or where one is named."""
+    if EVIDENCE or any("::" in argument for argument in config.args):
+        return
+    long = [item for item in items if item.get_closest_marker("evidence")]
+    items[:] = [item for item in items if item not in long]
+    config.hook.pytest_deselected(items=long)
 
 
 @pytest.fixture(autouse=True, scope="module")

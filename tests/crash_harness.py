@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from effort import effort
 
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, Wishart, calibrate
 from mpmtl_prob.privacy.laws import exact
@@ -192,14 +193,16 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         release(W, 0.5, 1e-3, mechanism=LAW, ledger=Ledger(**TOTAL)).save(root / "warm.nc")  # warm: imports and caches
-        lines, charged_lines, faults = every(kill_at_line, root)
-        instructions, charged_instructions, more = every(kill_at_instruction, root)
-        _, _, control = every(kill_at_line, root, stride=12, charge_late=True)  # a library that pays after it has drawn
+        lines, charged_lines, faults = every(kill_at_line, root, stride=effort(5, 1))
+        instructions, charged_instructions, more = every(kill_at_instruction, root, stride=effort(5, 1))
+        _, _, control = every(
+            kill_at_line, root, stride=effort(24, 12), charge_late=True
+        )  # a library that pays after it has drawn
         report = {
             "lines": lines,
             "instructions": instructions,
             "draws": [charged_lines, charged_instructions],
-            "faults": faults + more + at_random_times(root, 60),
+            "faults": faults + more + at_random_times(root, effort(15, 60)),
             "control": control,
             "race": race(root, 4),
         }

@@ -50,6 +50,7 @@ def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmar
     assert abs(c.mean() - 1) < 4.5 * c.std() / np.sqrt(len(c))
 
 
+@pytest.mark.evidence
 def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, monkeypatch):
     intervals = benchmark("intervals")
     monkeypatch.setattr(intervals, "WARMUP", 5)

@@ -88,7 +88,7 @@ def test_a_bad_epsilon_writes_nothing(csv, tmp_path, capsys):
 
 def test_pictures_show_what_they_say(csv):
     pytest.importorskip("matplotlib").use("Agg")
-    W = np.random.default_rng(0).standard_normal((4, 40)) * [[3.0], [1.0], [1.0], [1.0]]
+    W = np.random.default_rng(0).standard_normal((3, 40)) * [[3.0], [1.0], [1.0]]
     release = mp.release(W, epsilon=5.0, unsafe_seed=0)
     posterior = shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
     ax = plots.spectrum(posterior, W @ W.T, reference_label="truth")

@@ -210,6 +210,7 @@ def test_every_model_has_a_default(model, data):
     assert {"sigma", "rate"} <= set(found.draws)
 
 
+@pytest.mark.evidence
 def test_kernels_of_ones_own(data):
     gibbs = Gibbs([(ProximalLangevin(low_rank), ["W"]), (NUTS(low_rank, max_tree_depth=3), None)])
     found = fit(low_rank, data.train, precondition=False, **(QUICK | {"kernel": gibbs}))

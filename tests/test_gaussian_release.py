@@ -20,6 +20,7 @@ from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 PHI = 0.8
+LONG = pytest.mark.evidence  # each compiles a sampler of its own
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
@@ -65,6 +66,7 @@ def test_one_feature_has_the_posterior_of_quadrature(sigma):
     assert agrees(np.log(draws["kappa"]), np.sum(weight * np.log(kappa)))
 
 
+@pytest.mark.evidence
 def test_two_features_have_the_posterior_that_weighted_draws_of_the_prior_have():
     d, m, law, size = 2, 5, Gaussian(2, 1.5), 400_000
     sigma = np.array([[4.0, -2.5], [-2.5, -1.0]])  # indefinite
@@ -117,6 +119,7 @@ def test_an_indefinite_release_has_a_posterior(published, posterior, tmp_path):
     assert_allclose(SharedPosterior.load(tmp_path / "posterior.nc").omega, posterior.omega)
 
 
+@pytest.mark.evidence
 def test_single_precision_gives_the_same_posterior(published, posterior):
     with jax.enable_x64(False):
         single = shared_covariance(published, **FAST)
@@ -161,6 +164,7 @@ def tasks_of(m=12, d=2, n=8, seed=0):
     return mp.TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((m, n))))
 
 
+@pytest.mark.evidence
 def test_owners_use_it_by_every_method():
     tasks = tasks_of(m=4)
     shared = shared_covariance(release(tasks, Gaussian(2, 1.0)), **FAST)
@@ -175,6 +179,7 @@ def test_owners_use_it_by_every_method():
     assert not np.allclose(excluded.W, task_posteriors(tasks, shared).W, atol=1e-6)
 
 
+@pytest.mark.evidence
 def test_rounds_have_a_posterior():
     law = Gaussian(2, 1.0)
     found = mp.NoiseAware(1.0, 0.01, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
@@ -184,7 +189,9 @@ def test_rounds_have_a_posterior():
     assert (np.linalg.eigvalsh(A.values) > 0).all()
 
 
-@pytest.mark.parametrize("structure", ["auto", "group_sparse", "low_rank", "paper"])
+@pytest.mark.parametrize(
+    "structure", ["group_sparse", *(pytest.param(name, marks=LONG) for name in ("auto", "low_rank", "paper"))]
+)
 def test_every_structure_finds_the_leading_feature(structure):
     W = np.zeros((3, 30))
     W[0], W[1:] = 1.0, 0.02 * np.random.default_rng(0).standard_normal((2, 30))
@@ -192,7 +199,7 @@ def test_every_structure_finds_the_leading_feature(structure):
     assert found.omega[0, 0] > 3 * found.omega[[1, 2], [1, 2]].max()
 
 
-@pytest.mark.parametrize("sd", [0.1, 30.0])  # in coordinates of the release, and of the prior
+@pytest.mark.parametrize("sd", [pytest.param(0.1, marks=LONG), 30.0])  # in coordinates of the release, and of the prior
 def test_fewer_tasks_than_features_have_a_posterior_too(sd):
     published = release(np.random.default_rng(0).standard_normal((4, 3)), Gaussian(4, sd))
     assert drowned(published) == (sd > 1)

@@ -79,7 +79,7 @@ def test_of_the_tasks_given_a_probability_as_many_are_in_the_release(law):
 @pytest.fixture(scope="module")
 def shared():
     W = np.random.default_rng(2).standard_normal((3, 30)) * [[3], [1], [0.3]]
-    return shared_covariance(release(W, 5.0, 1e-2), chains=2, warmup=150, draws=150, progress_bar=False)
+    return shared_covariance(release(W, 5.0, 1e-2), chains=2, warmup=200, draws=150, progress_bar=False)
 
 
 def test_a_release_of_many_tasks_says_little_of_any(shared):

@@ -224,17 +224,17 @@ def test_other_tasks_first_messages_are_equal_bit_for_bit(change, pareto, d):
 
 
 @pytest.fixture(scope="module")
-def published():
-    X, y = make(False)
-    return mp.release(TaskData.from_lists(X, y), epsilon=3.0, unsafe_seed=0)
+def public():
+    X, y = make(False, d=3)
+    release = mp.release(TaskData.from_lists(X, y), epsilon=3.0, unsafe_seed=0)
+    return mp.inference.shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_tasks_later_messages_are_equal_bit_for_bit(published, monkeypatch, change, kind):
-    public = mp.inference.shared_covariance(published, chains=2, warmup=100, draws=100, progress_bar=False)
+def test_other_tasks_later_messages_are_equal_bit_for_bit(public, monkeypatch, change, kind):
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
-    found = [posterior_draws(tasks, 0, kind)(published) for tasks in pair(change, kind == "bernoulli")]
+    found = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli", d=3)]
     same(*map(rest, found))
     assert all(np.isfinite(messages).all() for messages in found)
     assert bits(found[0]) != bits(found[1])
@@ -266,6 +266,6 @@ def test_a_ledger_never_pays_for_a_run_of_which_nothing_is_proved():
 
 
 def test_noise_aware_proves_what_its_release_does():
-    tasks, _ = pair("more rows")
-    fit = NoiseAware(1.0, chains=2, warmup=50, draws=50).fit(tasks)
+    tasks, _ = pair("more rows", d=3)
+    fit = NoiseAware(1.0, chains=2, warmup=100, draws=50).fit(tasks)
     assert fit.guarantee.proved is not None

@@ -161,6 +161,7 @@ def test_the_same_tests_catch_a_broken_sampler(broken):
 # -- calibration: the full version is benchmarks/calibration.py --------------------------------------------------------
 
 
+@pytest.mark.evidence
 def test_low_rank_posterior_with_a_release_is_calibrated():
     setting = Setting(noise=Wishart(2, 6.0, 0.1, 1.5))
     found = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)

@@ -253,7 +253,11 @@ def functionals(A, log_phi):
 # benchmarks/calibration_shared.py runs all of them, with many more replications
 @pytest.mark.parametrize(
     ("structure", "law"),
-    [("auto", "gaussian"), ("group_sparse", "wishart"), ("fewer tasks than features", "wishart")],
+    [
+        ("group_sparse", "wishart"),
+        pytest.param("auto", "gaussian", marks=pytest.mark.evidence),
+        pytest.param("fewer tasks than features", "wishart", marks=pytest.mark.evidence),
+    ],
 )
 def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
     for name, found in ranks(*CALIBRATED[structure], 100, law=LAWS[law]).items():
