@@ -18,23 +18,34 @@ export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin
 READY := .venv/.ready
+comma := ,
+# The demonstration needs less than the tests, and nothing more where these have been.
+SHOWN := $(if $(wildcard $(READY)),$(READY),.venv/.demo$(if $(filter school,$(DATA)),-school))
 
-.PHONY: demo test test-evidence test-anywhere mutants lint notebooks docs package bench evidence ci clean
+.PHONY: demo test test-anywhere mutants lint notebooks docs package bench evidence ci clean
 
-$(READY): pyproject.toml constraints.txt
+# $(1): extras. What is in the environment already stays.
+define install
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
 	@touch $@
+endef
 
-demo: $(READY) ## Fit every arm on embedded data (or DATA=school), print one table, write figures to OUT
+$(READY): pyproject.toml constraints.txt
+	$(call install,dev)
+
+.venv/.demo: pyproject.toml constraints.txt
+	$(call install,plots)
+
+.venv/.demo-school: pyproject.toml constraints.txt
+	$(call install,plots$(comma)data)
+
+demo: $(SHOWN) ## Fit every arm on embedded data (or DATA=school), print one table, write figures to OUT
 	$(BIN)/mpmtl-prob demo --data $(DATA) --out $(OUT)
 
 test: $(READY) ## The test suite, in two processes (WORKERS=0: in one, for a debugger)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-
-test-evidence: $(READY) ## What the tests leave out as well, and everything at full length: half an hour
-	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
 test-anywhere: $(READY) ## The tests under other processors' arithmetic and other seeds, nine times over: hours
 	BIN=$(BIN) WORKERS=$(WORKERS) tests/anywhere.sh
