@@ -32,7 +32,7 @@ ROOMS = """
     inference.owner inference.curator
     inference.noise_aware
     inference
-    evaluation threat_models adaptation
+    evaluation threat_models adaptation federated
     plots experiments scikit
     mpmtl_prob
     demo privacy.__main__

@@ -1,0 +1,175 @@
+"""A sum of which nobody sees a part: exact over those who stayed, whoever leaves and when."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+from mpmtl_prob.federated import secure_sum as s
+
+AGREED = s.Agreed(b"run 1", 5, threshold=3)
+
+
+def vectors(owners, length=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return {i: rng.integers(0, 2**64, length, dtype=np.uint64) for i in owners}
+
+
+def run(x, agreed=AGREED, leave=None):
+    """All stages; ``leave`` says at which an owner vanishes: 1 before its letters, 2 before its vector, 3 before the end."""
+    leave = leave or {}
+    here = lambda stage: [i for i in x if leave.get(i, 9) > stage]
+    keys, adverts = {}, {}
+    for i in x:
+        keys[i], adverts[i] = s.advertise()
+    shared, boxes = {}, {}
+    for i in here(1):
+        shared[i], boxes[i] = s.share(agreed, i, keys[i], adverts)
+    masked, sent = {}, {}
+    for i in here(2):
+        letters = {j: box[i] for j, box in boxes.items() if i in box}
+        masked[i], sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, x[i])
+    revealed = {i: s.reveal(agreed, i, masked[i], sent.keys()) for i in here(3)}
+    return sent, s.total(agreed, adverts, boxes.keys(), sent, revealed)
+
+
+def ends_in(x, agreed, leave):
+    """The sum, or the error in its place."""
+    try:
+        return run(x, agreed, leave)[1], None
+    except s.TooFewOwners as error:
+        return None, error
+
+
+def plain(x, owners):
+    return sum((x[i] for i in owners), np.zeros(5, dtype=np.uint64))
+
+
+def test_every_pattern_of_four_owners_who_leave_ends_in_their_sum_or_in_a_named_error():
+    x = vectors(range(4))
+    sums = errors = 0
+    for stages in product((1, 2, 3, 9), repeat=4):
+        leave = dict(enumerate(stages))
+        stayed = [i for i in x if leave[i] > 2]
+        ends = [i for i in x if leave[i] > 3]
+        found, missed = ends_in(x, AGREED, leave)
+        assert (found is None) == (len(ends) < AGREED.threshold)
+        if found is None:
+            assert missed.have < missed.need
+            errors += 1
+        else:
+            np.testing.assert_array_equal(found, plain(x, stayed))
+            sums += 1
+    assert sums + errors == 256
+    assert sums == 1 + 4 * 3  # nobody leaves, or one at any of three stages
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(6, 24), st.data())
+def test_few_partners_give_the_same_sum(owners, data):
+    stages = data.draw(st.lists(st.sampled_from([9] * 12 + [1, 2, 3]), min_size=owners, max_size=owners))
+    x = vectors(range(owners))
+    leave = dict(enumerate(stages))
+    agreed = s.Agreed(b"few", 5, threshold=3, partners=4)
+    found, missed = ends_in(x, agreed, leave)
+    if found is None:
+        assert missed.have < missed.need
+    else:
+        np.testing.assert_array_equal(found, plain(x, [i for i in x if leave[i] > 2]))
+
+
+def test_a_circle_of_partners_is_one_and_mutual():
+    adverts = {i: s.advertise()[1] for i in range(11)}
+    partners = s.partners_of(s.Agreed(b"r", 1, 2, partners=4), adverts)
+    assert all(len(set(each) - {i}) == 4 for i, each in partners.items())
+    assert all(i in partners[j] for i, each in partners.items() for j in each)
+    reached, new = {0}, {0}
+    while new:
+        new = {j for i in new for j in partners[i]} - reached
+        reached |= new
+    assert len(reached) == 11
+
+
+def test_what_the_server_sees_of_a_vector_is_uniform():
+    x = {i: np.zeros(4000, dtype=np.uint64) for i in range(3)}
+    sent, found = run(x, s.Agreed(b"u", 4000, threshold=2))
+    assert not found.any()
+    for vector, _ in sent.values():
+        assert kstest(vector / 2.0**64, "uniform").pvalue > 1e-7
+
+
+def test_below_the_threshold_a_coalition_sees_the_same_of_any_vectors_with_the_same_sum():
+    """Server and owner 0 of four: what they cannot account for of the others' vectors is their sum, and else uniform."""
+    left, again = np.zeros((100, 2)), np.zeros((100, 2))
+    for out, parts in ((left, (5, 0, 0)), (again, (0, 0, 5))):
+        for trial in range(100):
+            x = {0: np.ones(1, dtype=np.uint64)} | {i + 1: np.full(1, v, dtype=np.uint64) for i, v in enumerate(parts)}
+            agreed = s.Agreed(b"%d" % trial, 1, threshold=3)
+            keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
+            adverts = dict(enumerate(adverts))
+            shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in x), strict=True)
+            sent = {}
+            for i in x:
+                letters = {j: boxes[j][i] for j in x if j != i}
+                sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, x[i])[1].vector
+            for k, i in enumerate((1, 2)):  # less what 0 and the opened seeds account for
+                pair = s.stream(agreed, s._secret(agreed, keys[0].masks, adverts[i].masks, b"mask"))
+                out[trial, k] = float((sent[i] - s.stream(agreed, shared[i].seed) + pair)[0]) / 2.0**64
+    for seen in (left, again):
+        assert min(kstest(seen[:, k], "uniform").pvalue for k in (0, 1)) > 1e-7
+
+
+def test_shares_open_a_secret_and_fewer_say_nothing():
+    secret = 2**256 - 12345
+    shares = s.split(secret, 3, range(6), np.random.default_rng(0).bytes)
+    for three in combinations(range(6), 3):
+        assert s._Opener(3).secret({i: shares[i] for i in three}) == secret.to_bytes(32)
+    with pytest.raises(s.TooFewOwners, match="2 owners are there, and it takes 3"):
+        s._Opener(3).secret({0: shares[0], 1: shares[1]})
+    # any other secret goes with two shares just as well: a third value explains it
+    for other in (0, 1, 2**255):
+        weights = s.lagrange([1, 2, 3])
+        third = (other - weights[0] * shares[0] - weights[1] * shares[1]) * pow(weights[2], -1, s.PRIME) % s.PRIME
+        assert s._Opener(3).secret({0: shares[0], 1: shares[1], 2: third}) == other.to_bytes(32)
+
+
+def test_what_was_changed_on_its_way_is_noticed():
+    x = vectors(range(3))
+    keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
+    adverts = dict(enumerate(adverts))
+    with pytest.raises(ValueError, match="own keys"):
+        s.share(AGREED, 0, keys[0], adverts | {0: adverts[1]})
+    with pytest.raises(ValueError, match="twice"):
+        s.share(AGREED, 0, keys[0], adverts | {2: adverts[1]})
+    shared, boxes = zip(*(s.share(AGREED, i, keys[i], adverts) for i in x), strict=True)
+    letters = {j: boxes[j][0] for j in (1, 2)}
+    forged = letters | {1: bytes([letters[1][0] ^ 1]) + letters[1][1:]}
+    with pytest.raises(ValueError, match="that of 1 was changed"):
+        s.mask(AGREED, 0, keys[0], shared[0], forged, x[0])
+    with pytest.raises(ValueError, match="that of 1 was changed"):  # a letter for somebody else
+        s.mask(AGREED, 0, keys[0], shared[0], letters | {1: boxes[1][2]}, x[0])
+    masked, sent = {}, {}
+    for i in x:
+        masked[i], sent[i] = s.mask(AGREED, i, keys[i], shared[i], {j: boxes[j][i] for j in x if j != i}, x[i])
+    revealed = {i: s.reveal(AGREED, i, masked[i], sent.keys()) for i in x}
+    wrong = revealed | {0: s.Revealed({**revealed[0].seeds, 1: 7}, {})}
+    with pytest.raises(ValueError, match="the shares of 1 do not open its mask"):
+        s.total(AGREED, adverts, range(3), sent, wrong)
+
+
+def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_without_it():
+    x = vectors(range(4))
+    keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
+    adverts = dict(enumerate(adverts))
+    shared, boxes = zip(*(s.share(AGREED, i, keys[i], adverts) for i in x), strict=True)
+    masked, _ = s.mask(AGREED, 0, keys[0], shared[0], {j: boxes[j][0] for j in (1, 2, 3)}, x[0])
+    revealed = s.reveal(AGREED, 0, masked, {0, 1, 2})
+    assert set(revealed.seeds) == {0, 1, 2}
+    assert set(revealed.keys) == {3}
+    with pytest.raises(ValueError, match="this owner among"):
+        s.reveal(AGREED, 0, masked, {1, 2, 3})
+    with pytest.raises(s.TooFewOwners, match="reveal: 3 owners are there, and it takes 4"):
+        s.reveal(AGREED._replace(least=4), 0, masked, {0, 1, 2})
