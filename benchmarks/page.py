@@ -165,6 +165,37 @@ def _scaling(report: Report) -> Iterable[str]:
     yield _table(("", "sizes", "b of a release", "b of Algorithm 2", "peak GB", "what the cost is made of"), rows)
 
 
+def _streamed(report: Report) -> Iterable[str]:
+    sizes = report["sizes"]
+    yield (
+        f"A release of `TaskShards`: {sizes['n']} rows of {sizes['d']} features a task in parquet files of {sizes['part']} "
+        f"tasks, by {sizes['workers']} processes, after start-up ({report['start']:.1f} CPU seconds). CPU seconds grow as "
+        f"the number of tasks to the power {report['exponent']:.2f}. Seconds by the clock are those of this machine as it "
+        "was; memory is that of all processes together, each with its libraries."
+    )
+    rows = [
+        (
+            f"{line['size']:,}".replace(",", " "),
+            f"{line['GB of files']:.2f}",
+            f"{line['work']:.0f}",
+            f"{1e3 * line['work'] / line['size']:.2f}",
+            f"{line['seconds']:.0f}",
+            f"{line['peak GB']:.2f}",
+        )
+        for line in report["lines"]
+    ]
+    yield _table(("tasks", "GB on disk", "CPU seconds", "CPU ms a task", "seconds", "peak GB"), rows)
+    done = {line["size"] for line in report["lines"]}
+    asked = report["command"].partition("--m ")[2].partition(" --")[0].split()
+    if left := [m for m in asked if int(m) not in done]:
+        yield f"Asked for and not finished: m = {', '.join(left)}."
+    yield (
+        "On a GPU: not run. Messages and owners' posteriors are NumPy in double precision, task by task; chains, and "
+        "estimators that JAX solves task by task, use the devices that it sees, with the same numbers on one and on eight "
+        "emulated ones (`pytest tests/test_devices.py`)."
+    )
+
+
 def _coverage(report: Report) -> Iterable[str]:
     sizes, levels = report["sizes"], [f"{level:.0%}" for level in report["levels"]]
     yield (
@@ -282,6 +313,7 @@ SECTIONS: dict[str, Section] = {
     "samplers": ("Samplers of the curator's posterior", _samplers),
     "public": ("The public posterior beside W latent", _public),
     "scaling": ("How cost grows", _scaling),
+    "streamed": ("Tasks that do not fit in memory", _streamed),
     "intervals": ("Coverage", _coverage),
     "calibration": ("Calibration of the curator's models", _calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),
