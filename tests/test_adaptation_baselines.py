@@ -82,13 +82,13 @@ def test_source_fits_are_what_they_are_called():
 
 def test_the_robust_covariance_is_the_spread_of_the_fit():
     fits, claimed = [], []
-    for seed in range(200):
+    for seed in range(80):
         data = problems.shifted((80, 1), 0.0, num_features=2, tests=1, seed=7).source
         y = data.X @ np.array([0.5, -0.5]) + 0.2 * np.random.default_rng(seed).standard_normal(80)
         fit = robust(Domain(data.X, y))
         fits.append(fit.w)
         claimed.append(fit.covariance)
-    np.testing.assert_allclose(np.cov(np.array(fits).T), np.mean(claimed, axis=0), rtol=0.4, atol=3e-4)
+    np.testing.assert_allclose(np.cov(np.array(fits).T), np.mean(claimed, axis=0), rtol=0.5, atol=5e-4)
 
 
 def test_ridge_yardsticks():
@@ -135,7 +135,7 @@ def test_discrepancy_minimisation_is_near_its_semidefinite_optimum():
 
 def test_matching_helps_where_features_shift_and_the_line_bends():
     rng = np.random.default_rng(0)
-    x_s, x_t = rng.uniform(-1, 1, 400), rng.uniform(0.5, 1, 200)
+    x_s, x_t = rng.uniform(-1, 1, 150), rng.uniform(0.5, 1, 100)
     bend = lambda x: Domain(x[:, None] / 2, np.maximum(x, 0.2) / 2)
     source, target = bend(x_s), bend(x_t)
     plain = SourceOnly("least_squares").fit(source)

@@ -1,26 +1,53 @@
-"""Private domain adaptation."""
+"""Private domain adaptation: a public labelled source, a private labelled target, and what one record of it is promised.
+
+- ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs, and School by kind of
+  school.
+- ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
+- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx`` and
+  ``ncnvx`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what
+  holds.
+- ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
+- ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
+  features), ``clipping`` (of the residuals), ``conditional`` (milliseconds), ``shift_model`` (NUTS), ``tilting`` (weights of
+  source records). This is no algorithm of the paper; it is the one to start with.
+
+Everything is about one record of the target, replaced by another; the number of records is public.
+
+Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
+"""
 
 from mpmtl_prob.adaptation import accounting, bounds, problems
+from mpmtl_prob.adaptation.adassp import AdaSSP
 from mpmtl_prob.adaptation.baselines import NoisyGradient, SourceOnly, Unprotected, WarmDescent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.discrepancy import Ball, private_discrepancy
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.matching import KMM, DiscrepancyMinimisation
+from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
+from mpmtl_prob.adaptation.one_release import AdaptedPosterior, OneRelease, infer
+from mpmtl_prob.adaptation.tilting import tilted
 
 __all__ = [
     "KMM",
+    "AdaSSP",
+    "AdaptedPosterior",
     "Ball",
     "CnvxAdap",
     "DiscrepancyMinimisation",
     "Domain",
+    "MomentRelease",
     "NCnvxAdap",
     "NoisyGradient",
+    "OneRelease",
     "SourceOnly",
     "Unprotected",
     "WarmDescent",
     "accounting",
     "bounds",
+    "infer",
     "private_discrepancy",
     "problems",
+    "release_moments",
+    "tilted",
 ]

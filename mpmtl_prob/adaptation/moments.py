@@ -1,0 +1,173 @@
+"""One release: noisy second moments of (x, residual of a public fit) over the target's records. All that follows is free.
+
+Residuals of a public fit are smaller than targets, so that the noise of cross moments is; and the noise in X'X multiplies how
+far the target's weights are from the public ones, not the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._check import in_range, positive
+from mpmtl_prob.adaptation.accounting import default_delta
+from mpmtl_prob.adaptation.discrepancy import Ball, Extreme, Quadratic, discrepancy
+from mpmtl_prob.adaptation.domain import Domain, domain
+from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.door import draw_matrices
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.laws import Gaussian
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.units import Unit
+from mpmtl_prob.tasks import FloatArray
+
+#: the longest v = (x / r, rho / c)
+LONGEST = float(np.sqrt(2.0))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentRelease:
+    """What left the room: sum v v' + E over the target's records, v = (x / r, rho / c), rho = clip(y - w_0.x, -c, c). Public.
+
+    Attributes:
+        sigma: (d + 1, d + 1), read-only.
+        mechanism: the law of the noise.
+        num_records: n.
+        centre: w_0, a fit to public records, (d,).
+        residual_bound: c.
+        row_bound: r.
+        features: names, d of them.
+        guarantee: of one record of the target.
+    """
+
+    sigma: FloatArray
+    mechanism: Gaussian
+    num_records: int
+    centre: FloatArray
+    residual_bound: float
+    row_bound: float
+    features: tuple[Hashable, ...]
+    guarantee: Guarantee
+
+    def __post_init__(self) -> None:
+        d = len(self.centre)
+        sigma = np.array(self.sigma, dtype=np.float64)
+        if sigma.shape != (d + 1, d + 1) or not np.all(np.isfinite(sigma)) or not np.array_equal(sigma, sigma.T):
+            raise ValueError(f"sigma: expected a symmetric matrix of {d + 1} finite rows, got shape {sigma.shape}")
+        sigma.setflags(write=False)
+        object.__setattr__(self, "sigma", sigma)
+
+    @property
+    def sd(self) -> float:
+        """s, of the noise off the diagonal, in units of v v'."""
+        return self.mechanism.sd
+
+    @property
+    def xx(self) -> FloatArray:
+        """X'X with noise of sd s r^2, (d, d)."""
+        return self.sigma[:-1, :-1] * self.row_bound**2
+
+    @property
+    def xr(self) -> FloatArray:
+        """X'rho with noise of sd s r c, (d,)."""
+        return self.sigma[:-1, -1] * self.row_bound * self.residual_bound
+
+    @property
+    def rr(self) -> float:
+        """rho'rho with noise of sd sqrt2 s c^2."""
+        return float(self.sigma[-1, -1]) * self.residual_bound**2
+
+    def difference(self, source: Domain) -> Quadratic:
+        """The mean squared error of w_0 + v on the target less that on the source, residuals cut at c, of noisy moments."""
+        rows = self.ball(1.0).rows(source)
+        own = rows.T @ rows / max(source.num_records, 1)
+        n = max(self.num_records, 1)
+        return Quadratic(self.xx / n - own[:-1, :-1], self.xr / n - own[:-1, -1], self.rr / n - float(own[-1, -1]))
+
+    def ball(self, radius: float) -> Ball:
+        """Of predictors round w_0."""
+        return Ball(tuple(self.centre.tolist()), radius, self.residual_bound, self.row_bound)
+
+    def discrepancy(self, source: Domain, radius: float) -> Extreme:
+        """The discrepancy between target and source over a ball round w_0, of the noisy moments: free, and of any source."""
+        return discrepancy(self.difference(source), positive("radius", radius))
+
+    def ridge(self, failure: float = 0.05) -> FloatArray:
+        """Weights by AdaSSP: least squares with the least ridge that outweighs the noise in X'X, (d,).
+
+        lambda = max(0, s r^2 sqrt(d log(2 d^2 / failure)) - lambda_min), the smallest eigenvalue read off the release.
+
+        Source: Wang (2018), Revisiting differentially private linear regression, Algorithm 2.
+        """
+        d = len(self.centre)
+        in_range("failure", failure, 0, 1)
+        least = float(np.linalg.eigvalsh(self.xx)[0])
+        size = self.sd * self.row_bound**2 * np.sqrt(d * np.log(2 * d**2 / failure))
+        found: FloatArray = self.centre + np.linalg.solve(self.xx + max(0.0, size - least) * np.eye(d), self.xr)
+        return found
+
+
+def release_moments(
+    target: Any,
+    *,
+    centre: FloatArray,
+    residual_bound: float,
+    epsilon: float,
+    delta: float | None = None,
+    row_bound: float = 1.0,
+    ledger: Ledger | None = None,
+    unsafe_seed: int | None = None,
+) -> MomentRelease:
+    """Pay once, then publish the noisy second moments of a private target.
+
+    Args:
+        target: private, a Domain or a pair (X, y). A record that is not finite counts as one of zeros.
+        centre: w_0, public, (d,).
+        residual_bound: c, public, such as a quantile of public residuals; never one of private ones.
+        epsilon: > 0.
+        delta: in (0, 1); default 1 / n^1.1.
+        row_bound: r, public: longer rows are shortened.
+        ledger: of unit "target record", pays, on disk, before noise is drawn.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range. Nothing was charged.
+    """
+    private, w = domain("target", target), np.array(centre, dtype=np.float64)
+    r, c, n, d = (
+        positive("row_bound", row_bound),
+        positive("residual_bound", residual_bound),
+        private.num_records,
+        len(w),
+    )
+    if w.shape != (private.num_features,) or not np.all(np.isfinite(w)):
+        raise ValueError(f"centre: expected {private.num_features} finite weights, got shape {w.shape}")
+    delta = default_delta(n) if delta is None else in_range("delta", delta, 0, 1)
+    law = calibrate_gaussian(epsilon, delta, d + 1, clip=LONGEST)
+    h = lattice.step(LONGEST, d + 1, max(n, 1), (law,))
+    noise, guarantee = draw_matrices(
+        [law],
+        epsilon=epsilon,
+        adjacency="replace",
+        lattice=h,
+        unit=Unit.TARGET_RECORD,
+        ledger=ledger,
+        unsafe_seed=unsafe_seed,
+        data=np.column_stack([private.X, private.y]),
+    )
+    v = rows(private, w, c, r, h)
+    return MomentRelease(v.T @ v + noise[0], law, n, w, c, r, private.features, guarantee)
+
+
+def rows(records: Domain, centre: FloatArray, residual_bound: float, row_bound: float, h: float) -> FloatArray:
+    """v of every record, each of its own numbers alone, on the grid: |x / r| <= 1 and |rho / c| <= 1, (n, d + 1)."""
+    x = records.bounded(row_bound, np.finfo(float).max / 8)
+    residual = np.clip(x.y - np.sum(x.X * centre, axis=1), -residual_bound, residual_bound)
+    return np.column_stack(
+        [lattice.sent(x.X.T / row_bound, 1.0, h).T, lattice.cut(np.clip(residual / residual_bound, -1, 1), h)]
+    )

@@ -1,0 +1,188 @@
+"""The whole model of one release, for NUTS: the features' second moment, the shift and the noise, none of them plugged in.
+
+    X'X = n f L A A'L'                    L L' = C_s of the source, A lower triangular near I, log f ~ N(0, .7^2)
+    delta ~ mixture over domains k and sizes tau of N(w_k - w_0, V_k + tau^2 I / d)
+    log sigma ~ N(log of the public residuals' scale, .6^2)
+    S_xx ~ N(X'X, noise),  (S_xr, S_rr) | X'X, delta, sigma ~ N(.), as in :mod:`mpmtl_prob.adaptation.clipping`
+
+The mixture over tau is on the grid of :mod:`mpmtl_prob.adaptation.conditional`, summed: no funnel, and the same prior.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.stats import norm
+
+from mpmtl_prob.adaptation.clipping import moments
+from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Grid, Prior
+from mpmtl_prob.adaptation.moments import MomentRelease
+from mpmtl_prob.adaptation.shape import FACTOR_SPREAD
+from mpmtl_prob.inference.sampling.nuts import run_nuts
+from mpmtl_prob.tasks import FloatArray
+
+#: scale of the half-normal of how far the entries of A are from I, times sqrt d
+BEND = 0.5
+
+
+class Observed(NamedTuple):
+    """All numbers of the model, traced.
+
+    Attributes:
+        xx: X'X + noise; rescaled to r = 1, as all else.
+        xr: X'rho + noise.
+        rr: rho'rho + noise.
+        sd: s.
+        n: records.
+        c: residual bound.
+        root: L.
+        means: w_k - w_0, (K + 1, d).
+        axes: eigenvectors of V_k, (K + 1, d, d).
+        values: its eigenvalues and tau^2 / d, (K + 1, G, d).
+        log_odds: of domains and sizes, (K + 1, G).
+        sigma: scale of the public residuals.
+        centre: of the coordinates of delta, (d,).
+        coordinates: (d, d).
+    """
+
+    xx: Any
+    xr: Any
+    rr: Any
+    sd: Any
+    n: Any
+    c: Any
+    root: Any
+    means: Any
+    axes: Any
+    values: Any
+    log_odds: Any
+    sigma: Any
+    centre: Any
+    coordinates: Any
+
+
+def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
+    """What the model is given; ``grid``, the conditional posterior, sets coordinates alone."""
+    r, d = release.row_bound, len(release.centre)
+    values, axes = np.linalg.eigh(prior.covariances)
+    spread = values[:, None, :] + (prior.scales[:, None] * TAUS)[..., None] ** 2 / d
+    log_tau = np.log(TAUS / (1 + TAUS**2))  # half-Cauchy, on equal steps of log tau
+    log_odds = prior.log_odds[:, None] + log_tau - np.logaddexp.reduce(log_tau)
+    mean = grid.mean
+    off = grid.means - mean
+    square = np.einsum("kgh,kghij->ij", grid.weights, grid.covariances) + np.einsum(
+        "kgh,kghi,kghj->ij", grid.weights, off, off
+    )
+    jitter = 1e-9 * np.trace(square) / d * np.eye(d)
+    source = prior.second_moment / r**2
+    return Observed(
+        release.xx / r**2,
+        release.xr / r,
+        release.rr,
+        release.sd,
+        float(release.num_records),
+        release.residual_bound,
+        np.linalg.cholesky(source + 1e-9 * np.trace(source) / d * np.eye(d)),
+        (prior.means - release.centre) * r,
+        axes,
+        np.maximum(spread, 1e-12) * r**2,
+        log_odds,
+        prior.sigma,
+        (mean - release.centre) * r,
+        np.linalg.cholesky(square + jitter) * r,
+    )
+
+
+def model(data: Observed) -> None:
+    """Of one release. Sites: factor, bend, diagonal, below, shift, log_sigma."""
+    d = data.xr.shape[0]
+    flat = dist.ImproperUniform(dist.constraints.real_vector, (), (d,))
+    f = jnp.exp(FACTOR_SPREAD * numpyro.sample("factor", dist.Normal(0.0, 1.0)))
+    bend = numpyro.sample("bend", dist.HalfNormal(BEND)) / jnp.sqrt(d)
+    diagonal = numpyro.sample("diagonal", dist.StudentT(4.0, 0.0, 1.0).expand([d]).to_event(1))
+    A = jnp.diag(jnp.exp(bend * diagonal))
+    if d > 1:
+        below = numpyro.sample("below", dist.Normal(0.0, 1.0).expand([d * (d - 1) // 2]).to_event(1))
+        A = A.at[jnp.tril_indices(d, -1)].set(bend * below)
+    half = data.root @ A
+    N = data.n * f * half @ half.T
+    shift = numpyro.sample("shift", flat)
+    delta = numpyro.deterministic("delta", data.centre + data.coordinates @ shift)
+    size = numpyro.sample("log_sigma", dist.Normal(0.0, SIGMA_SPREAD))
+    sigma = numpyro.deterministic("sigma", data.sigma * jnp.exp(size))
+    numpyro.factor("prior", jax.nn.logsumexp(log_prior(data, delta)))
+    twice = jnp.where(jnp.eye(d) > 0, jnp.sqrt(2.0), 1.0) * data.sd
+    entries = jnp.tril_indices(d)
+    numpyro.factor("features", norm.logpdf(data.xx[entries], N[entries], twice[entries]).sum())
+    numpyro.factor("residuals", log_residuals(data, N, delta, sigma))
+
+
+def log_prior(data: Observed, delta: Any) -> Any:
+    """Log density of delta with every domain and size, (K + 1, G)."""
+    inside = jnp.einsum("kij,ki->kj", data.axes, delta - data.means)
+    return data.log_odds - 0.5 * (inside[:, None] ** 2 / data.values + jnp.log(2 * jnp.pi * data.values)).sum(-1)
+
+
+def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:
+    """log p(S_xr, S_rr | X'X, delta, sigma): one normal, exact to second moments where features are normal."""
+    d, n = delta.shape[0], jnp.maximum(data.n, 1.0)
+    Nd = N @ delta
+    q = delta @ Nd / n
+    psi = moments(jnp.sqrt(q + sigma**2), data.c, jnp, jax.scipy.special.ndtr)
+    rr = data.n * psi.spread(q) + 2 * (data.sd * data.c**2) ** 2
+    between = psi.common(q) * Nd
+    xr = psi.along(q) * N + psi.across(q) / n * jnp.outer(Nd, Nd) + (data.sd * data.c) ** 2 * jnp.eye(d)
+    off = data.rr - data.n * psi.square
+    L = jnp.linalg.cholesky(xr - jnp.outer(between, between) / rr)
+    z = jax.scipy.linalg.solve_triangular(L, data.xr - psi.kept * Nd - between / rr * off, lower=True)
+    return -0.5 * (z @ z + off**2 / rr + jnp.log(rr)) - jnp.log(jnp.diagonal(L)).sum()
+
+
+def start(data: Observed) -> dict[str, FloatArray]:
+    """Unconstrained values to start round: no bend, the conditional posterior's mean."""
+    d = len(data.xr)
+    found = {"factor": np.zeros(()), "bend": np.array(np.log(0.3)), "diagonal": np.zeros(d), "shift": np.zeros(d)}
+    found["log_sigma"] = np.zeros(())
+    return found | ({"below": np.zeros(d * (d - 1) // 2)} if d > 1 else {})
+
+
+def sample(
+    release: MomentRelease,
+    prior: Prior,
+    grid: Grid,
+    *,
+    chains: int,
+    warmup: int,
+    draws: int,
+    seed: int,
+    progress_bar: bool,
+) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+    """Draws of w, tau, sigma and domain, (S, ...), and the sampler's statistics, (chain, draw)."""
+    with jax.enable_x64(True):
+        data = jax.tree.map(jnp.asarray, observe(release, prior, grid))
+        found, statistics = run_nuts(
+            model, data,
+            start=start(data), chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar,
+        )  # fmt: skip
+        delta = found["delta"].reshape(-1, len(release.centre))
+        cells = np.asarray(_cells()(data, jnp.asarray(delta), jax.random.key(seed)))
+    k, g = np.divmod(cells, len(TAUS))
+    w = release.centre + delta / release.row_bound
+    return {"w": w, "tau": prior.scales[k] * TAUS[g], "sigma": found["sigma"].ravel(), "domain": k}, statistics
+
+
+@lru_cache(maxsize=1)
+def _cells() -> Any:
+    """A domain and a size for every draw of delta, from their conditional law; compiled once."""
+
+    def draw(data: Observed, delta: Any, key: Any) -> Any:
+        logits = jax.vmap(lambda one: log_prior(data, one).ravel())(delta)
+        return jax.random.categorical(key, logits)
+
+    return jax.jit(draw)

@@ -1,0 +1,313 @@
+"""One release of moments and what is made of it: moments of clipped residuals, the noise, calibration, limits."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from mpmtl_prob.adaptation import (
+    AdaSSP,
+    Ball,
+    Domain,
+    OneRelease,
+    infer,
+    problems,
+    release_moments,
+    shift_model,
+    tilted,
+)
+from mpmtl_prob.adaptation.clipping import moments
+from mpmtl_prob.adaptation.conditional import Prior, posterior
+from mpmtl_prob.adaptation.discrepancy import discrepancy
+from mpmtl_prob.adaptation.moments import rows
+from mpmtl_prob.adaptation.public_fit import robust
+from mpmtl_prob.adaptation.shape import shape
+from mpmtl_prob.inference.sampling.simulation import uniformity
+from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger
+from mpmtl_prob.privacy.laws import exact
+
+RNG = np.random.default_rng(3)
+FAR = 6  # standard errors
+DATA = problems.shifted((400, 150), 0.5, num_features=3, tests=400, seed=2)
+
+
+@pytest.mark.parametrize(("sigma", "c"), [(0.2, 0.25), (0.1, 5.0)])
+def test_moments_of_clipped_residuals_are_those_of_simulated_records(sigma, c):
+    n, repetitions, delta = 150, 6000, np.array([0.5, -0.2])
+    N = n * np.array([[0.3, 0.1], [0.1, 0.2]])
+    Z = RNG.standard_normal((repetitions, n, 2))
+    a, Q = np.linalg.eigh(np.swapaxes(Z, 1, 2) @ Z)
+    whitened = Z @ (Q / np.sqrt(a)[:, None, :]) @ np.swapaxes(Q, 1, 2)  # X'X is N in every repetition
+    X = whitened @ np.linalg.cholesky(N).T
+    psi = np.clip(X @ delta + sigma * RNG.standard_normal((repetitions, n)), -c, c)
+    xr, rr = np.einsum("rni,rn->ri", X, psi), (psi**2).sum(1)
+    q = delta @ N @ delta / n
+    found, Nd = moments(np.sqrt(q + sigma**2), c, np, ndtr), N @ delta
+    se = np.sqrt(1 / repetitions)
+    assert np.all(np.abs(xr.mean(0) - found.kept * Nd) < FAR * se * xr.std(0) + 5e-3 * np.abs(Nd))
+    assert rr.mean() == pytest.approx(n * found.square, rel=5e-3)
+    expected = found.along(q) * N + found.across(q) * np.outer(Nd, Nd) / n
+    np.testing.assert_allclose(np.cov(xr.T), expected, atol=0.1 * np.trace(expected))
+    assert np.trace(np.cov(xr.T)) == pytest.approx(np.trace(expected), rel=0.06)
+    assert rr.var() == pytest.approx(n * found.spread(q), rel=0.1)
+    cross = np.array([np.cov(xr[:, i], rr)[0, 1] for i in (0, 1)])
+    scale = np.sqrt(n * found.spread(q) * np.diag(expected))
+    assert np.all(np.abs(cross - found.common(q) * Nd) < 0.06 * scale)
+    if c == 5.0:
+        assert [found.along(q), found.across(q), found.common(q)] == pytest.approx(
+            [sigma**2, 0, 2 * sigma**2], abs=1e-9
+        )
+
+
+def options(**more):
+    return {"centre": np.array([0.4, -0.2, 0.1]), "residual_bound": 0.3, "epsilon": 1.0, "delta": 1e-2} | more
+
+
+def test_a_release_is_the_bounded_records_and_the_laws_own_noise():
+    out = release_moments(DATA.target, **options(unsafe_seed=5))
+    h = next(h for h in 2.0 ** -np.arange(5, 30) if np.all(np.rint(out.sigma / h**2) == out.sigma / h**2))
+    v = rows(DATA.target, out.centre, 0.3, 1.0, h)
+    assert np.array_equal(out.sigma, v.T @ v + out.mechanism.draw(h**2, exact.source(5, 0)))
+    assert np.linalg.norm(v, axis=1).max() <= np.sqrt(2)
+    again = release_moments(DATA.target, **options())
+    assert str(again.guarantee.proved) == "eps = 1, delta = 0.01 (replace, one target record)"
+    assert "one record of the target" in again.guarantee.explain().lower()
+
+
+def test_a_poisoned_record_changes_nothing_but_its_own_place():
+    zero = DATA.target.X.copy(), DATA.target.y.copy()
+    zero[0][7], zero[1][7] = 0.0, 0.0
+    wanted = release_moments(zero, **options(unsafe_seed=5)).sigma
+    for value in (np.nan, np.inf, -np.inf):
+        X, y = DATA.target.X.copy(), DATA.target.y.copy()
+        X[7, 0] = value
+        assert np.array_equal(release_moments((X, y), **options(unsafe_seed=5)).sigma, wanted)
+        X[7, 0], y[7] = 1.0, value
+        assert np.array_equal(release_moments((X, y), **options(unsafe_seed=5)).sigma, wanted)
+    huge = release_moments((DATA.target.X * 1e300, DATA.target.y * 1e300), **options(unsafe_seed=5))
+    assert np.trace(huge.sigma - wanted) <= 2 * 150
+
+
+def test_nobody_tells_two_records_apart_better_than_the_noise_allows():
+    law = release_moments(DATA.target, **options()).mechanism
+    worst = np.array([1.0, 0, 0, 1.0]), np.array([1.0, 0, 0, -1.0])  # orthogonal, and as long as they may be
+    difference = np.outer(worst[0], worst[0]) - np.outer(worst[1], worst[1])
+    mu = np.linalg.norm(difference) / (np.sqrt(2) * law.sd)
+    assert mu == pytest.approx(law.mu("replace"))
+    draws = law.sample(RNG, np.zeros((20_000, 4, 4)))
+    statistic = (
+        (draws * difference).sum((1, 2)) / np.sqrt(2) / law.sd / np.linalg.norm(difference)
+    )  # of Neyman and Pearson
+    assert statistic.std() == pytest.approx(1.0, abs=0.03)
+    for _ in range(200):
+        a, b = RNG.standard_normal((2, 4))
+        a, b = (np.r_[v[:3] / max(1, np.linalg.norm(v[:3])), np.clip(v[3], -1, 1)] for v in (a, b))
+        assert np.linalg.norm(np.outer(a, a) - np.outer(b, b)) / (np.sqrt(2) * law.sd) <= mu
+
+
+def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
+    book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
+    model = OneRelease(epsilon=0.9, delta=1e-2, ledger=book).fit(DATA.source, DATA.target)
+    assert len(book.charges()) == 1
+    for _ in range(2):  # all else is free
+        model.interval(DATA.test.X)
+        model.release_.discrepancy(DATA.source, 0.1)
+        model.release_.ridge()
+    with pytest.raises(BudgetExceeded):
+        model.fit(DATA.source, DATA.target)
+    for unit in ("task", "row", "person"):
+        with pytest.raises(ValueError, match="unit: expected"):
+            OneRelease(ledger=Ledger(epsilon=9.0, delta=1e-2, unit=unit)).fit(DATA.source, DATA.target)
+    with pytest.raises(ValueError, match="unit: expected"):
+        book.charge(Gaussian(2, 9.0), unit="task")
+    wrong = [
+        ({"method": "guess"}, (DATA.source, DATA.target), "method: expected one of"),
+        ({"epsilon": 0.0}, (DATA.source, DATA.target), "epsilon: expected a positive"),
+        ({"residual_bound": -1.0}, (DATA.source, DATA.target), "residual_bound: expected a positive"),
+        ({"method": "nuts"}, ((np.ones((40, 31)), np.ones(40)), (np.ones((40, 31)), np.ones(40))), "more than 30"),
+        ({}, ({"none": DATA.source}, DATA.target), "source: expected other names"),
+        ({}, (DATA.source, (np.ones((3, 2)), np.ones(3))), "target: expected the source's 3 features"),
+        ({"draws": 0}, (DATA.source, DATA.target), "draws: expected a whole number"),
+    ]
+    for more, data, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            OneRelease(**{"delta": 1e-2, "ledger": book} | more).fit(*data)
+    with pytest.raises(ValueError, match="centre: expected 3 finite"):
+        release_moments(DATA.target, **options(centre=np.zeros(2), ledger=book))
+    assert len(book.charges()) == 1
+
+
+def test_without_noise_it_is_least_squares_with_its_covariance():
+    data = problems.shifted((400, 3000), 0.4, num_features=3, tests=10, seed=3)
+    model = OneRelease(epsilon=1e5, delta=0.5, residual_bound=2.0, draws=8000).fit(data.source, data.target)
+    X, y = data.target.X, data.target.y
+    exact_fit = np.linalg.solve(X.T @ X, X.T @ y)
+    covariance = np.linalg.inv(X.T @ X) * np.mean((y - X @ exact_fit) ** 2)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.all(np.abs(model.coef_ - exact_fit) < 0.3 * sd)
+    np.testing.assert_allclose(model.posterior_.w.std(0), sd, rtol=0.1)
+    assert model.posterior_.sigma.mean() == pytest.approx(0.15, rel=0.05)
+    exact_value = discrepancy(model.release_.ball(0.2).difference(data.source, data.target), 0.2).value
+    assert model.release_.discrepancy(data.source, 0.2).value == pytest.approx(exact_value, rel=0.02)
+    np.testing.assert_allclose(model.release_.ridge(), exact_fit, atol=0.02)
+
+
+def test_without_information_it_is_the_public_fit():
+    model = OneRelease(epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=4000).fit(DATA.source, DATA.target)
+    error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
+    grid = posterior(model.release_, model.prior_)
+    assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
+    assert model.posterior_.domain_weights["source"] == pytest.approx(0.98, abs=0.01)
+
+
+def prior_of(d):
+    """A public prior with a shift that matters."""
+    C = np.diag(np.linspace(0.12, 0.05, d))
+    means = np.stack([np.full(d, 0.3), np.zeros(d)])
+    return Prior(
+        means, np.stack([1e-4 * np.eye(d), np.zeros((d, d))]), np.array([0.4, 2.0]), 0.15, C, np.log([0.98, 0.02])
+    )
+
+
+def simulate(seed, n=80, d=2, epsilon=6.0):
+    """Truth and release of the model itself: shift, noise and features from their priors, then records."""
+    rng, prior = np.random.default_rng(seed), prior_of(d)
+    k = int(rng.random() < 0.02)
+    tau = min(prior.scales[k] * abs(rng.standard_cauchy()), 20.0 * prior.scales[k])
+    w = prior.means[k] + np.sqrt(prior.covariances[k, 0, 0] + tau**2 / d) * rng.standard_normal(d)
+    sigma = prior.sigma * np.exp(0.6 * rng.standard_normal())
+    A = np.eye(d) + np.tril(0.2 * rng.standard_normal((d, d)) / np.sqrt(d))
+    X = (
+        rng.standard_normal((n, d))
+        @ (np.linalg.cholesky(prior.second_moment) @ A).T
+        * np.exp(0.3 * rng.standard_normal())
+    )
+    X /= np.maximum(1, np.linalg.norm(X, axis=1))[:, None]
+    y = X @ w + sigma * rng.standard_normal(n)
+    release = release_moments(
+        (X, y), centre=prior.means[0], residual_bound=0.4, epsilon=epsilon, delta=1e-2, unsafe_seed=seed
+    )
+    return w, sigma, release, prior
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    return [simulate(seed) for seed in range(90)]
+
+
+def ranks(simulated, change=lambda release: release):
+    found = []
+    for i, (w, sigma, release, prior) in enumerate(simulated):
+        post = infer(change(release), prior, ("source", "none"), draws=399, seed=i)
+        found.append([*(post.w < w).sum(0), (post.sigma < sigma).sum()])
+    return np.array(found)
+
+
+def test_intervals_cover_on_data_from_the_model(simulated):
+    found = ranks(simulated)
+    for column in range(3):
+        assert uniformity(found[:, column], draws=399, bins=8) > 1e-4
+    inside = np.mean((found[:, :2] >= 20) & (found[:, :2] < 380))
+    assert 0.84 < inside < 0.96  # .9, within 180 correlated trials
+
+
+def test_the_test_of_calibration_sees_what_the_model_must_not_leave_out(simulated):
+    quiet = lambda release: replace(release, mechanism=replace(release.mechanism, sd=release.sd / 50))
+    unaware = ranks(simulated[:60], quiet)  # of the noise
+    assert min(uniformity(unaware[:, column], draws=399, bins=8) for column in range(3)) < 1e-5
+
+
+def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
+    source, law = np.diag(np.linspace(0.3, 0.05, 6)), Gaussian(6, 2.0)
+    true = 0.5 * 200 * source
+    found = [shape(law.sample(RNG, true), 2.0, 200, source) for _ in range(50)]
+    relative = np.array([np.diag(each.mean) / np.diag(true) - 1 for each in found])
+    assert np.abs(relative.mean(0)).max() < 0.1  # without a common factor they were a quarter too large
+    misses = [(each.mean - true)[i, j] / np.sqrt(each.variance[i, j]) for each in found for i, j in [(0, 0), (4, 1)]]
+    assert 0.4 < np.std(misses) < 1.4
+
+
+def test_the_sampler_and_the_grid_agree():
+    data = problems.shifted((400, 300), 0.5, num_features=2, tests=10, seed=5)
+    kw = {"epsilon": 3.0, "delta": 1e-2, "unsafe_seed": 2, "progress_bar": False}
+    grid = OneRelease(**kw).fit(data.source, data.target)
+    nuts = OneRelease(**kw, method="nuts", chains=2, warmup=150, draws=400).fit(data.source, data.target)
+    assert nuts.posterior_.statistics["diverging"].sum() <= 12
+    sd = grid.posterior_.w.std(0)
+    assert np.all(np.abs(grid.coef_ - nuts.coef_) < 0.5 * sd)
+    np.testing.assert_allclose(nuts.posterior_.w.std(0), sd, rtol=0.3)
+    assert nuts.posterior_.sigma.mean() == pytest.approx(grid.posterior_.sigma.mean(), rel=0.1)
+    assert nuts.posterior_.domain_weights["source"] == pytest.approx(grid.posterior_.domain_weights["source"], abs=0.1)
+    # the density of the residuals' moments is that of a normal of the moments above
+    with jax.enable_x64(True):
+        seen = shift_model.observe(grid.release_, grid.prior_, posterior(grid.release_, grid.prior_))
+        d, N, delta, sigma = 2, 300 * np.diag([0.06, 0.05]), np.array([0.2, 0.3]), 0.2
+        q = delta @ N @ delta / 300
+        found = moments(np.sqrt(q + sigma**2), seen.c, np, ndtr)
+        mean = np.r_[found.kept * N @ delta, 300 * found.square]
+        cross = found.common(q) * N @ delta
+        xr = (
+            found.along(q) * N
+            + found.across(q) * np.outer(N @ delta, N @ delta) / 300
+            + (seen.sd * seen.c) ** 2 * np.eye(d)
+        )
+        full = np.block([[xr, cross[:, None]], [cross[None], 300 * found.spread(q) + 2 * seen.sd**2 * seen.c**4]])
+        from scipy.stats import multivariate_normal
+
+        wanted = multivariate_normal(mean, full).logpdf(np.r_[seen.xr, seen.rr]) + 1.5 * np.log(2 * np.pi)
+        assert float(shift_model.log_residuals(seen, N, delta, sigma)) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_it_tells_which_public_domain_the_target_resembles():
+    data = problems.two_sources((1000, 600), num_features=4, tests=300, seed=1)
+    model = OneRelease(epsilon=2.0, delta=1e-2, unsafe_seed=0).fit(data.sources, data.target)
+    assert model.posterior_.domain_weights["good"] > 0.9
+    assert sum(model.posterior_.domain_weights.values()) == pytest.approx(1.0)
+    far = Domain(data.target.X, np.clip(-3 * data.target.y, -1, 1))
+    other = OneRelease(epsilon=20.0, delta=1e-2, unsafe_seed=0).fit(data.sources, far)
+    assert other.posterior_.domain_weights["none"] > model.posterior_.domain_weights["none"]
+
+
+def test_with_next_to_nothing_there_is_still_an_answer():
+    none = (np.zeros((0, 3)), np.zeros(0))
+    one = slice(0, 1)
+    cases = [
+        (DATA.source, none),
+        (None, DATA.target),
+        ((DATA.source.X[:, one], DATA.source.y), (DATA.target.X[:, one], DATA.target.y)),
+        ((np.ones((50, 2)), np.zeros(50)), (np.ones((9, 2)), np.zeros(9))),
+        ((DATA.source.X[:1], DATA.source.y[:1]), DATA.target),
+    ]
+    for source, target in cases:
+        model = OneRelease(epsilon=1.0, delta=1e-2, draws=50).fit(source, target)
+        assert np.all(np.isfinite(model.coef_))
+        lower, upper = model.interval(np.ones((2, len(model.coef_))))
+        assert np.all(lower < upper)
+    assert OneRelease(delta=1e-2, draws=50).fit(*cases[0]).coef_ == pytest.approx(robust(DATA.source).w, abs=0.3)
+
+
+def test_adassp_on_residuals_of_a_public_fit():
+    error = lambda fitted: np.mean((DATA.test.y - fitted.predict(DATA.test.X)) ** 2)
+    fits = lambda **more: [
+        error(AdaSSP(delta=1e-2, unsafe_seed=seed, **more).fit(DATA.source, DATA.target)) for seed in range(10)
+    ]
+    assert np.mean(fits(epsilon=1.0)) < np.mean(fits(epsilon=1.0, residuals=False))
+    assert np.mean(fits(epsilon=50.0, residuals=False)) < 0.03
+    tiny = AdaSSP(epsilon=0.01, delta=1e-2, unsafe_seed=1).fit(DATA.source, DATA.target)
+    assert error(tiny) < 2 * np.mean((DATA.test.y - DATA.test.X @ tiny.release_.centre) ** 2)
+
+
+def test_tilted_weights_bring_moments_together():
+    data = problems.shifted((2000, 4000), 0.0, num_features=3, tests=10, seed=6)
+    release = release_moments(data.target, **options(epsilon=1e4, delta=0.5, residual_bound=1.0))
+    found = tilted(release, data.source, scale=10.0)
+    v = rows(data.source, release.centre, 1.0, 1.0, 2.0**-40)
+    gap = lambda q: np.linalg.norm((v.T * q) @ v - release.sigma / 4000)
+    assert gap(found.weights) < 0.1 * gap(np.full(2000, 1 / 2000))
+    assert found.weights.sum() == pytest.approx(1.0)
+    assert 100 < found.records < 2000
+    loud = release_moments(data.target, **options(epsilon=1e-3, delta=1e-9, residual_bound=1.0, unsafe_seed=0))
+    assert tilted(loud, data.source, draws=3).records > 1500  # next to nothing is known: next to as it is
+    assert isinstance(release.ball(1.0), Ball)
