@@ -100,13 +100,14 @@ def standard_fits(
     adjacency: str = "replace",
     chains: int = 4,
     draws: int = 300,
+    folds: int = 5,
     seed: int = 0,
     progress_bar: bool = True,
 ) -> dict[str, Fitted | OwnerPosteriors]:
     """The comparison that a newcomer wants: each arm tuned on the training rows, the private ones at every budget.
 
     Single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and 3; the
-    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by five-fold cross-validation
+    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by cross-validation
     over all tasks' training rows, among equally many candidates for each; as in the papers, that is not charged. The
     posterior has none to choose.
 
@@ -116,6 +117,7 @@ def standard_fits(
         adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         chains: of NUTS.
         draws: of NUTS, kept and for adaptation, per chain.
+        folds: of the cross-validations.
         seed: of folds and samplers. The noise of the releases comes from the operating system.
         progress_bar: show one.
 
@@ -129,7 +131,7 @@ def standard_fits(
 
         def tuned(name: str, candidates: Sequence[Any]) -> Any:
             bar.set_postfix_str(name)
-            chosen = cross_validate(candidates, train, seed=seed, progress_bar=False)
+            chosen = cross_validate(candidates, train, folds=folds, seed=seed, progress_bar=False)
             fits[name] = chosen.fit(train)
             bar.update()
             return chosen.best
