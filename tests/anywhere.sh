@@ -16,7 +16,7 @@ for isa in ${ARITHMETIC:-native SSE4_2 AVX}; do
         echo "arithmetic $isa, seed shifted by $seed"
         # compiled programs are a processor's own
         MPMTL_TEST_SEED=$seed JAX_COMPILATION_CACHE_DIR=$PWD/.venv/jax-$isa \
-            "$BIN/python" -m pytest -q -n "${WORKERS:-2}" --dist loadscope --durations=0 --durations-min=60 "$@" || failed=1
+            "$BIN/python" -m pytest -q -n "${WORKERS:-2}" --dist worksteal --durations=0 --durations-min=60 "$@" || failed=1
     done
 done
 exit $failed

@@ -54,9 +54,15 @@ if SHIFT:
 
 def pytest_collection_modifyitems(config, items):
     """Long tests run where evidence is asked for, or where one is named."""
-    if EVIDENCE or any("::" in argument for argument in config.args):
+    if EVIDENCE:
         return
-    long = [item for item in items if item.get_closest_marker("evidence")]
+    named = tuple(argument.partition("::")[2] for argument in config.args if "::" in argument)
+    long = [
+        item
+        for item in items
+        if item.get_closest_marker("evidence")
+        and not any(item.nodeid.partition("::")[2].startswith(name) for name in named)
+    ]
     items[:] = [item for item in items if item not in long]
     config.hook.pytest_deselected(items=long)
 

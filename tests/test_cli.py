@@ -47,7 +47,13 @@ def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_compare_prints_a_table_or_json(csv, capsys):
+def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
+    def some_fits(train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
+        assert (epsilons, adjacency) == ([1.0], "replace")
+        ours = mp.NoiseAware(1.0, chains=2, warmup=draws, draws=draws, progress_bar=False).fit(train)
+        return {"ridge": mp.estimators.Ridge().fit(train), mp.evaluation.noise_aware(1.0): ours}
+
+    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
     options = ["--epsilon", "1", "--fraction", "0.5", "--draws", "100", "--quiet"]
     assert main(["compare", *columns(csv), *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

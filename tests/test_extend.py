@@ -118,6 +118,7 @@ def test_an_estimator_is_compared_cross_validated_and_used_in_scikit_learn(writt
     assert_allclose(model.fitted_.W, Pooled().fit(tasks).W)
 
 
+@pytest.mark.evidence
 def test_a_kernel_samples_the_posterior_that_nuts_does(written, tasks):
     RandomWalk = written("random_walk").RandomWalk
     options = {"rate": 1.0, "sigma": 0.5, "chains": 2, "progress_bar": False}

@@ -203,6 +203,7 @@ def test_release_and_its_guarantee_survive_a_file(data, tmp_path):
     assert loaded.release.mechanisms == sampled.release.mechanisms
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("model", [low_rank_sparse])
 def test_every_model_has_a_default(model, data):
     found = fit(model, data.train, **QUICK)

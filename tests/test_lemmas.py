@@ -2,16 +2,17 @@
 
 import jax.numpy as jnp
 import numpy as np
+from effort import effort
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from mpmtl_prob.convex.penalties import GroupLasso, TraceNorm
 
+shapes = effort(st.sampled_from([(1, 1), (2, 7), (5, 3), (8, 12)]), st.tuples(st.integers(1, 8), st.integers(1, 12)))
 instances = given(
     seed=st.integers(0, 2**32 - 1),
-    d=st.integers(1, 8),
-    m=st.integers(1, 12),
+    shape=shapes,  # each compiles
     rank=st.integers(1, 8),
     noise=st.floats(-8, 0.5),
     penalty=st.floats(0.05, 3.0),
@@ -36,8 +37,8 @@ def low_rank(rng, d, m, rank):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @instances
-def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, d, m, rank, noise, penalty, eta):
-    rng = np.random.default_rng(seed)
+def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shape, rank, noise, penalty, eta):
+    (d, m), rng = shape, np.random.default_rng(seed)
     C, s, r_C = low_rank(rng, d, m, rank)
     k = int(np.sum(s > eta * penalty))
     root = rng.standard_normal((d, d + 1))
@@ -55,8 +56,8 @@ def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, d, m
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @instances
-def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, d, m, rank, noise, penalty, eta):
-    rng = np.random.default_rng(seed)
+def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, shape, rank, noise, penalty, eta):
+    (d, m), rng = shape, np.random.default_rng(seed)
     C = rng.standard_normal((d, m)) * np.exp(rng.normal(size=(d, 1))) * (rng.permutation(d) < rank)[:, None]
     rows = np.linalg.norm(C, axis=1)
     E = np.diag(10**noise * rng.chisquare(2, d))

@@ -1,6 +1,6 @@
 """Malformed input to the release path, generated: always a named error, nothing charged, nothing drawn, nothing written.
 
-A few thousand examples by default; ``MALFORMED=1000000 pytest tests/test_malformed.py`` for a million.
+Hundreds of examples by default, thousands as evidence; ``MALFORMED=1000000 pytest tests/test_malformed.py`` for a million.
 """
 
 import os
@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from mpmtl_prob.privacy import Gaussian, Ledger, Wishart
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.releases import release
 
-EXAMPLES = int(os.environ.get("MALFORMED", "3000"))
+EXAMPLES = int(os.environ.get("MALFORMED", effort(500, 3000)))
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 BOOK = Ledger(epsilon=100.0, delta=0.5)
