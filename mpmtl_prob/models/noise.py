@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
-from mpmtl_prob.privacy.laws import Gaussian, MatrixNoise, Wishart
+from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, MatrixNoise, Wishart
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -141,6 +141,11 @@ def _(law: Wishart, sigma: FloatArray) -> WishartNoise:
 
 @of_law.register
 def _(law: Gaussian, sigma: FloatArray) -> GaussianNoise:
+    return GaussianNoise(sigma, law.sd)
+
+
+@of_law.register
+def _(law: GaussianShares, sigma: FloatArray) -> GaussianNoise:
     return GaussianNoise(sigma, law.sd)
 
 

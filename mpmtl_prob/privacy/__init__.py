@@ -18,6 +18,7 @@ from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.laws import (
     Gaussian,
+    GaussianShares,
     IndependentLaplace,
     Law,
     MatrixNoise,
@@ -51,6 +52,7 @@ __all__ = [
     "Charge",
     "Curve",
     "Gaussian",
+    "GaussianShares",
     "Guarantee",
     "IndependentLaplace",
     "Law",

@@ -106,6 +106,26 @@ class Draws:
             if certainly(u.log() < bound, u.log() >= bound):
                 return d * v
 
+    def discrete_normal(self, sd: arb) -> arb:
+        """A whole number k with probability proportional to exp(-k^2 / 2 sd^2).
+
+        By rejection from the discrete Laplace law, which is a rounded exponential number with a sign.
+
+        Source: Canonne, Kamath and Steinke (2020), algorithm 3.
+        """
+        t = int(sd.floor().unique_fmpz() or 0) + 1  # any t > 0 is exact; this one accepts most
+        while True:
+            size = (-t * self.uniform().log()).floor().unique_fmpz()
+            if size is None:
+                raise Undecided
+            sign, u = self.uniform(), self.uniform()
+            negative = certainly(sign < 0.5, sign > 0.5)
+            if negative and size == 0:
+                continue  # zero would count twice
+            bound = -((arb(size) - sd * sd / t) ** 2) / (2 * sd * sd)
+            if certainly(u.log() < bound, u.log() >= bound):
+                return arb(-size if negative else size)
+
 
 def certainly(yes: bool, no: bool) -> bool:
     """Which of two opposites is certain. Raises :class:`Undecided` if neither is."""

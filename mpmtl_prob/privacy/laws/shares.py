@@ -1,0 +1,173 @@
+r"""Gaussian noise that nobody knows: the sum of shares, one of every owner, each a discrete Gaussian on the lattice.
+
+A discrete Gaussian has probabilities proportional to ``exp(-k^2 / 2 s^2)`` on whole numbers k, s in steps of the lattice. A
+sum of them gives away what real Gaussian noise of the same variance does, but for a probability of :func:`slack`:
+
+1. *A sum is one of them.* Of two, P(X + Y = k) is ``exp(-k^2 / 2 (s^2 + t^2))`` times ``sum_x exp(-(x - c_k)^2 / 2 v)``,
+   ``1/v = 1/s^2 + 1/t^2``, which by Poisson's summation formula is the same for all c but for a factor of
+   ``1 +- 3 exp(-2 pi^2 v)``. With 16 steps to a share that is within 1e-1000 of 1 for any number of shares.
+2. *It is nearly a rounded one.* A real Gaussian rounded to whole numbers, which is post-processing of it, has at k the
+   probability of the discrete one times ``E exp(-(k u / s^2 + u^2 / 2 s^2))``, u uniform on +-1/2, over its mean. As
+   ``E exp(-k u / s^2) <= exp(k^2 / 24 s^4)``, the discrete one has at least ``1 - b``, ``b = 12^2 / 24 s^2``, of the rounded
+   one's probability wherever ``|k| <= 12 s``; beyond, either has less than 1e-32.
+3. *So* for p numbers, with P, Q the rounded pair and P', Q' the discrete one, ``P' >= (1 - p b) P`` but for 1e-32 p. Where
+   ``P'(E) > e^eps Q'(E)``: ``P'(E) - e^eps Q'(E) <= delta(eps) + 2 p b`` and what lies beyond, ``(1 + e^eps) 1e-32 p``.
+
+Source: Canonne, Kamath and Steinke (2020), NeurIPS, for the law and its sampler; Kairouz, Liu and Steinke (2021), ICML, for
+sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
+from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded, symmetric
+from mpmtl_prob.privacy.laws.gaussian import Gaussian
+from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, register
+from mpmtl_prob.privacy.laws.loss_distributions import gaussian_loss
+from mpmtl_prob.privacy.laws.profile import Profile
+from mpmtl_prob.tasks import FloatArray
+
+#: Steps of the lattice that the sd of a share has at least.
+LEAST_STEPS = 16.0
+_BEYOND = 1e-20  # (1 + e^eps) 1e-32 for every eps up to 27, where delta is asked for
+
+
+@register
+@dataclass(frozen=True)
+class GaussianShares(MatrixNoise):
+    """E symmetric, the sum of a share of every owner: N(0, sd^2) off the diagonal, N(0, 2 sd^2) on it, on a lattice.
+
+    Attributes:
+        num_features: d.
+        share: sd of an owner's share of an entry off the diagonal, in squared units of the weights.
+        owners: how many shares are in the sum.
+        step: of the lattice, in the same units.
+        colluders: owners who may tell their shares to whoever attacks; those of the others protect.
+        clip: K, the largest norm of a column of W, in units of the weights.
+
+    Raises:
+        ValueError: an argument outside its range, nobody who does not collude, or a lattice too coarse for the shares.
+    """
+
+    num_features: int
+    share: float
+    owners: int
+    step: float
+    colluders: int = 0
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        settle(self, whole, "num_features", "owners")
+        settle(self, positive, "share", "step", "clip")
+        whole("colluders", self.colluders, 0)
+        if self.colluders >= self.owners:
+            raise ValueError(f"colluders: expected fewer than the {self.owners} owners, got {self.colluders}")
+        if self.share < LEAST_STEPS * self.step:
+            raise ValueError(
+                f"step: expected at most {self.share / LEAST_STEPS:.3g} for shares of this size, got {self.step!r}"
+            )
+
+    @property
+    def sd(self) -> float:
+        """Of an entry of E off the diagonal, in squared units of the weights."""
+        return float(self.share * np.sqrt(self.owners))
+
+    @property
+    def mean(self) -> FloatArray:
+        """E[Sigma - A] = 0, (d, d)."""
+        return self._real.mean
+
+    @property
+    def fluctuation(self) -> float:
+        """Size of Sigma - A in operator norm, in squared units of the weights."""
+        return self._real.fluctuation
+
+    @property
+    def slack(self) -> float:
+        """By how much delta exceeds that of real Gaussian noise at most, whatever eps."""
+        return slack(self.num_features, self.share * np.sqrt(self.owners - self.colluders) / self.step)
+
+    def mu(self, adjacency: str) -> float:
+        """mu of the real Gaussian noise of those who do not collude."""
+        honest = self.share * np.sqrt(self.owners - self.colluders)
+        return Gaussian(self.num_features, float(honest), self.clip).mu(adjacency)
+
+    def draw_share(self, source: Source) -> FloatArray:
+        """One owner's share, (d, d), in whole multiples of the step."""
+        d = self.num_features
+        off = arb(self.share) / arb(self.step)
+
+        def lower(draws: Draws) -> list[arb]:
+            each = zip(*np.tril_indices(d), strict=True)
+            return [draws.discrete_normal(off * arb(2).sqrt() if i == j else off) for i, j in each]
+
+        return self.step * symmetric(rounded(lower, source), d)
+
+    def draw(self, unit: float, source: Source) -> FloatArray:
+        """E, (d, d): everybody's share. Raises ValueError for another unit than the step."""
+        if unit != self.step:
+            raise ValueError(f"unit: expected the step of the lattice, {self.step!r}, got {unit!r}")
+        other = lambda i: lambda number, first, last: source(number + i * 2**32, first, last)
+        total: FloatArray = np.sum([self.draw_share(other(i)) for i in range(self.owners)], axis=0)
+        return total
+
+    def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
+        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
+        return self._real.sample(rng, A)
+
+    def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
+        """log density of real Gaussian noise of the same variance, (...), over the d (d + 1) / 2 free entries."""
+        return self._real.log_prob(sigma, A)
+
+    @property
+    def _real(self) -> Gaussian:
+        return Gaussian(self.num_features, self.sd, self.clip)
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 10 * self.mu("zero_out")
+
+    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+        """As :meth:`Law.loss_distribution`: that of real noise, and the slack as what gives all away."""
+        from dp_accounting.pld import common, privacy_loss_distribution
+
+        width = self._interval(interval)
+        real = gaussian_loss(self.mu(adjacency), width, pessimistic)
+        if not pessimistic:
+            return real
+        lost = common.DifferentialPrivacyParameters(0.0, self.slack)
+        return real.compose(
+            privacy_loss_distribution.from_privacy_parameters(lost, value_discretization_interval=width)
+        )
+
+    @staticmethod
+    def together(laws: Sequence[Law], adjacency: str) -> Profile | None:
+        """Any number of rounds: their mu add up in squares, and their slack."""
+        mine = [law for law in laws if isinstance(law, GaussianShares)]
+        if len(mine) < len(laws):
+            return None
+        mu, lost = float(np.sqrt(sum(law.mu(adjacency) ** 2 for law in mine))), sum(law.slack for law in mine)
+        curve = lambda epsilon: min(1.0, delta_gaussian(epsilon, mu) + lost)
+        return Profile(curve, curve)
+
+    def reason(self, adjacency: str, rounds: int) -> str:
+        """Why the guarantee of so many draws holds, in a sentence."""
+        known = f", whatever {self.colluders} of them tell" if self.colluders else ""
+        return (
+            f"The noise is the sum of {self.owners} owners' shares{known}: as private as Gaussian noise of that size."
+        )
+
+
+def slack(num_features: int, steps: float) -> float:
+    """What discrete noise may add to delta beside real noise, whose sd off the diagonal is so many steps of the lattice."""
+    numbers = num_features * (num_features + 1) / 2
+    return float(numbers * (2 * 12**2 / (24 * steps**2) + _BEYOND))
