@@ -69,13 +69,13 @@ def test_school_has_its_kinds_apart():
 def test_source_fits_are_what_they_are_called():
     sklearn = pytest.importorskip("sklearn.linear_model")
     exact = np.linalg.lstsq(DATA.source.X, DATA.source.y, rcond=None)[0]
-    np.testing.assert_allclose(SourceOnly("least_squares").fit(DATA.source).coef_, exact)
+    np.testing.assert_allclose(SourceOnly("squared").fit(DATA.source).coef_, exact)
     model = sklearn.HuberRegressor(epsilon=1.5, alpha=0.0, fit_intercept=False, tol=1e-9, max_iter=1000)
     model.fit(DATA.source.X, DATA.source.y)
     np.testing.assert_allclose(huber(DATA.source, 1.5 * model.scale_), model.coef_, atol=1e-5)
     median = sklearn.QuantileRegressor(alpha=0.0, fit_intercept=False).fit(DATA.source.X, DATA.source.y)
     absolute = lambda w: np.abs(DATA.source.y - DATA.source.X @ w).sum()
-    found = SourceOnly("least_absolute").fit(DATA.source)
+    found = SourceOnly("absolute").fit(DATA.source)
     assert absolute(found.coef_) <= absolute(median.coef_) * 1.001
     assert found.guarantee_.proved.epsilon == 0
 
@@ -138,7 +138,7 @@ def test_matching_helps_where_features_shift_and_the_line_bends():
     x_s, x_t = rng.uniform(-1, 1, 150), rng.uniform(0.5, 1, 100)
     bend = lambda x: Domain(x[:, None] / 2, np.maximum(x, 0.2) / 2)
     source, target = bend(x_s), bend(x_t)
-    plain = SourceOnly("least_squares").fit(source)
+    plain = SourceOnly("squared").fit(source)
     for model in (KMM(), DiscrepancyMinimisation()):
         fitted = model.fit(source, target)
         assert np.mean((fitted.predict(target.X) - target.y) ** 2) < np.mean((plain.predict(target.X) - target.y) ** 2)
@@ -160,7 +160,7 @@ def test_domains_come_from_tables_and_say_what_is_wrong_with_them():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4], "y": [0.5, 0.1]})
     assert Domain.from_pandas(frame, "y").features == ("a", "b")
     assert Domain(frame[["a", "b"]], frame["y"]).with_intercept().features == ("a", "b", "intercept")
-    model = SourceOnly("least_squares").fit((frame[["a", "b"]], frame["y"]))
+    model = SourceOnly("squared").fit((frame[["a", "b"]], frame["y"]))
     assert model.predict(frame[["a", "b"]]).shape == (2,)
     wrong = [
         (lambda: Domain(np.zeros(3), np.zeros(3)), "X: expected shape"),

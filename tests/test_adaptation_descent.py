@@ -51,7 +51,7 @@ def test_slopes_of_both_objectives_are_those_of_autodiff():
             if isinstance(p, Convex):
                 rest = p.kappa_1 * (q0 @ u - 1) + p.kappa_2 * jnp.linalg.norm(q) + p.kappa_inf * q.max()
             else:
-                soft = jax.nn.logsumexp(p.sharpness * q) / p.sharpness
+                soft = jax.nn.logsumexp(p.inverse_temperature * q) / p.inverse_temperature
                 rest = p.lambda_1 * (1 - q.sum()) + p.lambda_2 * jnp.linalg.norm(q) + p.lambda_inf * soft
             return q @ L + rest
 
@@ -254,7 +254,7 @@ def test_the_smoothness_bound_holds_where_it_is_checked():
         w, u = v[:3], v[3:]
         l = jnp.logaddexp(0.0, -y * (X @ w))  # noqa: E741
         q = 1 / u
-        soft = jax.nn.logsumexp(p.sharpness * q) / p.sharpness
+        soft = jax.nn.logsumexp(p.inverse_temperature * q) / p.inverse_temperature
         return (l * q).sum() + 0.5 * (1 - q.sum()) + 0.4 * jnp.linalg.norm(q) + 0.3 * soft
 
     with jax.enable_x64(True):

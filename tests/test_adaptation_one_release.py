@@ -123,10 +123,10 @@ def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
     with pytest.raises(ValueError, match="unit: expected"):
         book.charge(Gaussian(2, 9.0), unit="task")
     wrong = [
-        ({"method": "guess"}, (DATA.source, DATA.target), "method: expected one of"),
+        ({"posterior": "guess"}, (DATA.source, DATA.target), "posterior: expected one of"),
         ({"epsilon": 0.0}, (DATA.source, DATA.target), "epsilon: expected a positive"),
         ({"residual_bound": -1.0}, (DATA.source, DATA.target), "residual_bound: expected a positive"),
-        ({"method": "nuts"}, ((np.ones((40, 31)), np.ones(40)), (np.ones((40, 31)), np.ones(40))), "more than 30"),
+        ({"posterior": "nuts"}, ((np.ones((40, 31)), np.ones(40)), (np.ones((40, 31)), np.ones(40))), "more than 30"),
         ({}, ({"none": DATA.source}, DATA.target), "source: expected other names"),
         ({}, (DATA.source, (np.ones((3, 2)), np.ones(3))), "target: expected the source's 3 features"),
         ({"draws": 0}, (DATA.source, DATA.target), "draws: expected a whole number"),
@@ -141,7 +141,7 @@ def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
 
 def test_without_noise_it_is_least_squares_with_its_covariance():
     data = problems.shifted((400, 3000), 0.4, num_features=3, tests=10, seed=3)
-    model = OneRelease(epsilon=1e5, delta=0.5, residual_bound=2.0, draws=8000).fit(data.source, data.target)
+    model = OneRelease(epsilon=1e5, delta=0.5, residual_bound=2.0, draws=2000).fit(data.source, data.target)
     X, y = data.target.X, data.target.y
     exact_fit = np.linalg.solve(X.T @ X, X.T @ y)
     covariance = np.linalg.inv(X.T @ X) * np.mean((y - X @ exact_fit) ** 2)
@@ -155,7 +155,7 @@ def test_without_noise_it_is_least_squares_with_its_covariance():
 
 
 def test_without_information_it_is_the_public_fit():
-    model = OneRelease(epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=4000).fit(DATA.source, DATA.target)
+    model = OneRelease(epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=1000).fit(DATA.source, DATA.target)
     error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
     grid = posterior(model.release_, model.prior_)
     assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
@@ -200,7 +200,7 @@ def simulated():
 def ranks(simulated, change=lambda release: release):
     found = []
     for i, (w, sigma, release, prior) in enumerate(simulated):
-        post = infer(change(release), prior, ("source", "none"), draws=399, seed=i)
+        post = infer(change(release), prior, ("source", "none"), draws=399, chains=1, seed=i)
         found.append([*(post.w < w).sum(0), (post.sigma < sigma).sum()])
     return np.array(found)
 
@@ -233,7 +233,7 @@ def test_the_sampler_and_the_grid_agree():
     data = problems.shifted((400, 300), 0.5, num_features=2, tests=10, seed=5)
     kw = {"epsilon": 3.0, "delta": 1e-2, "unsafe_seed": 2, "progress_bar": False}
     grid = OneRelease(**kw).fit(data.source, data.target)
-    nuts = OneRelease(**kw, method="nuts", chains=2, warmup=150, draws=400).fit(data.source, data.target)
+    nuts = OneRelease(**kw, posterior="nuts", chains=2, warmup=150, draws=200).fit(data.source, data.target)
     assert nuts.posterior_.statistics["diverging"].sum() <= 12
     sd = grid.posterior_.w.std(0)
     assert np.all(np.abs(grid.coef_ - nuts.coef_) < 0.5 * sd)

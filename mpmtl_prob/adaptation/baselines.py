@@ -23,6 +23,7 @@ from mpmtl_prob.adaptation.public_fit import huber, least_squares, robust
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
+from mpmtl_prob.tasks import FloatArray
 
 #: of estimators that look at no private record
 UNTOUCHED = Guarantee(
@@ -35,20 +36,20 @@ class SourceOnly(Adaptation):
     """A fit to the public source; eps = 0.
 
     Attributes:
-        method: "robust" (Huber's regression), "least_absolute" deviations, or "least_squares".
+        loss: "huber", robust, with its threshold at 1.345 scales; "absolute", or "squared".
     """
 
-    method: str = "robust"
+    loss: str = "huber"
 
     def fit(self, source: Any, target: Any = None) -> Self:
         """Fit to the source; the target is not looked at."""
-        one_of("method", self.method, ("robust", "least_absolute", "least_squares"))
+        one_of("loss", self.loss, ("huber", "absolute", "squared"))
         public, _ = pair(source, source)
-        if self.method == "least_squares":
+        if self.loss == "squared":
             self.coef_ = least_squares(public)
         else:
             scale = robust(public).scale
-            self.coef_ = robust(public).w if self.method == "robust" else huber(public, 1e-3 * scale)
+            self.coef_ = robust(public).w if self.loss == "huber" else huber(public, 1e-3 * scale)
         self.guarantee_ = UNTOUCHED
         return self
 
@@ -120,8 +121,14 @@ class NoisyGradient(Adaptation):
 
 @dataclass(repr=False, eq=False)
 class WarmDescent(CnvxAdap):
-    """The profiled descent, started at a robust fit to the source, with no charge for the discrepancy: strong and simple."""
+    """The profiled descent from a robust fit to the source on, with no charge for the discrepancy: simple, and strong.
 
-    start: ArrayLike | str | None = "source"
+    Attributes are those of :class:`CnvxAdap`; ``start`` defaults to the robust fit.
+    """
+
     discrepancy: float | str = 0.0
-    step_size: float | None = None
+
+    def _first(self, public: Domain) -> FloatArray:
+        if self.start is None:
+            return descent.project(robust(public).w, self.weight_bound)
+        return super()._first(public)

@@ -79,7 +79,7 @@ def smoothness(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
         max(sizes.private, 1),
         sizes.source_weight,
         1 - sizes.source_weight,
-        penalties.sharpness,
+        penalties.inverse_temperature,
     )
     B, l1, l2, li = loss.bound, penalties.lambda_1, penalties.lambda_2, penalties.lambda_inf
     far_public, far_private = max(l1, 2 * B - l1), max(l1, B - l1)

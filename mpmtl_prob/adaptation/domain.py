@@ -35,10 +35,10 @@ class Domain(Discreet):
 
     X: FloatArray
     y: FloatArray
-    features: tuple[Hashable, ...] = ()
+    features: tuple[Hashable, ...] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        names = tuple(getattr(self.X, "columns", self.features))
+        names = tuple(getattr(self.X, "columns", self.features or ()))
         X, y = _numbers("X", self.X), _numbers("y", self.y)
         if X.ndim != 2 or not X.shape[1]:
             raise ValueError(f"X: expected shape (records, features) with at least one feature, got {X.shape}")

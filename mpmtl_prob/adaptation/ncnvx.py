@@ -40,7 +40,7 @@ class NCnvxAdap(Adaptation):
         lambda_1: > 0, of ||q - p0||_1. J drops records whose loss is larger, and F never does.
         lambda_2: of ||q||_2, at least 0; "profiled" has 0.
         lambda_inf: of the largest weight, by a soft maximum, at least 0; likewise.
-        sharpness: mu_s of the soft maximum; default (m + n)^(2/3), as printed, which is no maximum yet.
+        inverse_temperature: mu_s of the soft maximum; default (m + n)^(2/3), as printed, which is no maximum yet.
         steps: T.
         step_size: default 1 / betabar as printed (20); with "profiled" 1 / beta.
         discrepancy: "candidates", noisy, over predictors chosen without private records; or a public number in its place.
@@ -69,7 +69,7 @@ class NCnvxAdap(Adaptation):
     lambda_1: float = 2.0
     lambda_2: float = 0.0
     lambda_inf: float = 0.0
-    sharpness: float | None = None
+    inverse_temperature: float | None = None
     steps: int = 300
     step_size: float | None = None
     discrepancy: float | str = "candidates"
@@ -121,8 +121,12 @@ class NCnvxAdap(Adaptation):
             else Softmax(self.row_bound, self.weight_bound, len(self.classes_))
         )
         m, n = public.num_records, private.num_records
-        sharpness = (m + n) ** (2 / 3) if self.sharpness is None else positive("sharpness", self.sharpness)
-        penalties = Smoothed(self.lambda_1, self.lambda_2, self.lambda_inf, float(sharpness))
+        inverse_temperature = (
+            (m + n) ** (2 / 3)
+            if self.inverse_temperature is None
+            else positive("inverse_temperature", self.inverse_temperature)
+        )
+        penalties = Smoothed(self.lambda_1, self.lambda_2, self.lambda_inf, float(inverse_temperature))
         public, private = (self._coded(each, loss) for each in (public, private))
         return public, private, loss, penalties, Sizes(m, n, self.source_weight)
 

@@ -125,16 +125,16 @@ class Smoothed:
         lambda_1: at least 0, as the others.
         lambda_2: likewise.
         lambda_inf: likewise.
-        sharpness: mu_s of the soft maximum; it is one only from (m + n) log(m + n) on.
+        inverse_temperature: mu_s of the soft maximum; it is one only from (m + n) log(m + n) on.
     """
 
     lambda_1: float
     lambda_2: float = 0.0
     lambda_inf: float = 0.0
-    sharpness: float = 1e4
+    inverse_temperature: float = 1e4
 
     def __post_init__(self) -> None:
-        for name in ("lambda_1", "lambda_2", "lambda_inf", "sharpness"):
+        for name in ("lambda_1", "lambda_2", "lambda_inf", "inverse_temperature"):
             in_range(name, getattr(self, name), 0, np.inf, left_closed=True)
 
     @property
@@ -145,14 +145,14 @@ class Smoothed:
     def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
         q = q0 / u
         top = q.max()
-        soft = top + np.log(np.exp(self.sharpness * (q - top)).sum()) / self.sharpness
+        soft = top + np.log(np.exp(self.inverse_temperature * (q - top)).sum()) / self.inverse_temperature
         return float(
             q @ L + self.lambda_1 * (q0.sum() - q.sum()) + self.lambda_2 * np.linalg.norm(q) + self.lambda_inf * soft
         )
 
     def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
         q = q0 / u
-        p = np.exp(self.sharpness * (q - q.max()))
+        p = np.exp(self.inverse_temperature * (q - q.max()))
         p /= p.sum()
         return -q / u * (L - self.lambda_1 + self.lambda_2 * q / np.linalg.norm(q) + self.lambda_inf * p)
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
-from mpmtl_prob.adaptation.conditional import Prior, posterior
+from mpmtl_prob.adaptation.conditional import Prior
+from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
@@ -76,14 +77,14 @@ class OneRelease(Adaptation):
     Attributes:
         epsilon: the budget.
         delta: default 1 / n^1.1.
-        method: "conditional", milliseconds in any dimension; or "nuts", the whole model, for at most 30 features.
+        posterior: "conditional", milliseconds in any dimension; or "nuts", the whole model, for at most 30 features.
         residual_bound: c; default the 95 % quantile of the public residuals' sizes, and at least 2.5 of their scale.
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
         row_bound: r, public: longer rows are shortened.
         target_bound: of the targets' sizes, public; it is c where there is no public record.
-        draws: of the posterior, of all chains together.
-        chains: of NUTS.
+        draws: kept per chain; "conditional" has as many in all, and independent.
+        chains: run side by side.
         warmup: of a chain.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
@@ -103,12 +104,12 @@ class OneRelease(Adaptation):
 
     epsilon: float = 1.0
     delta: float | None = None
-    method: str = "conditional"
+    posterior: str = "conditional"
     residual_bound: float | None = None
     shift_scale: float | None = None
     row_bound: float = 1.0
     target_bound: float = 1.0
-    draws: int = 2000
+    draws: int = 300
     chains: int = 4
     warmup: int = 300
     ledger: Ledger | None = None
@@ -127,14 +128,14 @@ class OneRelease(Adaptation):
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
         """
-        one_of("method", self.method, ("conditional", "nuts"))
+        one_of("posterior", self.posterior, ("conditional", "nuts"))
         draws, seed = whole("draws", self.draws), whole("seed", self.seed, 0)
         whole("chains", self.chains)
         whole("warmup", self.warmup)
         positive("target_bound", self.target_bound)
         public, private = self._domains(source, target)
-        if self.method == "nuts" and private.num_features > 30:
-            raise ValueError(f"method: expected 'conditional' for more than 30 features, got {private.num_features}")
+        if self.posterior == "nuts" and private.num_features > 30:
+            raise ValueError(f"posterior: expected 'conditional' for more than 30 features, got {private.num_features}")
         centre, c, self.prior_ = self._settled(public, private.num_features)
         self.source_ = stacked(public) if public else None
         self.release_ = release_moments(
@@ -143,7 +144,7 @@ class OneRelease(Adaptation):
         )  # fmt: skip
         self.posterior_ = infer(
             self.release_, self.prior_, (*public, NONE),
-            method=self.method, draws=draws, chains=self.chains, warmup=self.warmup, seed=seed,
+            posterior=self.posterior, draws=draws, chains=self.chains, warmup=self.warmup, seed=seed,
             progress_bar=self.progress_bar,
         )  # fmt: skip
         self.coef_, self.guarantee_ = self.posterior_.mean, self.release_.guarantee
@@ -193,24 +194,23 @@ def infer(
     prior: Prior,
     domains: tuple[Hashable, ...],
     *,
-    method: str = "conditional",
-    draws: int = 2000,
+    posterior: str = "conditional",
+    draws: int = 300,
     chains: int = 4,
     warmup: int = 300,
     seed: int = 0,
     progress_bar: bool = True,
 ) -> AdaptedPosterior:
     """The posterior of a release: post-processing, as often as anybody likes."""
-    grid = posterior(release, prior)
-    if method == "nuts":
+    grid = on_grid(release, prior)
+    if posterior == "nuts":
         from mpmtl_prob.adaptation.shift_model import sample  # JAX and NumPyro, which nothing else here needs
 
-        each = -(-draws // chains)
         found, statistics = sample(
-            release, prior, grid, chains=chains, warmup=warmup, draws=each, seed=seed, progress_bar=progress_bar
+            release, prior, grid, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar
         )
         return AdaptedPosterior(found["w"], found["tau"], found["sigma"], found["domain"], domains, statistics)
-    w, k, tau, sigma = grid.draw(np.random.default_rng(seed), draws)
+    w, k, tau, sigma = grid.draw(np.random.default_rng(seed), chains * draws)
     return AdaptedPosterior(w, tau, sigma, k, domains, {})
 
 

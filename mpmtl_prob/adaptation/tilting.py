@@ -36,7 +36,7 @@ class Tilted(NamedTuple):
 
 
 def tilted(
-    release: MomentRelease, source: Domain, *, scale: float = 1.0, draws: int = 200, seed: int = 0, steps: int = 50
+    release: MomentRelease, source: Domain, *, scale: float = 1.0, draws: int = 300, seed: int = 0, steps: int = 50
 ) -> Tilted:
     """Weights of public records given a release, which may be about features alone or about targets too.
 
