@@ -22,7 +22,7 @@ comma := ,
 # The demonstration needs less than the tests, and nothing more where these have been.
 SHOWN := $(if $(wildcard $(READY)),$(READY),.venv/.demo$(if $(filter school,$(DATA)),-school))
 
-.PHONY: demo test test-anywhere mutants lint notebooks docs package bench evidence ci clean
+.PHONY: demo test test-evidence test-anywhere mutants lint notebooks docs package bench evidence ci clean
 
 # $(1): extras. What is in the environment already stays.
 define install
@@ -45,7 +45,10 @@ demo: $(SHOWN) ## Fit every arm on embedded data (or DATA=school), print one tab
 	$(BIN)/mpmtl-prob demo --data $(DATA) --out $(OUT)
 
 test: $(READY) ## The test suite, in two processes (WORKERS=0: in one, for a debugger)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-evidence: $(READY) ## What the tests leave out as well, and everything at full length: half an hour
+	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-anywhere: $(READY) ## The tests under other processors' arithmetic and other seeds, nine times over: hours
 	BIN=$(BIN) WORKERS=$(WORKERS) tests/anywhere.sh
