@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.laws import GaussianShares, exact
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, VectorNoise
 from mpmtl_prob.privacy.ledger import Ledger, Purchase, check_ledger
 from mpmtl_prob.privacy.units import Unit
@@ -153,6 +153,36 @@ def draw_each(
     if guarantee.proved and any(np.abs(b).max() >= 2.0**52 * h for b, h in zip(noise, lattices, strict=True)):
         raise OverflowError("the noise left the lattice's range; nothing was published")
     return noise, guarantee
+
+
+def draw_share(
+    law: GaussianShares,
+    *,
+    adjacency: str,
+    ledger: Ledger | None = None,
+    data: TaskData | ArrayLike | None = None,
+    unsafe_seed: int | None = None,
+    which: int = 0,
+) -> FloatArray:
+    """One owner's step: pay for a sum that holds at least the law's shares, then draw its own, (d, d).
+
+    The owner adds it to what it sends, and does not keep it. What is promised of the sum: :func:`of_release`.
+
+    Args:
+        law: of the sum, if as few stay in it as may.
+        adjacency: "replace" or "zero_out".
+        ledger: of this owner; pays, on disk, before anything is drawn.
+        data: what the release is about, for the ledger's fingerprint.
+        unsafe_seed: draws the share from this seed, for demonstrations.
+        which: of the owners, to tell shares of one seed apart.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it. Nothing was drawn.
+    """
+    check_ledger(ledger, unsafe_seed)
+    if ledger is not None:
+        ledger.charge(law, data=data, adjacency=adjacency)
+    return law.draw_share(exact.source(unsafe_seed, which))
 
 
 def _pay(

@@ -33,11 +33,17 @@ _SCOPE = (
 ANYBODY = "anybody: all other tasks' owners together"
 #: how the noise was drawn and added
 EXACT, DOUBLES = "exact on a lattice (total variation 0)", "double precision, not covered"
+DISCRETE = "exact on a lattice, with discrete noise"
 
 _ARITHMETIC = {
     EXACT: (
         "Arithmetic is covered: messages are cut to a public grid, the noise is drawn as a real number and correctly "
         "rounded to it, and sums on the grid are exact. That the operating system's random bits are random is assumed."
+    ),
+    DISCRETE: (
+        "Arithmetic is covered: messages are cut to a public grid on which sums are exact, the noise is discrete and drawn "
+        "exactly, and what that gives away beyond real noise is in delta. That the operating system's random bits are random "
+        "is assumed."
     ),
     DOUBLES: (
         "It does not cover floating-point arithmetic either: the proof is about real numbers, and the last bits of a sum of "

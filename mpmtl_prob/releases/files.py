@@ -18,7 +18,7 @@ import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import holding
-from mpmtl_prob.privacy.guarantee import DOUBLES, EXACT, Bound, Guarantee, of_release
+from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import Law, MatrixNoise, read_law, write_law
 from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
@@ -144,7 +144,7 @@ def _recomputed(stated: Guarantee, laws: Sequence[Law]) -> Guarantee:
 def _guarantee(meta: Mapping[str, Any], lattice: float | None, sigma: FloatArray) -> Guarantee:
     """What the file states; that arithmetic is exact only if Sigma lies on the lattice."""
     on_lattice = lattice is not None and bool(np.all(np.mod(sigma, lattice**2) == 0))
-    stated = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DOUBLES))
+    stated = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DISCRETE, DOUBLES))
     return Guarantee(
         _bound("claimed", meta["claimed"]),
         _bound("proved", meta["proved"]),

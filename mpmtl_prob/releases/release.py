@@ -23,7 +23,7 @@ from mpmtl_prob._html import card
 from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
 from mpmtl_prob.privacy.door import draw_matrices
-from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
 from mpmtl_prob.privacy.laws import Law, MatrixNoise
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
@@ -295,6 +295,28 @@ def publish(
     if not (_on_lattice(A, terms) and np.trace(A) <= terms.num_tasks * terms.clip**2):
         raise ValueError("second_moment: expected a sum of v v' over the messages of these terms, got another matrix")
     return perturb(lambda noise: (A + noise, None), terms, unsafe_seed=unsafe_seed, ledger=ledger, data=data)[0]
+
+
+def arrived(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
+    """A release whose noise was in it before anybody saw it: owners added their shares, see :mod:`mpmtl_prob.federated`.
+
+    Args:
+        sigma: the sum of v v' and of the shares, (d, d).
+        terms: of one round, with the noise of those who are in the sum.
+        seeded: the shares were drawn from a seed, for demonstrations.
+
+    Raises:
+        ValueError: numbers that are not on the lattice.
+    """
+    guarantee = of_release(
+        terms.mechanisms,
+        epsilon=terms.epsilon,
+        adjacency=terms.adjacency,
+        claimed=None,
+        seeded=seeded,
+        arithmetic=DISCRETE,
+    )
+    return _published([np.asarray(sigma, dtype=np.float64)], terms, guarantee)
 
 
 def perturb[Private](

@@ -1,0 +1,88 @@
+"""All sites in one process, with every message as it would travel: for tests, demonstrations, and counting bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tqdm.auto import tqdm
+
+from mpmtl_prob.federated.account import RunRefused
+from mpmtl_prob.federated.protocol import Invitation, Message, Site, serve, settle
+from mpmtl_prob.federated.secure_sum import TooFewOwners
+from mpmtl_prob.privacy.ledger import BudgetExceeded, Ledger
+from mpmtl_prob.releases.release import Release
+
+STAGES = {"send": 1, "advertise": 0, "share": 1, "mask": 2, "reveal": 3}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that ended well.
+
+    Attributes:
+        release: what everybody sees.
+        sites: how many are in it.
+        moved: bytes by stage, both ways.
+        refused: why a site did not answer, by its number.
+    """
+
+    release: Release
+    sites: int
+    moved: Mapping[str, int]
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+
+def run(
+    invitation: Invitation,
+    sites: Sequence[Site],
+    *,
+    unsafe_seed: int | None = None,
+    ledger: Ledger | None = None,
+    leave: Mapping[int, str] | None = None,
+    progress_bar: bool = True,
+) -> Outcome:
+    """A run over sites in this process.
+
+    Args:
+        invitation: to the run.
+        sites: all that are invited, by their numbers.
+        unsafe_seed: of the noise, for demonstrations; sites that add it have their own.
+        ledger: of the server, where it adds the noise.
+        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "reveal", or "send".
+        progress_bar: show one.
+
+    Raises:
+        TooFewOwners: too many vanished, or refused.
+        ValueError: other sites than are invited.
+    """
+    by_number = {site.number: site for site in sites}
+    if sorted(by_number) != list(range(invitation.sites)) or len(sites) != invitation.sites:
+        raise ValueError(f"sites: expected those numbered 0 to {invitation.sites - 1}, each once")
+    gone = {i: STAGES[stage] for i, stage in (leave or {}).items()}
+    moved: Counter[str] = Counter()
+    refused: dict[int, str] = {}
+    server = serve(invitation)
+    stage, sending = next(server)
+    with tqdm(total=len(sites) * (1 if stage == "send" else 4), disable=not progress_bar) as bar:
+        while True:
+            bar.set_description(stage)
+            replies: dict[int, Message] = {}
+            for i, received in sending.items():
+                bar.update()
+                if gone.get(i, 9) <= STAGES[stage] or i in refused:
+                    continue
+                try:
+                    replies[i] = by_number[i].answer(invitation, stage, received)
+                except (RunRefused, BudgetExceeded, TooFewOwners) as error:
+                    refused[i] = str(error)
+                    continue
+                moved[stage] += sum(map(len, received.values())) + sum(map(len, replies[i].values()))
+            try:
+                stage, sending = server.send(replies)
+            except StopIteration as end:
+                total, inside = end.value
+                break
+    release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)
+    return Outcome(release, inside, dict(moved), refused)

@@ -1,0 +1,146 @@
+"""A release over many sites is the one that a curator would have made, and every site answers for itself."""
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import federated
+from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.releases import message
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=8).train
+
+
+def part(tasks, chosen):
+    return mp.TaskData.from_lists(*zip(*map(tasks.own, chosen), strict=True))
+
+
+def sites(tasks, per_site=1, **options):
+    parts = [part(tasks, range(i, i + per_site)) for i in range(0, tasks.num_tasks, per_site)]
+    return [federated.Site(k, part, **options) for k, part in enumerate(parts)]
+
+
+def invite(tasks, **options):
+    return federated.invite(1.0, tasks.num_tasks, tasks.features, **options)
+
+
+@pytest.mark.parametrize("trust", ["curator", "secure_sum"])
+@pytest.mark.parametrize("per_site", [1, 3])
+def test_with_the_same_noise_it_is_the_curators_release_bit_for_bit(tasks, trust, per_site):
+    central = mp.release(tasks, 1.0, unsafe_seed=3)
+    invitation = invite(tasks, trust=trust, sites=tasks.num_tasks // per_site)
+    found = federated.run(invitation, sites(tasks, per_site), unsafe_seed=3, progress_bar=False)
+    np.testing.assert_array_equal(found.release.sigma, central.sigma)
+    assert found.release.mechanisms == central.mechanisms
+    assert found.release.num_tasks == 12
+
+
+@pytest.mark.parametrize(
+    "leave", [{}, {2: "advertise"}, {2: "share", 5: "mask"}, {1: "mask", 7: "reveal", 8: "reveal"}]
+)
+def test_shares_of_those_who_stay_and_no_others_are_in_the_sum(tasks, leave):
+    invitation = invite(tasks, trust="no_curator", colluders=2)
+    found = federated.run(invitation, sites(tasks, unsafe_seed=4), unsafe_seed=4, leave=leave, progress_bar=False)
+    inside = [i for i in range(12) if leave.get(i, "reveal") == "reveal"]
+    V = message(tasks, invitation.terms)[:, inside]
+    shares = [invitation.share.draw_share(exact.source(4, i)) for i in inside]
+    np.testing.assert_array_equal(found.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
+    assert found.release.num_tasks == found.sites == len(inside)
+    assert found.release.mechanisms[0].owners == len(inside)
+
+
+def test_without_a_curator_it_keeps_the_promise_however_few_stay(tasks):
+    invitation = invite(tasks, delta=1e-3, trust="no_curator", dropouts=4, colluders=3)
+    least = federated.run(
+        invitation, sites(tasks), leave=dict.fromkeys(range(4), "mask"), progress_bar=False
+    ).release.guarantee
+    most = federated.run(invitation, sites(tasks), progress_bar=False).release.guarantee
+    assert least.proved.delta <= 1e-3
+    assert least.proved.delta == pytest.approx(1e-3, rel=1e-5)
+    assert most.proved.delta < least.proved.delta
+    assert "discrete" in least.explain()
+    with pytest.raises(federated.TooFewOwners, match="mask: 7 owners are there, and it takes 8"):
+        federated.run(invitation, sites(tasks), leave=dict.fromkeys(range(5), "mask"), progress_bar=False)
+
+
+def test_a_release_without_a_curator_can_be_kept_and_read(tasks, tmp_path):
+    release = federated.run(invite(tasks, trust="no_curator"), sites(tasks), progress_bar=False).release
+    release.save(tmp_path / "r.nc")
+    again = mp.Release.load(tmp_path / "r.nc")
+    assert again.mechanisms == release.mechanisms
+    assert again.guarantee.proved == release.guarantee.proved
+    assert mp.inference.first_look(again) is not None
+
+
+@pytest.mark.parametrize("trust", federated.Trust)
+def test_a_run_is_answered_once(tasks, trust, tmp_path):
+    invitation = invite(tasks, trust=trust, dropouts=0)
+    ledgers = [mp.privacy.Ledger(epsilon=5.0, delta=1e-2) for _ in range(12)]
+    accounts = [federated.Account(tmp_path / f"{i}.db", runs=2, ledger=each) for i, each in enumerate(ledgers)]
+    run = lambda: federated.run(
+        invitation,
+        [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
+        progress_bar=False,
+    )
+    run()
+    with pytest.raises(federated.TooFewOwners):
+        run()
+    for i, ledger in enumerate(ledgers):
+        assert len(ledger.charges()) == (trust == "no_curator")
+        assert [row[1] for row in federated.Account(tmp_path / f"{i}.db").answered()] == [trust]
+
+
+def test_a_site_bounds_how_many_sums_are_seen(tasks):
+    accounts = [federated.Account(runs=2) for _ in range(12)]
+    run = lambda trust: federated.run(
+        invite(tasks, trust=trust, dropouts=0),
+        [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
+        progress_bar=False,
+    )
+    run("secure_sum")
+    run("curator")
+    with pytest.raises(federated.TooFewOwners):
+        run("secure_sum")
+    run("no_curator")  # nobody sees that sum
+
+
+def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
+    mine = federated.Account(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
+    all_sites = sites(tasks)
+    all_sites[5] = federated.Site(5, part(tasks, [5]), mine)
+    found = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
+    assert found.sites == 11
+    assert "the declared total" in found.refused[5]
+    assert not mine.ledger.charges()
+
+
+def test_the_server_pays_where_it_adds_the_noise(tasks):
+    ledger = mp.privacy.Ledger(epsilon=1.5, delta=1e-1)
+    federated.run(invite(tasks), sites(tasks), ledger=ledger, progress_bar=False)
+    assert len(ledger.charges()) == 1
+    with pytest.raises(ValueError, match="ledger: expected none where sites add the noise"):
+        federated.run(invite(tasks, trust="no_curator"), sites(tasks), ledger=ledger, progress_bar=False)
+
+
+def test_nothing_of_the_rows_is_shown(tasks):
+    site = sites(tasks)[0]
+    assert repr(site) == "Site(0)"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"trust": "everybody"}, "trust: expected"),
+        ({"dropouts": 11}, "dropouts: expected at most 10 of 12 sites"),
+        ({"trust": "no_curator", "dropouts": 2, "colluders": 10}, "colluders: expected fewer than the 10"),
+        ({"colluders": 9}, "colluders: expected fewer than the 8 shares"),
+        ({"mechanism": "paper"}, "mechanism: expected"),
+        ({"partners": 3}, "partners: expected an even number"),
+    ],
+)
+def test_bad_arguments_are_named(tasks, options, said):
+    with pytest.raises(ValueError, match=said):
+        federated.run(invite(tasks, **options), sites(tasks), progress_bar=False)
