@@ -54,7 +54,7 @@ def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
     assert lenient.broken
 
 
-@pytest.mark.parametrize("d", [1, 5, 20])
+@pytest.mark.parametrize("d", [1, 5, pytest.param(20, marks=pytest.mark.evidence)])
 def test_no_audit_breaks_the_repaired_mechanism(d):
     law = repaired(d)
     options = {"trials": 5000, "progress_bar": False, "num_tasks": 45}
