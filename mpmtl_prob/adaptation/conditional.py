@@ -1,4 +1,4 @@
-"""The posterior of the target's weights in milliseconds: Gaussian given the sizes of shift and residuals, on a grid.
+"""The posterior of the target's weights without a sampler: Gaussian given the sizes of shift and residuals, on a grid.
 
     w | k, tau ~ N(w_k, V_k + tau^2 I / d)       k: a public domain, or none, with w_k = 0
     tau ~ half-Cauchy,  log sigma ~ N(log of the public residuals' scale, .6^2)

@@ -77,7 +77,8 @@ class OneRelease(Adaptation):
     Attributes:
         epsilon: the budget.
         delta: default 1 / n^1.1.
-        posterior: "conditional", milliseconds in any dimension; or "nuts", the whole model, for at most 30 features.
+        posterior: "conditional", in any dimension (0.03 CPU seconds at d = 8, 0.4 at 30, 40 at 100); or "nuts", the whole
+            model, for at most 30 features.
         residual_bound: c; default the 95 % quantile of the public residuals' sizes, and at least 2.5 of their scale.
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.

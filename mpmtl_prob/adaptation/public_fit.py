@@ -43,14 +43,20 @@ def least_squares(records: Domain, ridge: float = 0.0) -> FloatArray:
     return found
 
 
-def huber(records: Domain, threshold: float, ridge: float = 1e-9, max_iterations: int = 500) -> FloatArray:
+def huber(
+    records: Domain,
+    threshold: float,
+    ridge: float = 1e-9,
+    max_iterations: int = 500,
+    first: FloatArray | None = None,
+) -> FloatArray:
     """Huber's regression with a threshold in units of y, by iterated reweighting.
 
     Least absolute deviations as the threshold goes to 0.
     """
     positive("threshold", threshold)
     X, y, d = records.X, records.y, records.num_features
-    w = least_squares(records)
+    w = least_squares(records) if first is None else first
     floor = ridge * max(np.trace(X.T @ X) / d, 1e-12)
     for _ in range(max_iterations):
         weights = np.minimum(1.0, threshold / np.maximum(np.abs(y - X @ w), 1e-12))
@@ -71,7 +77,7 @@ def robust(records: Domain) -> PublicFit:
     w = least_squares(records)
     scale = _scale(y - X @ w, y)
     for _ in range(50):
-        new = huber(records, _HUBER * scale, max_iterations=20)
+        new = huber(records, _HUBER * scale, max_iterations=20, first=w)
         scale, done = _scale(y - X @ new, y), np.linalg.norm(new - w) <= 1e-8 * max(np.linalg.norm(w), 1.0)
         w = new
         if done:
