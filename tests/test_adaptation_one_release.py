@@ -311,3 +311,13 @@ def test_tilted_weights_bring_moments_together():
     loud = release_moments(data.target, **options(epsilon=1e-3, delta=1e-9, residual_bound=1.0, unsafe_seed=0))
     assert tilted(loud, data.source, draws=3).records > 1500  # next to nothing is known: next to as it is
     assert isinstance(release.ball(1.0), Ball)
+
+
+def test_dependent_columns_are_no_doubt_about_the_public_fit():
+    same = problems.shifted((600, 300), 0.0, num_features=3, tests=400, seed=4)
+    twice = lambda records: Domain(np.hstack([records.X, records.X[:, :2]]) / np.sqrt(2), records.y)
+    model = OneRelease(epsilon=1.0, delta=1e-2, unsafe_seed=0).fit(twice(same.source), twice(same.target))
+    assert model.prior_.covariances.max() < 1.0  # a variance of rounding errors would make any other domain likelier
+    assert model.posterior_.domain_weights["source"] > 0.9
+    error = np.mean((same.test.y - model.predict(twice(same.test).X)) ** 2)
+    assert error < 1.1 * np.mean((same.test.y - same.test.X @ robust(same.source).w) ** 2)

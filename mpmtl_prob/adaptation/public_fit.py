@@ -84,11 +84,11 @@ def robust(records: Domain) -> PublicFit:
             break
     residuals = y - X @ w
     inside, psi = np.abs(residuals) <= _HUBER * scale, np.clip(residuals, -_HUBER * scale, _HUBER * scale)
-    ridge = 1e-9 * max(np.trace(X.T @ X) / d, 1e-12) * np.eye(d)
-    bread = np.linalg.inv((X * inside[:, None]).T @ X + ridge)
+    # where columns are dependent nothing is known, and nothing is said: a huge variance there would be one of rounding
+    bread = np.linalg.pinv((X * inside[:, None]).T @ X, rcond=1e-9, hermitian=True)
     meat = (X * (psi**2)[:, None]).T @ X
     room = len(y) / max(len(y) - d, 1)  # degrees of freedom
-    return PublicFit(w, room * bread @ (meat + scale**2 * ridge) @ bread, scale)
+    return PublicFit(w, room * bread @ meat @ bread, scale)
 
 
 def _scale(residuals: FloatArray, y: FloatArray) -> float:
