@@ -81,6 +81,7 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
 	$(BIN)/python benchmarks/public.py --json docs/benchmarks/public.json
 	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
+	$(BIN)/python benchmarks/federated.py --json docs/benchmarks/federated.json
 	$(BIN)/python benchmarks/page.py
 
 evidence: $(addprefix evidence-,intervals calibration calibration_shared alone newcomers) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours

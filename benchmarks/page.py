@@ -196,6 +196,25 @@ def _streamed(report: Report) -> Iterable[str]:
     )
 
 
+def _federated(report: Report) -> Iterable[str]:
+    yield (
+        "A release over owners of 27 features each, all in one process: CPU of the sum and the noise, over the number of "
+        "owners, with an owner's part of the server's; bytes are what an owner sends and is sent."
+    )
+    rows = [
+        (
+            f"{row['owners']:,}".replace(",", " "),
+            str(row["partners"]),
+            f"`{row['trust']}`",
+            f"{row['CPU milliseconds an owner']:.0f}",
+            f"{row['kB an owner']:.1f}",
+            f"{row['peak GB']:.2f}",
+        )
+        for row in report["rows"]
+    ]
+    yield _table(("owners", "partners of each", "trust", "CPU ms an owner", "kB an owner", "peak GB"), rows)
+
+
 def _coverage(report: Report) -> Iterable[str]:
     sizes, levels = report["sizes"], [f"{level:.0%}" for level in report["levels"]]
     yield (
@@ -314,6 +333,7 @@ SECTIONS: dict[str, Section] = {
     "public": ("The public posterior beside W latent", _public),
     "scaling": ("How cost grows", _scaling),
     "streamed": ("Tasks that do not fit in memory", _streamed),
+    "federated": ("A release without a curator", _federated),
     "intervals": ("Coverage", _coverage),
     "calibration": ("Calibration of the curator's models", _calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),

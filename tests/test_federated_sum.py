@@ -25,9 +25,9 @@ def run(x, agreed=AGREED, leave=None):
     keys, adverts = {}, {}
     for i in x:
         keys[i], adverts[i] = s.advertise()
-    shared, boxes = {}, {}
+    shared, boxes, graph = {}, {}, s.partners_of(agreed, adverts)
     for i in here(1):
-        shared[i], boxes[i] = s.share(agreed, i, keys[i], adverts)
+        shared[i], boxes[i] = s.share(agreed, i, keys[i], {j: adverts[j] for j in (i, *graph[i])})
     masked, sent = {}, {}
     for i in here(2):
         letters = {j: box[i] for j, box in boxes.items() if i in box}

@@ -257,8 +257,9 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     replies = yield "advertise", {i: {} for i in everybody}
     adverts = {i: Advert(reply["letters"], reply["masks"]) for i, reply in replies.items()}
     _enough("advertise", adverts, agreed)
-    table = {str(i): advert.letters + advert.masks for i, advert in adverts.items()}
-    letters = yield "share", dict.fromkeys(adverts, table)
+    graph = secure_sum.partners_of(agreed, adverts)
+    keys = {i: advert.letters + advert.masks for i, advert in adverts.items()}
+    letters = yield "share", {i: {str(j): keys[j] for j in (i, *graph[i])} for i in adverts}
     _enough("share", letters, agreed)
     to = {i: {str(j): box[str(i)] for j, box in letters.items() if str(i) in box} for i in letters}
     replies = yield "mask", to

@@ -145,7 +145,7 @@ def share(
         agreed: what everybody knows.
         me: the owner's number.
         keys: its private ones.
-        adverts: of everybody who is there, this owner among them.
+        adverts: of its partners, and its own.
         random: so many random bytes.
 
     Raises:
@@ -156,9 +156,7 @@ def share(
         raise ValueError("adverts: expected this owner's own keys among them, as they were sent")
     if len({key for advert in adverts.values() for key in advert}) < 2 * len(adverts):
         raise ValueError("adverts: expected every key once, got some of them twice")
-    partners = partners_of(agreed, adverts)[me]
-    if len(adverts) < agreed.least:
-        raise TooFewOwners("share", len(adverts), agreed.least)
+    partners = tuple(sorted(set(adverts) - {me}))
     if len(partners) + 1 < agreed.threshold:
         raise TooFewOwners("share", len(partners) + 1, agreed.threshold)
     seed, holders = random(_SECRET), (me, *partners)
