@@ -116,7 +116,7 @@ def invite(
     >>> invitation = invite(1.0, num_tasks=40, features=3, trust="no_curator", dropouts=4, colluders=2)
     >>> law = invitation.share  # of the 36 that stay at least, 34 keep theirs to themselves
     >>> print(f"{law.sd:.2f} for {law.share * 34**0.5:.2f}")
-    3.01 for 2.92
+    2.06 for 2.00
     """
     how = Trust(one_of("trust", trust, tuple(Trust)))
     m = whole("num_tasks", num_tasks)
