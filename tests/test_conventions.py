@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import mpmtl_prob as mp
+from mpmtl_prob import federated
 from mpmtl_prob.privacy import audit
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 threats = mp.threat_models
 PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models, mp.plots,
-            threats, threats.audits, threats.odds, threats.posterior)  # fmt: skip
+            federated, threats, threats.audits, threats.odds, threats.posterior)  # fmt: skip
 
 
 def public() -> Iterator[tuple[str, Any]]:
