@@ -74,6 +74,28 @@ def test_a_replaced_record_moves_it_by_no_more_than_its_share():
         assert 0.2 * ball.loss_range / 9 < np.abs(moved).max() <= ball.loss_range / 9
 
 
+def test_next_to_the_hard_case_it_is_as_exact_as_anywhere():
+    # -b has a part along the top eigenvectors, but next to none: max = s + .999 + b^2 / s at s = |b|
+    for b in (1e-11, 2.4e-13, 2.5e-14, 3e-16):
+        f = Quadratic(np.diag([0.999, 0.4]), np.array([b, 0.0]), 0.0)
+        assert largest(f, 1.0).value == pytest.approx(0.999 + 2 * b, rel=1e-14)
+        tilted = largest(Quadratic(np.diag([0.999, 0.4]), np.array([b, 0.3]), 0.0), 1.0).value
+        assert tilted == pytest.approx(
+            0.999 + 0.3**2 / 0.599, rel=1e-10
+        )  # v_2 = -.3 / .599, and the rest along the first
+
+
+def test_where_a_record_takes_the_last_part_along_the_top_it_moves_by_its_share():
+    ball, n, h = Ball(None, 1.0), 20_000, 2.0**-11
+    source, one = (np.zeros((n - 2, 2)), np.zeros(n - 2)), np.eye(1, n)[0]
+    source[0][0, 0] = source[1][0] = h
+    found = [
+        discrepancy(ball.difference(Domain(*source), Domain(np.stack([1 - one + a * one, 0 * one], 1), a * one)), 1.0)
+        for a in (h, 0.0)
+    ]
+    assert abs(found[0].value - found[1].value) < 1e-8 * ball.loss_range
+
+
 def test_a_small_ball_round_a_public_fit_tells_samples_apart_that_a_large_one_does_not():
     same = problems.shifted((2000, 500), 0.0, seed=0)
     other = problems.shifted((2000, 500), 1.2, seed=0)

@@ -79,7 +79,8 @@ class Ball:
             raise ValueError(f"centre: expected {records.num_features} public weights, got shape {w.shape}")
         r, c = self.row_bound, self.residual_bound
         x = records.bounded(r, np.finfo(float).max / 8)
-        rho = np.clip(x.y - np.sum(x.X * w, axis=1), -c, c)  # of its own row: no product of matrices
+        with np.errstate(all="ignore"):  # a warning would tell of one record
+            rho = np.clip(x.y - np.sum(x.X * w, axis=1), -c, c)  # of its own row: no product of matrices
         h = lattice.step(float(np.hypot(r, c)), x.num_features + 1, max(x.num_records, 1), ())
         return np.column_stack([lattice.sent(x.X.T, r, h).T, lattice.cut(rho, h)])
 
@@ -96,39 +97,38 @@ def moment(rows: FloatArray) -> FloatArray:
 
 
 class Extreme(NamedTuple):
-    """The largest value of a quadratic over a ball, and where."""
+    """The largest value of a quadratic over a ball, and where, as far as that is known."""
 
     value: float
     at: FloatArray
 
 
 def largest(f: Quadratic, radius: float) -> Extreme:
-    """max f over ||v|| <= R: (mult I - A) v = -b with mult >= max(a_max, 0), by the secular equation.
+    """max f over ||v|| <= R, as its dual: the least of mult R^2 + b'(mult I - A)^-1 b + c over mult >= max(a_max, 0).
 
-    The maximiser is inside only if A < 0 and its stationary point is; in the hard case, where -b has no part along the top
-    eigenvectors and the rest does not reach the sphere, the top eigenvector fills the ball.
+    The dual is flat at its minimum and needs no case of its own where -b has no part along the top eigenvectors; next to that
+    hard case the maximiser itself is known to few digits, and f of it to as few. What is left to find is the distance s of
+    mult from max(a_max, 0), relative to itself, by bisection of ||v(s)|| = R.
     """
-    from scipy.optimize import brentq  # a quarter of a second to import
-
     a, Q = np.linalg.eigh(f.A)
-    g, floor = Q.T @ f.b, max(a[-1], 0.0)
-    scale = max(np.abs(a).max(), np.abs(g).max(), 1e-300)
-    length = lambda mult: float(np.linalg.norm(g / (mult - a)))
-    tiny = 1e-14 * scale
-    start = floor + tiny
-    if a[-1] < -tiny and length(0.0) <= radius:
-        v = Q @ (-g / (0.0 - a))
-    elif length(start) <= radius:  # the hard case, or next to it
-        v = np.where(floor - a > 1e-9 * scale, -g / np.maximum(floor - a, tiny), 0.0)
-        free = np.sqrt(max(radius**2 - float(v @ v), 0.0)) * (a[-1] > -tiny)
-        top = np.zeros(len(a))
-        top[-1] = free
-        v = max((Q @ (v + sign * top) for sign in (1, -1)), key=lambda end: float(f(end)))
-    else:
-        high = floor + np.linalg.norm(g) / radius + tiny
-        mult = brentq(lambda mult: 1 / length(mult) - 1 / radius, start, high, xtol=1e-15 * scale, rtol=1e-15)
-        v = Q @ (-g / (mult - a))
-    return Extreme(float(f(v)), v)
+    g, floor = Q.T @ f.b, max(float(a[-1]), 0.0)
+    below = floor - a  # >= 0
+    v = lambda s: -np.divide(g, s + below, out=np.zeros_like(g), where=g != 0)  # b along it counts, or it is not needed
+    with np.errstate(divide="ignore"):
+        inside = bool(np.linalg.norm(v(0.0)) <= radius)
+    high = float(np.linalg.norm(g)) / radius  # ||v|| <= R there, and >= R where the last entry alone is as long
+    low, s = max(abs(float(g[-1])) / radius - float(below[-1]), 1e-30 * high), 0.0
+    if not inside:
+        for _ in range(100):
+            s = float(np.sqrt(low) * np.sqrt(high))
+            low, high = (s, high) if np.linalg.norm(v(s)) > radius else (low, s)
+    at = v(s)
+    found = (floor + s) * radius**2 - float(g @ at) + f.c
+    if not inside:
+        at *= radius / max(float(np.linalg.norm(at)), 1e-300)
+    elif a[-1] >= 0:  # to the sphere, along the top, where -b has no part
+        at[-1] = np.sqrt(max(radius**2 - float(at @ at), 0.0))
+    return Extreme(found, Q @ at)
 
 
 def discrepancy(f: Quadratic, radius: float) -> Extreme:
