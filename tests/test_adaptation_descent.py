@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, accounting, bounds, descent, problems
+from mpmtl_prob.adaptation import (
+    Ball,
+    CnvxAdap,
+    Domain,
+    NCnvxAdap,
+    accounting,
+    bounds,
+    descent,
+    problems,
+    release_moments,
+)
 from mpmtl_prob.adaptation.losses import Logistic, Squared
 from mpmtl_prob.adaptation.objective import Convex, Sizes, Smoothed
 from mpmtl_prob.adaptation.public_fit import huber
 from mpmtl_prob.adaptation.solver import Problem, minimise
-from mpmtl_prob.privacy import BudgetExceeded, Ledger
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
 
 RNG = np.random.default_rng(1)
 DATA = problems.two_sources((40, 15), num_features=3, tests=2, seed=3)
@@ -164,6 +174,27 @@ def test_a_record_can_move_a_noisy_sum_by_no_more_than_the_noise_is_for():
         assert np.linalg.norm(gradients) <= 1
         assert np.linalg.norm(losses) <= 1
         assert np.all(np.rint(losses / h) == losses / h)
+
+
+def test_no_rounding_error_carries_a_gradient_past_its_bound():
+    h = descent.grid(descent.law(300, 3, 1, 50.0))
+    just_beyond = np.array([[0.5, 0.5], [0.5 * h, h], [0.0, h]])  # of length 1/2 in doubles
+    squares = [sum(int(entry) ** 2 for entry in column) for column in (lattice.sent(just_beyond, 0.5, h) / h).T]
+    assert max(squares) <= int(0.5 / h) ** 2
+    assert 1e8 * int(0.5 / h) < 2**52  # and sums of a hundred million records are exact
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_record_warns_nobody():
+    X, y = DATA.target.X.copy(), DATA.target.y.copy()
+    X[3], y[3] = 1e300, 1e300
+    model = CnvxAdap(steps=2, discrepancy=0.0, target_bound=1e307, unsafe_seed=1)
+    model.fit(DATA.source, Domain(X, y))
+    far = release_moments((X, y), centre=np.full(3, 1e308), residual_bound=1.0, epsilon=1.0, unsafe_seed=1)
+    assert np.isfinite(far.sigma).all()
+    Ball((1e308,) * 3, 1.0).difference(DATA.source, Domain(X, y))
+    with pytest.raises(ValueError, match="X: expected numbers, got list"):
+        Domain([[10**400, 1.0]], [0.0])
 
 
 def test_a_poisoned_record_counts_as_one_of_zeros():

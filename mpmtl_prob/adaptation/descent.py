@@ -36,9 +36,13 @@ def law(steps: int, size: int, queries: int, ratio: float) -> VectorGaussian:
 
 
 def grid(noise: VectorGaussian) -> float:
-    """A power of two: 2^-30 of a sensitivity, or coarser where noise needs room in a double."""
+    """A power of two: 2^-20 of a sensitivity, or coarser where noise needs room in a double.
+
+    Squared lengths are then whole numbers below 2^40, which a rounding error does not carry past the bound, and sums over
+    fewer than 2^32 records are exact.
+    """
     room = np.ceil(np.log2((64 + 2 * noise.num_features) * noise.sd)) - 51
-    return float(2.0 ** max(-30.0, room))
+    return float(2.0 ** max(-20.0, room))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +65,8 @@ class PrivateSums:
 
     def gradient(self, t: int, w: FloatArray, weights: FloatArray) -> FloatArray:
         """sum_i weights_i grad l_i + noise of sd sigma_1 n / (1 - alpha), (d,); weights at most 1, public."""
-        g = weights[:, None] * self.loss.gradients(w, self.records.X, self.records.y)
+        with np.errstate(all="ignore"):  # a warning would tell of one record
+            g = weights[:, None] * self.loss.gradients(w, self.records.X, self.records.y)
         if self.noise is None:
             return g.sum(axis=0)
         sent = lattice.sent(g.T / (2 * self.longest), 0.5, self.lattice)  # a replacement moves the sum by at most 1
@@ -69,7 +74,8 @@ class PrivateSums:
 
     def losses(self, t: int, w: FloatArray, weights: FloatArray) -> FloatArray:
         """weights_i l_i + noise, of every record, (n,)."""
-        losses = weights * self.loss.values(w, self.records.X, self.records.y)
+        with np.errstate(all="ignore"):
+            losses = weights * self.loss.values(w, self.records.X, self.records.y)
         if self.noise is None:
             return losses
         B = self.loss.bound
@@ -149,7 +155,8 @@ def profiled(
     for t in range(steps):
         outer = slope(loss.values(w, source.X, source.y) + discrepancy)
         gradient = sizes.each_public * (outer[:, None] * loss.gradients(w, source.X, source.y)).sum(axis=0)
-        own = slope(loss.values(w, private.records.X, private.records.y))
+        with np.errstate(all="ignore"):
+            own = slope(loss.values(w, private.records.X, private.records.y))
         gradient = gradient + sizes.each_private * private.gradient(t, w, own)
         w = project(w - step * gradient, loss.weight_bound)
         found[t] = w

@@ -134,5 +134,5 @@ def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
 def _numbers(name: str, value: ArrayLike) -> FloatArray:
     try:
         return np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}: expected numbers, got {type(value).__name__}") from None

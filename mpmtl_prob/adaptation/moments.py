@@ -167,7 +167,7 @@ def release_moments(
 def rows(records: Domain, centre: FloatArray, residual_bound: float, row_bound: float, h: float) -> FloatArray:
     """v of every record, each of its own numbers alone, on the grid: |x / r| <= 1 and |rho / c| <= 1, (n, d + 1)."""
     x = records.bounded(row_bound, np.finfo(float).max / 8)
-    residual = np.clip(x.y - np.sum(x.X * centre, axis=1), -residual_bound, residual_bound)
-    return np.column_stack(
-        [lattice.sent(x.X.T / row_bound, 1.0, h).T, lattice.cut(np.clip(residual / residual_bound, -1, 1), h)]
-    )
+    with np.errstate(all="ignore"):  # a warning would tell of one record
+        residual = np.clip(x.y - np.sum(x.X * centre, axis=1), -residual_bound, residual_bound)
+        rho = np.clip(residual / residual_bound, -1, 1)
+    return np.column_stack([lattice.sent(x.X.T / row_bound, 1.0, h).T, lattice.cut(rho, h)])
