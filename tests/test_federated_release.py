@@ -125,6 +125,39 @@ def test_the_server_pays_where_it_adds_the_noise(tasks):
         federated.run(invite(tasks, trust="no_curator"), sites(tasks), ledger=ledger, progress_bar=False)
 
 
+@pytest.mark.parametrize("trust", ["secure_sum", "no_curator"])
+def test_a_site_sends_nothing_unmasked_but_to_a_curator(tasks, trust):
+    site = sites(tasks)[0]
+    with pytest.raises(ValueError, match="stage: 'send' is out of turn"):
+        site.answer(invite(tasks, trust=trust), "send", {})
+    assert not site.account.answered()
+
+
+def test_a_site_keeps_to_the_invitation_that_it_has_answered(tasks):
+    site = sites(tasks)[0]
+    site.answer(invite(tasks), "advertise", {})
+    with pytest.raises(ValueError, match="invitation: expected the one that this site has answered before"):
+        site.answer(invite(tasks, trust="curator"), "send", {})
+
+
+def test_few_partners_open_with_so_many_shares_that_nobody_sees_two_sums(tasks):
+    assert invite(tasks, partners=4).agreed.threshold == 4
+    assert invite(tasks, partners=4, colluders=2).agreed.threshold == 5
+    found = federated.run(invite(tasks, partners=4), sites(tasks), progress_bar=False)
+    assert found.sites == 12
+    with pytest.raises(federated.TooFewOwners):
+        federated.run(
+            invite(tasks, partners=2), sites(tasks), leave=dict.fromkeys((0, 5, 9), "share"), progress_bar=False
+        )
+
+
+def test_noise_of_a_seed_guarantees_nothing_whoever_has_it(tasks):
+    invitation = invite(tasks, trust="no_curator")
+    mixed = [*sites(tasks)[:-1], sites(tasks, unsafe_seed=1)[-1]]
+    assert federated.run(invitation, mixed, progress_bar=False).release.guarantee.proved is None
+    assert federated.run(invite(tasks), sites(tasks, unsafe_seed=1), progress_bar=False).release.guarantee.proved
+
+
 def test_nothing_of_the_rows_is_shown(tasks):
     site = sites(tasks)[0]
     assert repr(site) == "Site(0)"
@@ -139,6 +172,8 @@ def test_nothing_of_the_rows_is_shown(tasks):
         ({"colluders": 9}, "colluders: expected fewer than the 8 shares"),
         ({"mechanism": "paper"}, "mechanism: expected"),
         ({"partners": 3}, "partners: expected an even number"),
+        ({"partners": 0}, "partners: expected"),
+        ({"partners": 2, "colluders": 2}, "partners: expected more of them with 2 colluders"),
     ],
 )
 def test_bad_arguments_are_named(tasks, options, said):

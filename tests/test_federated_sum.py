@@ -73,12 +73,52 @@ def test_few_partners_give_the_same_sum(owners, data):
     stages = data.draw(st.lists(st.sampled_from([9] * 12 + [1, 2, 3]), min_size=owners, max_size=owners))
     x = vectors(range(owners))
     leave = dict(enumerate(stages))
-    agreed = s.Agreed(b"few", 5, threshold=3, partners=4)
+    agreed = s.Agreed(b"few", 5, threshold=s.unbroken(4), partners=4)
     found, missed = ends_in(x, agreed, leave)
     if found is None:
         assert missed.have < missed.need
     else:
         np.testing.assert_array_equal(found, plain(x, [i for i in x if leave[i] > 2]))
+
+
+def left_on_a_circle(state, partners, threshold):
+    """Parts of the circle between whom no mask is left, if the sum is opened; None if it is not.
+
+    An owner is here, colludes, wrote letters and no vector, or wrote none.
+    """
+    n, half = len(state), partners // 2
+    near = [[(i + j) % n for j in range(-half, half + 1) if j] for i in range(n)]
+    there = [each in "hc" for each in state]
+    for i in range(n):
+        if there[i] and sum(state[j] != "n" for j in near[i]) + 1 < threshold:
+            return None  # it would have left in its third stage
+        opened = there[i] or (state[i] == "w" and any(there[j] for j in near[i]))
+        if opened and sum(there[j] for j in near[i]) + there[i] < threshold:
+            return None
+    honest, parts = {i for i in range(n) if state[i] == "h"}, 0
+    while honest:
+        parts, new = parts + 1, {honest.pop()}
+        while new:
+            new = {j for i in new for j in near[i]} & honest
+            honest -= new
+    return parts
+
+
+@pytest.mark.parametrize(("partners", "owners", "states"), [(2, 8, "hwn"), (4, 9, "hwn"), (4, 12, "hn"), (6, 14, "hn")])
+def test_whoever_vanishes_there_is_one_sum_or_none(partners, owners, states):
+    found = lambda threshold: {left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)}
+    assert found(s.unbroken(partners)) <= {None, 1, 0}
+    if owners > 9:
+        assert max(found(s.unbroken(partners) - 1) - {None}) > 1  # with one share less, two sums that can be told apart
+
+
+def test_whoever_colludes_there_is_one_sum_or_none():
+    for colluders in (1, 2, 3):
+        for who in combinations(range(1, 8), colluders):
+            for rest in product("hwn", repeat=7 - colluders):
+                free = iter(rest)
+                state = ["h", *("c" if i in who else next(free) for i in range(1, 8))]
+                assert left_on_a_circle(state, 4, s.unbroken(4, colluders)) in (None, 0, 1)
 
 
 def test_a_circle_of_partners_is_one_and_mutual():

@@ -50,14 +50,23 @@ def test_it_has_nearly_the_probabilities_of_a_rounded_real_number(s):
 
 
 @pytest.mark.parametrize("s", [2.0, 5.0, 16.0])
-@pytest.mark.parametrize("shift", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("shift", [0.25, 1.0, 3.0, 8.0])
 def test_delta_exceeds_that_of_real_noise_by_the_slack_at_most(s, shift):
     moved = max(1, round(shift * s))
     _, p = discrete(s, int(40 * s))
     other = np.roll(p, moved)
-    for epsilon in (0.0, 0.3, 1.0, 3.0, 8.0):
+    for epsilon in (-60.0, -3.0, 0.0, 0.3, 1.0, 3.0, 8.0, 30.0, 60.0):
         true = np.maximum(p - np.exp(epsilon) * other, 0).sum()
-        assert true <= delta_gaussian(epsilon, moved / s) + slack(1, s)
+        assert true <= delta_gaussian(epsilon, moved / s) + slack(1, s, moved / s)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 8.0])
+def test_the_slack_is_for_every_eps(mu):
+    most = mu**2 / 2 + 40 * mu
+    c = np.sqrt(2 * (most + 74))
+    assert np.log(4) + norm.logsf(c - 1 / 32) + most < np.log(1e-31)  # both tails, (1 + e^eps) times
+    assert delta_gaussian(most, mu) < 1e-300
+    assert slack(1, 1e3, mu) >= 2 * c**2 / (24 * 1e6)
 
 
 def test_who_colludes_does_not_protect():

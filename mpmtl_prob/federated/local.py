@@ -48,7 +48,8 @@ def run(
     Args:
         invitation: to the run.
         sites: all that are invited, by their numbers.
-        unsafe_seed: of the noise, for demonstrations; sites that add it have their own.
+        unsafe_seed: of the noise, for demonstrations; sites that add it have their own, and one is enough for a release
+            that guarantees nothing.
         ledger: of the server, where it adds the noise.
         leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "reveal", or "send".
         progress_bar: show one.
@@ -84,5 +85,7 @@ def run(
             except StopIteration as end:
                 total, inside = end.value
                 break
+    if not invitation.trust.seen and unsafe_seed is None and any(site.seeded for site in sites):
+        unsafe_seed = 0  # of the sites, and used for nothing else
     release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)
     return Outcome(release, inside, dict(moved), refused)

@@ -104,7 +104,7 @@ def invite(
         dropouts: how many sites may vanish; default a third of them, rounded down. With more there is no release.
         colluders: how many sites may tell all they know to whoever attacks, with trust="no_curator": noise is added for that.
         partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
-            for thousands.
+            for thousands, if few vanish: there is no release either where too few of somebody's partners stay to open a mask.
         mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
         adjacency: "replace" or "zero_out".
         scaling: "pareto" or "none".
@@ -135,10 +135,16 @@ def invite(
         settled = terms(
             epsilon, m, features, delta, mechanism=one_of("mechanism", mechanism, ("wishart", "gaussian")), **options
         )
+    if partners is not None and whole("partners", partners) % 2:
+        raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
     d, holders = len(settled.features), n if partners is None else min(n, partners + 1)
     threshold = min(max(2, 2 * holders // 3), holders)
     if partners is None:
         threshold = min(threshold, least)  # who stays opens the masks
+    elif holders < n:
+        threshold = max(threshold, secure_sum.unbroken(partners, colluders))
+        if threshold > holders:
+            raise ValueError(f"partners: expected more of them with {colluders} colluders, got {partners}")
     if colluders >= threshold and how is not Trust.CURATOR:
         raise ValueError(f"colluders: expected fewer than the {threshold} shares that open a mask, got {colluders}")
     agreed = Agreed(secrets.token_bytes(16), d * (d + 1) // 2 + 1, max(threshold, 1), partners, least)
@@ -156,7 +162,8 @@ def _with_shares(
     real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)
     h = lattice.step(1.0, d, m, [real])
     for _ in range(2):  # what discreteness costs is next to nothing, and paid too
-        real = calibrate_gaussian(epsilon, wanted - 1.01 * slack(d, real.sd / h**2), d, adjacency=adjacency)
+        lost = slack(d, real.sd / h**2, real.mu("replace"))
+        real = calibrate_gaussian(epsilon, wanted - 1.01 * lost, d, adjacency=adjacency)
     law = GaussianShares(d, float(real.sd / np.sqrt(least - colluders)), least, h**2, colluders)
     settled = terms(epsilon, m, features, wanted, mechanism=law, **options)
     if settled.lattice != h:
@@ -186,12 +193,18 @@ class Site:
         self.number = whole("number", number, 0)
         self.account = Account() if account is None else account
         self._source, self._seed = source, unsafe_seed
+        self._invitation: Invitation | None = None
         self._keys: secure_sum.Keys | None = None
         self._shared: secure_sum.Shared | None = None
         self._masked: secure_sum.Masked | None = None
 
     def __repr__(self) -> str:
         return f"Site({self.number})"
+
+    @property
+    def seeded(self) -> bool:
+        """Its noise protects nothing."""
+        return self._seed is not None
 
     def answer(self, invitation: Invitation, stage: str, received: Message) -> Message:
         """What this site says at a stage.
@@ -203,7 +216,10 @@ class Site:
             ValueError: a message out of turn, or one that was changed on its way.
         """
         agreed, me = invitation.agreed, self.number
-        if stage == "send":
+        if self._invitation not in (None, invitation):
+            raise ValueError("invitation: expected the one that this site has answered before")
+        self._invitation = invitation
+        if stage == "send" and invitation.trust is Trust.CURATOR:  # nobody else is shown it as it is
             return {"vector": _bytes(self._vector(invitation))}
         if stage == "advertise" and self._keys is None:
             self._keys, advert = secure_sum.advertise()

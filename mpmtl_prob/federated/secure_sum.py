@@ -65,7 +65,7 @@ class Agreed(NamedTuple):
 
     run: bytes  #: of this sum and no other
     length: int  #: of a vector
-    threshold: int  #: shares that open a secret
+    threshold: int  #: shares that open a secret; with few partners at least :func:`unbroken`
     partners: int | None = None  #: of every owner; None for all others
     least: int = 2  #: owners in a sum
 
@@ -128,6 +128,18 @@ def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tupl
     n, half = len(circle), agreed.partners // 2
     near = [offset for offset in range(-half, half + 1) if offset]
     return {circle[k]: tuple(sorted(circle[(k + offset) % n] for offset in near)) for k in range(n)}
+
+
+def unbroken(partners: int, colluders: int = 0) -> int:
+    """The threshold from which on a circle of few partners gives one sum or none, whoever vanishes.
+
+    Two gaps across which nobody shares a mask would leave a sum of either side. A gap has at least half of the k partners of
+    the owner at its edge, in a row, who are gone or collude. Say c of these collude. If no other of them wrote letters, that
+    owner has k / 2 + c letters at most, and goes on with no fewer than the threshold less one; if another did, its key must
+    be opened, and k / 2 + 1 + c shares of it are there at most. A threshold above that is enough for both; and at one of two
+    gaps are at most half of the colluders.
+    """
+    return partners // 2 + 2 + colluders // 2
 
 
 def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:

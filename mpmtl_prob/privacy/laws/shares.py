@@ -8,10 +8,12 @@ sum of them gives away what real Gaussian noise of the same variance does, but f
    ``1 +- 3 exp(-2 pi^2 v)``. With 16 steps to a share that is within 1e-1000 of 1 for any number of shares.
 2. *It is nearly a rounded one.* A real Gaussian rounded to whole numbers, which is post-processing of it, has at k the
    probability of the discrete one times ``E exp(-(k u / s^2 + u^2 / 2 s^2))``, u uniform on +-1/2, over its mean. As
-   ``E exp(-k u / s^2) <= exp(k^2 / 24 s^4)``, the discrete one has at least ``1 - b``, ``b = 12^2 / 24 s^2``, of the rounded
-   one's probability wherever ``|k| <= 12 s``; beyond, either has less than 1e-32.
-3. *So* for p numbers, with P, Q the rounded pair and P', Q' the discrete one, ``P' >= (1 - p b) P`` but for 1e-32 p. Where
-   ``P'(E) > e^eps Q'(E)``: ``P'(E) - e^eps Q'(E) <= delta(eps) + 2 p b`` and what lies beyond, ``(1 + e^eps) 1e-32 p``.
+   ``E exp(-k u / s^2) <= exp(k^2 / 24 s^4)``, the discrete one has at least ``1 - b``, ``b = c^2 / 24 s^2``, of the rounded
+   one's probability wherever ``|k| <= c s``; with ``c^2 = 2 (L + 74)`` either has less than ``1e-32 e^-L`` beyond.
+3. *So* for p numbers, with P, Q the rounded pair and P', Q' the discrete one, ``P' >= (1 - p b) P`` but for ``1e-32 e^-L p``.
+   Where ``P'(E) > e^eps Q'(E)``: ``P'(E) - e^eps Q'(E) <= delta(eps) + 2 p b`` and what lies beyond,
+   ``(1 + e^eps) 1e-32 e^-L p``, which is nothing up to ``eps = L``. Above, delta is not larger than at L, and ``delta(L)`` of
+   real noise is nothing either at ``L = mu^2 / 2 + 40 mu``.
 
 Source: Canonne, Kamath and Steinke (2020), NeurIPS, for the law and its sampler; Kairouz, Liu and Steinke (2021), ICML, for
 sums.
@@ -37,7 +39,7 @@ from mpmtl_prob.tasks import FloatArray
 
 #: Steps of the lattice that the sd of a share has at least.
 LEAST_STEPS = 16.0
-_BEYOND = 1e-20  # (1 + e^eps) 1e-32 for every eps up to 27, where delta is asked for
+_BEYOND = 1e-20  # (1 + e^eps) 1e-32 e^-L, eps <= L, with room to spare
 
 
 @register
@@ -93,7 +95,11 @@ class GaussianShares(MatrixNoise):
     @property
     def slack(self) -> float:
         """By how much delta exceeds that of real Gaussian noise at most, whatever eps."""
-        return slack(self.num_features, self.share * np.sqrt(self.owners - self.colluders) / self.step)
+        return self._slack(self.mu("replace"))
+
+    def _slack(self, mu: float) -> float:
+        """The same beside real noise that gives away mu with what else there is."""
+        return slack(self.num_features, self.share * np.sqrt(self.owners - self.colluders) / self.step, mu)
 
     def mu(self, adjacency: str) -> float:
         """mu of the real Gaussian noise of those who do not collude."""
@@ -155,7 +161,8 @@ class GaussianShares(MatrixNoise):
         mine = [law for law in laws if isinstance(law, GaussianShares)]
         if len(mine) < len(laws):
             return None
-        mu, lost = float(np.sqrt(sum(law.mu(adjacency) ** 2 for law in mine))), sum(law.slack for law in mine)
+        mu = float(np.sqrt(sum(law.mu(adjacency) ** 2 for law in mine)))
+        lost = sum(law._slack(max(mu, law.mu("replace"))) for law in mine)
         curve = lambda epsilon: min(1.0, delta_gaussian(epsilon, mu) + lost)
         return Profile(curve, curve)
 
@@ -167,7 +174,13 @@ class GaussianShares(MatrixNoise):
         )
 
 
-def slack(num_features: int, steps: float) -> float:
-    """What discrete noise may add to delta beside real noise, whose sd off the diagonal is so many steps of the lattice."""
-    numbers = num_features * (num_features + 1) / 2
-    return float(numbers * (2 * 12**2 / (24 * steps**2) + _BEYOND))
+def slack(num_features: int, steps: float, mu: float) -> float:
+    """What discrete noise may add to delta at any eps beside real noise, which gives away mu.
+
+    Args:
+        num_features: d.
+        steps: of the lattice, in the sd off the diagonal.
+        mu: of all rounds together.
+    """
+    numbers, c2 = num_features * (num_features + 1) / 2, 2 * (mu**2 / 2 + 40 * mu + 74)
+    return float(numbers * (2 * c2 / (24 * steps**2) + _BEYOND))
