@@ -21,6 +21,7 @@ _EXAMPLES = """examples:
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
+  mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
   mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
 """
 
@@ -117,6 +118,25 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--delta", type=float, required=True)
     plan.add_argument("--features", type=int, required=True, help="questions to which everybody has a yes/no answer")
     plan.add_argument("--out", type=Path, default=Path("out/plan.png"), help="picture to write")
+
+    adapt = command(
+        "adapt",
+        _adapt,
+        "a private model from public data: one release of a private table, and all that follows from it",
+    )
+    adapt.add_argument(
+        "--source", type=Path, nargs="+", required=True, help="public tables; every file is a domain of its own"
+    )
+    adapt.add_argument(
+        "--target", type=Path, required=True, help="private table with the same columns; one record is protected"
+    )
+    adapt.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
+    adapt.add_argument("--epsilon", type=float, required=True)
+    adapt.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
+    adapt.add_argument("--no-intercept", action="store_true", help="a model through the origin; default with intercept")
+    adapt.add_argument("--ledger", type=Path, help="file that pays for it; refuses what is over its total")
+    adapt.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
+    adapt.add_argument("--out", type=Path, help="folder for model.json and a picture; default none")
 
     again = command(
         "reproduce", _reproduce, "the papers' experiments; a run that was interrupted goes on where it stopped"
@@ -261,6 +281,36 @@ def _plan(options: argparse.Namespace) -> None:
         return
     if not options.json:
         print(f"\nwritten to {options.out}")
+
+
+def _adapt(options: argparse.Namespace) -> None:
+    from mpmtl_prob.adaptation import accounting, report, tables
+    from mpmtl_prob.privacy import Ledger
+
+    sources, target = tables.read(options.source, options.target, options.label)
+    delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
+    if options.out:  # before anything is paid for
+        report.folder(options.out)
+    ledger = None
+    if options.ledger:
+        declared: dict[str, Any] = {} if options.ledger.exists() else {"delta": delta, "unit": "target record"}
+        ledger = Ledger(options.ledger, epsilon=options.total, **declared)
+    found = report.adapt(
+        sources, target, label=options.label, epsilon=options.epsilon, delta=delta,
+        intercept=not options.no_intercept, ledger=ledger, seed=options.seed,
+    )  # fmt: skip
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+    if ledger is not None and not options.json:
+        print(f"\n{ledger}")
+    if options.out:
+        written = found.save(options.out)
+        if not options.json:
+            print(f"\nwritten to {options.out}/: {', '.join(written)}")
+        if report.PICTURE not in written:
+            print(
+                "mpmtl-prob adapt: no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'",
+                file=sys.stderr,
+            )
 
 
 def _reproduce(options: argparse.Namespace) -> None:

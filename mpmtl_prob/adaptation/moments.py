@@ -96,6 +96,18 @@ class MomentRelease:
         """The discrepancy between target and source over a ball round w_0, of the noisy moments: free, and of any source."""
         return discrepancy(self.difference(source), positive("radius", radius))
 
+    def squared_error(self, w: FloatArray) -> tuple[float, float]:
+        """Mean squared error of weights w over the target's records, and the sd of the noise in it; free.
+
+        (rho'rho - 2 delta'X'rho + delta'X'X delta) / n with delta = w - w_0, of residuals of w_0 cut at c and rows shortened
+        to r: at w_0 the error without cuts is at least this, and elsewhere it may be on either side. Noise may take it below
+        zero. Weights that were fitted to the noise of this release would look better than they are.
+        """
+        n = max(self.num_records, 1)
+        u = np.append((self.centre - w) * self.row_bound, self.residual_bound)
+        # E is symmetric Gaussian, of sd s off its diagonal and sqrt2 s on it: u'Eu ~ N(0, 2 s^2 |u|^4)
+        return float(u @ self.sigma @ u) / n, float(np.sqrt(2.0) * self.sd * (u @ u)) / n
+
     def ridge(self, failure: float = 0.05) -> FloatArray:
         """Weights by AdaSSP: least squares with the least ridge that outweighs the noise in X'X, (d,).
 

@@ -1,0 +1,262 @@
+"""A private model from public data, at the command line: what is printed, what it costs, what must not be seen."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mpmtl_prob.adaptation import Domain, problems, release_moments, tables
+from mpmtl_prob.adaptation.report import adapt
+from mpmtl_prob.adaptation.scaling import Scaling
+from mpmtl_prob.cli import main
+from mpmtl_prob.privacy import Ledger
+
+DATA = problems.two_sources((400, 150), num_features=3, tests=400, seed=1)
+UNITS = np.array([4.0, 100.0, 0.01]), np.array([40.0, 1.0, 2.0])  # sizes and places of the columns
+
+
+def frame(records):
+    """A table in other units than the library's."""
+    table = pd.DataFrame(records.X * UNITS[0] + UNITS[1], columns=["age", "dose", "time"])
+    return table.assign(effect=200.0 + 30.0 * records.y)
+
+
+@pytest.fixture
+def files(tmp_path):
+    found = {**DATA.sources, "private": DATA.target}
+    for name, records in found.items():
+        frame(records).to_csv(tmp_path / f"{name}.csv", index=False)
+    return tmp_path
+
+
+def asked(folder, *more, sources=("good", "bad"), epsilon="1"):
+    paths = [str(folder / f"{name}.csv") for name in sources]
+    target = str(folder / "private.csv")
+    return ["adapt", "--source", *paths, "--target", target, "--label", "effect", "--epsilon", epsilon, *more]
+
+
+def test_it_prints_arms_domains_weights_and_the_guarantee_and_charges_once(files, capsys):
+    pytest.importorskip("matplotlib")
+    out, ledger = files / "new" / "out", files / "ledger.db"
+    arguments = asked(files, "--delta", "1e-3", "--ledger", str(ledger), "--out", str(out))
+    assert main([*arguments, "--total", "1.5"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("effect from 3 features and an intercept: 400 public records, 150 private ones")
+    arms = [line.split("  ")[0] for line in said.splitlines()[4:9]]
+    assert arms == [
+        "source only",
+        "source only, good",
+        "source only, bad",
+        "AdaSSP on residuals",
+        "one release, posterior",
+    ]
+    assert re.search(r"^good +\d+ +0?\.?\d+", said, flags=re.MULTILINE)
+    assert re.search(r"^intercept +\S+ +\S+ +\S+ +\S+$", said, flags=re.MULTILINE)
+    assert "One charge, proved: eps = 1, delta = 0.001 (replace, one target record)" in said
+    assert said.rstrip().endswith(f"written to {out}/: model.json, adaptation.png")
+    assert (out / "adaptation.png").stat().st_size > 10_000
+    book = Ledger(ledger)
+    assert len(book.charges()) == 1
+    assert (book.unit, book.epsilon, book.delta) == ("target record", 1.5, 1e-3)
+    assert main(arguments) == 2  # there is no second one
+    said, error = capsys.readouterr()
+    assert said == ""
+    assert "Nothing was charged" in error
+    assert len(book.charges()) == 1
+
+
+def test_json_is_the_model_that_is_written(files, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(asked(files, "--json", "--out", str(files / "out"), sources=("good",))) == 0
+    said, missing = capsys.readouterr()
+    found = json.loads(said)
+    assert found == json.loads((files / "out" / "model.json").read_text())
+    assert "no picture" in missing
+    assert list(found["weights"]) == ["age", "dose", "time", "intercept"]
+    assert [arm["charge"] for arm in found["arms"]] == ["nothing", "the release", "the release"]
+    assert [arm["read_off"] is None for arm in found["arms"]] == [False, True, True]
+    assert sum(found["resembles"].values()) == pytest.approx(1.0)
+    assert found["guarantee"]["proved"]["unit"] == "target record"
+    assert all(row["low"] < row["mean"] < row["high"] for row in found["weights"].values())
+    assert main(asked(files, "--json", "--no-intercept", sources=("good",))) == 0
+    assert list(json.loads(capsys.readouterr().out)["weights"]) == ["age", "dose", "time"]
+
+
+def test_weights_are_of_the_tables_own_units():
+    sources = {name: Domain.from_pandas(frame(each), "effect") for name, each in DATA.sources.items()}
+    found = adapt(
+        sources, Domain.from_pandas(frame(DATA.target), "effect"), label="effect", epsilon=50.0, unsafe_seed=0
+    )
+    w = np.array([found.weights[name]["mean"] for name in ("age", "dose", "time", "intercept")])
+    test = frame(DATA.test)
+    predicted = test[["age", "dose", "time"]].to_numpy() @ w[:3] + w[3]
+    error = np.mean((test["effect"] - predicted) ** 2) / 30**2
+    assert error < 1.3 * 0.01  # noise of sd .1
+    units = found.scaling
+    scaled = units.scaled(Domain(test[["age", "dose", "time"]].to_numpy(), test["effect"].to_numpy()))
+    again = scaled.X @ found.posterior.mean * units.label_scale + units.label_centre
+    np.testing.assert_allclose(again, predicted)
+
+
+def test_an_error_that_is_read_off_is_the_true_one_and_noise_of_the_size_that_is_said():
+    w_0, w = np.array([0.5, -0.1, 0.2]), np.array([0.2, 0.3, -0.4])
+    read = lambda epsilon, seed: release_moments(
+        DATA.target, centre=w_0, residual_bound=0.4, epsilon=epsilon, delta=1e-2, unsafe_seed=seed
+    ).squared_error(w)
+    cut = np.clip(DATA.target.y - DATA.target.X @ w_0, -0.4, 0.4)
+    true = np.mean((cut - DATA.target.X @ (w - w_0)) ** 2)
+    assert read(1e6, 0)[0] == pytest.approx(true, rel=1e-3)
+    noisy = np.array([read(1.0, seed) for seed in range(200)])
+    z = (noisy[:, 0] - true) / noisy[:, 1]
+    assert abs(z.mean()) < 4 / np.sqrt(200)
+    assert 0.8 < z.std() < 1.2
+
+
+def test_what_is_read_off_for_weights_that_were_fitted_to_the_noise_would_be_too_small():
+    off = []
+    for seed in range(40):
+        release = release_moments(
+            DATA.target, centre=np.zeros(3), residual_bound=1.0, epsilon=1.0, delta=1e-2, unsafe_seed=seed
+        )
+        w = release.ridge()
+        off.append(release.squared_error(w)[0] - np.mean((DATA.target.y - DATA.target.X @ w) ** 2))
+    assert np.mean(off) < -3 * np.std(off) / np.sqrt(40)  # so it is not printed
+
+
+def test_errors_by_the_posterior_are_where_errors_are():
+    inside = []
+    for seed in range(12):
+        data = problems.shifted((400, 150), 0.5, num_features=3, tests=4000, seed=seed)
+        found = adapt(data.source, data.target, label="y", epsilon=2.0, delta=1e-2, unsafe_seed=seed)
+        test = found.scaling.scaled(data.test)
+        for arm in found.arms:
+            error = np.mean((test.y - test.X @ arm.w) ** 2)
+            inside.append(arm.expected[1] < error < arm.expected[2])
+    assert np.mean(inside) > 0.7  # over 60 seeds .88
+    assert found.arms[0].read_off[0] < found.arms[0].expected[0]  # the shift is in what the cut took away
+
+
+def poisoned(folder, cell, column=1, row=7):
+    lines = (folder / "private.csv").read_text().splitlines()
+    cells = lines[row].split(",")
+    cells[column] = cell
+    lines[row] = ",".join(cells)
+    path = folder / "poisoned.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.filterwarnings("error")
+def test_whatever_is_in_a_private_cell_is_a_record_of_zeros_and_nobody_is_told(files):
+    sources = [files / "good.csv", files / "bad.csv"]
+    given = lambda path: adapt(*tables.read(sources, path, "effect"), label="effect", epsilon=1.0, unsafe_seed=3)
+    shown = set()
+    for cell, column in [
+        ("nan", 1),
+        ("", 3),
+        ("inf", 3),
+        ("-inf", 1),
+        ("1e999", 2),
+        ("4711 Main Street", 1),
+        ("0x1f", 3),
+    ]:
+        found = given(poisoned(files, cell, column))
+        shown.add(str(found) + json.dumps(found.to_dict()))
+    assert len(shown) == 1
+    clean, zero = given(files / "private.csv"), given(poisoned(files, "nan"))
+    for cell in ("1e300", "-1e308"):
+        huge = given(poisoned(files, cell))
+        assert np.trace(huge.release.sigma - zero.release.sigma) <= 2.0 + 1e-6  # as any record
+        assert str(huge).splitlines()[0] == str(clean).splitlines()[0]
+    flags = pd.DataFrame({"a": [True, False, True], "y": [1.0, 2.0, 3.5]})
+    flags.to_csv(files / "flags.csv", index=False)
+    _, read = tables.read([files / "flags.csv"], files / "flags.csv", "y")
+    assert read.X.ravel().tolist() == [1.0, 0.0, 1.0]
+
+
+def test_a_ledger_of_tasks_is_refused(files, capsys):
+    Ledger(files / "tasks.db", epsilon=9.0, delta=1e-3)
+    assert main(asked(files, "--ledger", str(files / "tasks.db"))) == 2
+    said, error = capsys.readouterr()
+    assert said == ""
+    assert error.startswith("mpmtl-prob adapt: unit: expected 'task' in a ledger of tasks")
+    assert Ledger(files / "tasks.db").charges() == []
+
+
+SECRET = re.compile(r"4711|3\.14159")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message"),
+    [
+        ("private", "age,dose,time\n4711,1,2\n", {}, "label: expected the columns ['effect'] in"),
+        ("private", "age,time,effect\n4711,1,2\n", {}, "target: expected the columns ['dose'] in"),
+        ("private", "4711,3.14159,1,2\n1,2,3,4\n", {}, "label: expected the columns ['effect'] in"),
+        ("private", "age,dose,time,effect\n1,2,3,4\n4711,3.14159,3,4,5,6,7\n", {}, "target: cannot read"),
+        ("private", "", {}, "target: cannot read"),
+        ("good", "age,dose,time\n1,1,2\n", {}, "label: expected one of the columns ['age', 'dose', 'time'] of"),
+        ("good", "age,dose,effect\n1,1,2\n", {"sources": ("bad", "good")}, "source: expected the columns of the first"),
+        ("good", "age,dose,time,more,effect\n1,1,2,3,4\n", {"sources": ("bad", "good")}, "got also ['more'] in"),
+        (
+            "good",
+            "age,dose,time,effect\n1,low,2,3\n",
+            {},
+            "source: expected numbers, got something else in the columns ['dose']",
+        ),
+        (
+            "good",
+            "age,dose,time,effect\n1,,2,3\n",
+            {},
+            "source: expected a number in every cell, got none in some of ['dose']",
+        ),
+        ("good", "age,dose,time,effect\n", {}, "source"),
+        ("other", "", {"sources": ("good", "good")}, "source: expected files of different names"),
+        ("other", "", {"sources": ("nowhere",)}, "nowhere.csv"),
+        ("none", "age,dose,time,effect\n1,1,2,3\n", {"sources": ("none",)}, "source: expected other names than 'none'"),
+        ("other", "", {"epsilon": "0"}, "epsilon: expected a positive number, got 0.0"),
+    ],
+)
+def test_mistakes_are_named_cost_nothing_and_show_nothing_private(name, text, options, message, files, capsys):
+    (files / f"{name}.csv").write_text(text)
+    book = Ledger(files / "ledger.db", epsilon=5.0, delta=1e-2, unit="target record")
+    assert main(asked(files, "--ledger", str(files / "ledger.db"), **options)) == 2
+    said, error = capsys.readouterr()
+    assert said == ""
+    assert message in error
+    assert error.count("\n") == 1
+    assert not SECRET.search(error.replace(str(files), ""))
+    assert book.charges() == []
+
+
+def test_a_place_that_is_no_folder_is_found_before_anything_is_paid_for(files, capsys):
+    book = Ledger(files / "ledger.db", epsilon=5.0, delta=1e-2, unit="target record")
+    assert main(asked(files, "--out", str(files / "good.csv"), "--ledger", str(files / "ledger.db"))) == 2
+    assert "out: expected a folder" in capsys.readouterr().err
+    assert book.charges() == []
+
+
+def test_no_private_value_is_printed(files, capsys):
+    assert main(asked(files, "--json", "--out", str(files / "out"))) == 0
+    found = capsys.readouterr().out
+    assert main(asked(files)) == 0
+    found += capsys.readouterr().out + Path(files / "out" / "model.json").read_text()
+    numbers = [x for x in re.findall(r"\d+\.\d{6,}", found) if float(x)]
+    assert len(numbers) > 100
+    private = frame(DATA.target).to_numpy()
+    units = Scaling.of(Domain.from_pandas(pd.concat([frame(each) for each in DATA.sources.values()]), "effect"))
+    scaled = units.scaled(Domain.from_pandas(frame(DATA.target), "effect"))
+    every = np.abs(np.concatenate([private.ravel(), scaled.X[:, :3].ravel(), scaled.y]))
+    for number in map(float, numbers):
+        assert not np.any(np.abs(every - number) < 1e-9 * number)
+
+
+def test_features_may_be_constant_and_names_may_clash():
+    constant = Domain(np.ones((50, 2)), np.arange(50.0) / 50)
+    found = adapt(constant, constant, label="y", epsilon=1.0)
+    assert np.all(np.isfinite([list(row.values()) for row in found.weights.values()]))
+    with pytest.raises(ValueError, match="intercept: expected no feature of the name"):
+        adapt(*2 * [Domain(np.ones((5, 1)), np.ones(5), ("intercept",))], label="y", epsilon=1.0)
