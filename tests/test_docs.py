@@ -30,6 +30,7 @@ def shape(text):
         ("tutorial.md", "with one release"),
         ("guide.md", "Nothing was charged"),
         ("threat_models.md", "any one other person"),
+        ("adaptation.md", "one target record"),
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],
 )

@@ -3,8 +3,8 @@
 With q0_i = alpha / m for public records, (1 - alpha) / n for private ones, and u~_i = q0_i u_i = q0_i / q_i >= 1,
 
     F = sum q0_i L_i / u~_i + kappa_1 (sum q0_i u~_i - 1) + kappa_2 ||q0 / u~||_2 + kappa_inf max_i q0_i / u~_i       (6)
-    J = sum q0_i L_i / u~_i + lambda_1 (1 - sum q0_i / u~_i) + lambda_2 ||q0 / u~||_2
-        + (lambda_inf / mu_s) log sum exp(mu_s q0_i / u~_i)                                                           (7)
+    J = sum q0_i L_i / u~_i + lambda_1 (1 - sum q0_i / u~_i) + lambda_2 ||q0 / u~||_2 + lambda_inf M                  (7)
+    M = log sum exp(mu_s q0_i / u~_i) / mu_s
 
 and L_i is the loss, plus d_DP for public records. The paper's u = u~ / q0 grows with the sample, and a step in single
 precision is then below its last bit.
