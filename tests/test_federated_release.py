@@ -66,12 +66,29 @@ def test_without_a_curator_it_keeps_the_promise_however_few_stay(tasks):
         federated.run(invitation, sites(tasks), leave=dict.fromkeys(range(5), "mask"), progress_bar=False)
 
 
+def test_the_promise_says_that_who_added_noise_knows_a_share_of_it(tasks):
+    promise = {}
+    for colluders in (0, 2):
+        invitation = invite(tasks, delta=1e-3, trust="no_curator", colluders=colluders)
+        leave = dict.fromkeys(range(4), "mask")
+        found = federated.run(invitation, sites(tasks), leave=leave, progress_bar=False)
+        promise[colluders] = found.release.guarantee
+        for knowing in (0, 1, 2):  # who subtract their shares
+            left = mp.privacy.Gaussian(3, invitation.share.share * np.sqrt(8 - knowing))
+            assert (mp.privacy.delta(1.0, left, "replace") < 1e-3) == (knowing <= colluders)
+    assert "against whoever added no noise to it and nobody else" in str(promise[0])
+    assert (
+        "It holds against whoever added no noise to it, with 2 at most of the 8 owners who did" in promise[2].explain()
+    )
+
+
 def test_a_release_without_a_curator_can_be_kept_and_read(tasks, tmp_path):
     release = federated.run(invite(tasks, trust="no_curator"), sites(tasks), progress_bar=False).release
     release.save(tmp_path / "r.nc")
     again = mp.Release.load(tmp_path / "r.nc")
     assert again.mechanisms == release.mechanisms
     assert again.guarantee.proved == release.guarantee.proved
+    assert again.guarantee.against == release.guarantee.against
     assert mp.inference.first_look(again) is not None
 
 

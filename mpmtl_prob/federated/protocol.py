@@ -103,6 +103,8 @@ def invite(
         trust: "curator", "secure_sum" or "no_curator".
         dropouts: how many sites may vanish; default a third of them, rounded down. With more there is no release.
         colluders: how many sites may tell all they know to whoever attacks, with trust="no_curator": noise is added for that.
+            Every site knows its own share of it: the promise is made against outsiders alone with 0, and against any one site
+            with 1.
         partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
             for thousands, if few vanish: there is no release either where too few of somebody's partners stay to open a mask.
         mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.

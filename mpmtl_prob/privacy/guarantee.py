@@ -263,7 +263,8 @@ def of_release(
     reason = _reason(mechanisms, adjacency)
     if true_delta >= 1:
         true_delta, reason = 1.0, reason + " delta = 1 guarantees nothing."
-    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws)
+    against = next((law.against for law in laws if law.against), ANYBODY)
+    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws, against)
 
 
 def _reason(laws: Sequence[Law], adjacency: str) -> str:

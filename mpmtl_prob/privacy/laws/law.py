@@ -33,6 +33,11 @@ class Law(ABC):
         return type(self).__name__
 
     @property
+    def against(self) -> str:
+        """Against whom alone what is proved holds; empty for anybody, whatever they know."""
+        return ""
+
+    @property
     @abstractmethod
     def loss_spread(self) -> float:
         """The width of the privacy loss, from which composition takes its grid."""

@@ -93,6 +93,13 @@ class GaussianShares(MatrixNoise):
         return self._real.fluctuation
 
     @property
+    def against(self) -> str:
+        """Who knows a share knows that much of the noise."""
+        if not self.colluders:
+            return "whoever added no noise to it"
+        return f"whoever added no noise to it, with {self.colluders} at most of the {self.owners} owners who did"
+
+    @property
     def slack(self) -> float:
         """By how much delta exceeds that of real Gaussian noise at most, whatever eps."""
         return self._slack(self.mu("replace"))
