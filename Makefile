@@ -84,7 +84,7 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python benchmarks/federated.py --json docs/benchmarks/federated.json
 	$(BIN)/python benchmarks/page.py
 
-evidence: $(addprefix evidence-,intervals calibration calibration_shared alone newcomers) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
+evidence: $(addprefix evidence-,intervals calibration calibration_shared alone newcomers adaptation) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
 	$(BIN)/python benchmarks/page.py
 
 evidence-%: $(READY) ## One of them
