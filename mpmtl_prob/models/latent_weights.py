@@ -17,10 +17,13 @@ from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, known_trace, log_det
-from mpmtl_prob.models.shared_covariance import STIRLING, degrees_of_freedom, log_normaliser
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, known_trace
+from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
+from mpmtl_prob.models.triangles import diagonal, log_det, strictly_lower
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
+#: From here on Stirling's series, to its second term, is right to 1e-7.
+STIRLING = 30.0
 
 
 def unit(observed: Observed, num_tasks: int) -> Array:
@@ -61,7 +64,6 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     Source: Dawid (1981), Biometrika 68(1), section 6: the matrix t from both its sides.
     """
     m = num_tasks
-    lower = jnp.tril_indices(m, -1)
 
     def model(observed: Observed) -> None:
         Q = jnp.asarray(observed.eigenvectors)
@@ -74,7 +76,7 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         spread = jnp.sqrt(0.5 / df)
         log_chi = 0.5 * jnp.log(df) + spread * log_diagonal
         numpyro.factor("diagonal", jnp.sum(log_density_of_log_chi2(0.5 * df, 2 * spread * log_diagonal)))
-        T = jnp.diag(jnp.exp(log_chi)).at[lower].set(off)
+        T = diagonal(jnp.exp(log_chi)) + strictly_lower(off, m)
         V = triangular_solve(T, N, left_side=False, lower=True)
         size = jnp.sum(V**2)
 

@@ -43,12 +43,13 @@ class NoisyRelease(Protocol):
     def log_det_rest(self, W: Array) -> Array | float:
         """``log|Sigma - W W'| - log|Sigma|`` of W in the eigenbasis of Sigma; no number where the noise allows no such W."""
 
-    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+    def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
         """log p(Sigma | A) up to a constant, by round.
 
         Args:
             A: in the features' basis, (d, d).
             log_det_rest: ``log|Sigma - A|`` up to a constant, which only a law with a boundary there reads.
+            trace: tr(A), where there is a way to it that costs less than A.
         """
 
     def given(self, A: Array) -> Distribution:
@@ -83,10 +84,10 @@ class WishartNoise(NamedTuple):
         inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W / jnp.asarray(self.eigenvalues)[:, None]).T @ W
         return 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(inner))))
 
-    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+    def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
         """That of ``E = Sigma - A``, by round."""
         d = A.shape[-1]
-        trace = jnp.trace(A, axis1=-2, axis2=-1)
+        trace = jnp.trace(A, axis1=-2, axis2=-1) if trace is None else trace
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace / self.scale)
 
     def given(self, A: Array) -> ShiftedWishart:
@@ -114,7 +115,7 @@ class GaussianNoise(NamedTuple):
         """There is no boundary."""
         return 0.0
 
-    def log_density(self, A: Array, log_det_rest: Array | float) -> Array:
+    def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
         """Over the d (d + 1) / 2 free entries, by round: the squares of all d^2 count those off the diagonal twice."""
         squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A), axis=(-2, -1))
         return -squares / (4 * jnp.square(jnp.asarray(self.sd)))

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array, custom_jvp
-from jax.lax.linalg import triangular_solve
+from jax import Array
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.models.triangles import diagonal, inverse_and_log_det, inverse_of_lower, places, strictly_lower
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray
 
@@ -134,7 +134,10 @@ def second_moment(
         rotated: S'S is nearly diagonal along the eigenvectors of Sigma, where it shows nothing, and not along the features.
     """
     if (free := observed.free) is None:
-        return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), root, log_det_root)[1]
+        SV = root @ jnp.asarray(observed.eigenvectors)
+        below = (SV * jnp.asarray(observed.noise.floor)[..., None, :]) @ jnp.swapaxes(SV, -1, -2)
+        bounded = _Bounded(root, root @ jnp.swapaxes(root, -1, -2), log_det_root)
+        return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), bounded, below)[1]
     shown = free.directions if rotated else free.features
     SQ = root @ jnp.asarray(shown.basis)
     C = jnp.linalg.cholesky(jnp.swapaxes(SQ, -1, -2) @ SQ)
@@ -151,7 +154,9 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     """
     *rounds, d = jnp.shape(observed.precision)
     # what Sigma shows last: 1 / T_dd^2 alone is what A has there
-    hidden, precision = (jnp.flip(jnp.asarray(x), -1) for x in (observed.hidden, observed.precision))
+    hidden, precision, floor = (
+        jnp.flip(jnp.asarray(x), -1) for x in (observed.hidden, observed.precision, observed.noise.floor)
+    )
     if (free := observed.free) is not None:
         log_phi = log_phi_site(observed)
         variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
@@ -163,13 +168,13 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
         log_phi = log_phi_site(observed)
     else:
         # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
-        size = 1 / (
-            precision / jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2) + jnp.flip(jnp.asarray(observed.noise.floor))
-        )
-        log_phi = _log_phi_of_trace(observed, size, hidden)
+        log_phi = _log_phi_of_trace(observed, 1 / (precision / _inverse_squares(factor) + floor), hidden)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
-    root = jnp.exp(log_size)[..., None] * jnp.flip(jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2), -2)
-    B, found = _below_sigma(observed, factor, root, log_size.sum(-1))
+    # along the eigenvectors S is diagonal, and so is what Sigma adds to B
+    square = jnp.exp(2 * log_size)
+    to_features = jnp.flip(jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2), -2)
+    bounded = _Bounded(jnp.exp(log_size)[..., None] * to_features, diagonal(square), log_size.sum(-1))
+    B, found = _below_sigma(observed, factor, bounded, diagonal(square * floor))
     return log_phi, found, jnp.exp(-log_size[..., :, None] - log_size[..., None, :]) * B
 
 
@@ -201,21 +206,21 @@ def _anywhere(
     d, m, Q = variance.shape[-1], jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
     z, below = _sites(observed)
     information, noise_precision = jnp.asarray(shown.information), jnp.asarray(free.sd)[..., None] ** -2.0
-    j, (row, column) = jnp.arange(d, dtype=variance.dtype), np.tril_indices(d, -1)
+    j, (row, column) = jnp.arange(d, dtype=variance.dtype), places(d)
 
     # Bartlett: L_jj^2 has m - j degrees of freedom, and Omega adds its spread
     center = jnp.log(variance) + jnp.log1p(-j / m) - jnp.log1p((j + 1 - d) / kappa)
     prior = 1 / (2 / (m - j) + 2 / (kappa + j + 1 - d))
     precision = prior + information
     log_square = (prior * center + information * jnp.asarray(shown.log_size)) / precision + z / jnp.sqrt(precision)
-    square, diagonal = jnp.exp(log_square), jnp.exp(0.5 * log_square)
+    square, size = jnp.exp(log_square), jnp.exp(0.5 * log_square)
 
     # Sigma_kj = L_kj L_jj + what the columns before have, give or take the noise
     spread = variance[..., row] * (1 / m + (square / variance)[..., column] / kappa)
     weight = 1 / spread + square[..., column] * noise_precision
-    pull = jnp.asarray(shown.products)[..., row, column] * diagonal[..., column] * noise_precision
+    pull = jnp.asarray(shown.products)[..., row, column] * size[..., column] * noise_precision
     entries = pull / weight + below / jnp.sqrt(weight)
-    L = (jnp.eye(d, dtype=variance.dtype) * diagonal[..., None]).at[..., row, column].set(entries)
+    L = diagonal(size) + strictly_lower(entries, d)
 
     half = Q @ L
     A = numpyro.deterministic("A", half @ jnp.swapaxes(half, -1, -2))
@@ -265,13 +270,11 @@ def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jn
     d = jnp.shape(observed.precision)[-1]
     z, below = _sites(observed)
     center, spread, unit = _bartlett(observed, hidden, kappa)
-    shown, (row, column) = 1 - jnp.asarray(hidden), np.tril_indices(d, -1)
-    log_diagonal = center + spread * z
-    diagonal = jnp.eye(d, dtype=log_diagonal.dtype) * jnp.exp(log_diagonal)[..., None]
-    scale = unit * jnp.exp(shown * log_diagonal)[..., row]
+    shown, log_diagonal = 1 - jnp.asarray(hidden), center + spread * z
+    rows = (unit * jnp.exp(shown * log_diagonal))[..., None] * strictly_lower(below, d)
     each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
-    return _Triangular(diagonal.at[..., row, column].set(scale * below), log_diagonal, log_jacobian)
+    return _Triangular(diagonal(jnp.exp(log_diagonal)) + rows, log_diagonal, log_jacobian)
 
 
 def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
@@ -292,29 +295,42 @@ def _by_feature(observed: Observed) -> Array:
     return jnp.sum(jnp.square(observed.eigenvectors) * jnp.asarray(observed.hidden)[..., None, :], axis=-1)
 
 
-def _below_sigma(
-    observed: Observed, factor: _Triangular, root: Array, log_det_root: Array
-) -> tuple[Array, SecondMoment]:
+class _Bounded(NamedTuple):
+    """S, where Sigma bounds A."""
+
+    root: Array  #: S, its columns in the features' basis, (d, d)
+    outer: Array  #: S S', (d, d)
+    log_det: Array  #: log|det S|
+
+
+def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Array) -> tuple[Array, SecondMoment]:
     """``B = S A^{-1} S'``, (d, d), and A, where Sigma bounds it.
 
     ``B = T T' + S F S'``, ``F = Sigma^{-1}``: directions of very different size, which S knows, do not meet in B.
+    ``below`` is ``S F S'``, (d, d).
     """
-    left = jnp.arange(root.shape[-1], 0, -1, root.dtype)  # d - j, j = 0..d-1
-    SV = root @ jnp.asarray(observed.eigenvectors)
-    floor = jnp.asarray(observed.noise.floor)[..., None, :]
-    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + (SV * floor) @ jnp.swapaxes(SV, -1, -2)
+    left = jnp.arange(S.root.shape[-1], 0, -1, S.root.dtype)  # d - j, j = 0..d-1
+    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + below
     inverse, log_det_b = inverse_and_log_det(B)
-    A = numpyro.deterministic("A", jnp.swapaxes(root, -1, -2) @ inverse @ root)
+    A = numpyro.deterministic("A", jnp.swapaxes(S.root, -1, -2) @ inverse @ S.root)
+    trace = jnp.sum(inverse * S.outer, axis=(-2, -1))
 
-    log_det_a = 2 * log_det_root - log_det_b
-    log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - log_det_root)
+    log_det_a = 2 * S.log_det - log_det_b
+    log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - S.log_det)
     log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
     # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|
-    jacobian = (len(left) + 1) * (log_det_a - log_det_root) + jnp.sum(left * factor.log_diagonal, axis=-1)
-    likelihood = observed.noise.log_density(A, log_det_rest)
+    jacobian = (len(left) + 1) * (log_det_a - S.log_det) + jnp.sum(left * factor.log_diagonal, axis=-1)
+    likelihood = observed.noise.log_density(A, log_det_rest, trace)
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
-    known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
+    known_trace(observed, trace)
     return B, SecondMoment(A, log_det_a)
+
+
+def _inverse_squares(factor: _Triangular) -> Array:
+    """The diagonal of ``(T T')^{-1}`` to second order in what is below the diagonal of T, (d,)."""
+    size = jnp.exp(factor.log_diagonal)
+    slopes = jnp.tril(factor.T, -1) / size[..., :, None]
+    return (1 + jnp.sum(slopes**2, axis=-2)) / size**2
 
 
 def sites_of(
@@ -336,47 +352,15 @@ def sites_of(
     T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
     hidden = np.asarray(_by_feature(observed))
     center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
-    row, column = np.tril_indices(len(omega), -1)
+    row, column = places(len(omega))
     log_diagonal = np.log(np.diagonal(T, axis1=-2, axis2=-1))
     scale = unit * np.exp((1 - hidden) * log_diagonal)[..., row]
     return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / scale}
 
 
-@custom_jvp
-def inverse_and_log_det(M: Array) -> tuple[Array, Array]:
-    """M^{-1} and log|M| of a positive definite M (d, d); derivatives are products of M^{-1} and decompose nothing again."""
-    root = jnp.linalg.cholesky(M)
-    half = inverse_of_lower(root)
-    return jnp.swapaxes(half, -1, -2) @ half, log_det(root)
-
-
-@inverse_and_log_det.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    inverse, log_det_m = inverse_and_log_det(*primals)
-    return (inverse, log_det_m), (-inverse @ tangents[0] @ inverse, jnp.sum(inverse * tangents[0], axis=(-2, -1)))
-
-
-@custom_jvp
-def inverse_of_lower(L: Array) -> Array:
-    """L^{-1} of a lower triangular L (d, d), likewise."""
-    eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
-    return triangular_solve(L, eye, left_side=True, lower=True)
-
-
-@inverse_of_lower.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    inverse = inverse_of_lower(*primals)
-    return inverse, -inverse @ tangents[0] @ inverse
-
-
 def known_trace(observed: Observed, trace: Array) -> None:
     """What is public of tr(A) beside the release."""
     numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
-
-
-def log_det(cholesky: Array) -> Array:
-    """log|M| of M = R R' from its triangular factor R."""
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1)), axis=-1)
 
 
 def log_phi_site(observed: Observed) -> Array:
