@@ -4,6 +4,7 @@ import json
 import pickle
 
 import numpy as np
+from chance import RARE
 from numpy.testing import assert_array_equal
 from scipy.stats import ks_2samp
 
@@ -13,8 +14,6 @@ from mpmtl_prob.privacy.laws import VectorNoise, exact, read_law, write_law
 
 UNIT = 2.0**-20
 DRAWS = 1500
-#: far in the tail of every two-sample test and audit here, which are fifty at most
-SURPRISE = 1e-8
 
 
 def conforms(law):
@@ -33,7 +32,7 @@ def conforms(law):
     if isinstance(law, MatrixNoise | VectorNoise):
         _draws_what_it_simulates(law)
         claim = audit.own_claim(law, delta=0.05, adjacency="replace")
-        options = {"trials": DRAWS, "confidence": 1 - SURPRISE, "progress_bar": False}
+        options = {"trials": DRAWS, "confidence": 1 - RARE, "progress_bar": False}
         assert not audit.likelihood_ratio(law, claim, **options).broken
 
 
@@ -66,12 +65,12 @@ def _draws_what_it_simulates(law):
     simulated = law.sample(np.random.default_rng(0), np.zeros((DRAWS, *shape)))
     entries = [(0,), (d - 1,)] if vector else [(0, 0), (d - 1, 0), (d - 1, d - 1)]
     for entry in entries:
-        assert ks_2samp(drawn[:, *entry], simulated[:, *entry]).pvalue > SURPRISE
+        assert ks_2samp(drawn[:, *entry], simulated[:, *entry]).pvalue > RARE
     if vector:
         return
     assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
     assert_array_equal(simulated, np.swapaxes(simulated, 1, 2))
-    assert ks_2samp(*(np.linalg.eigvalsh(found)[:, -1] for found in (drawn, simulated))).pvalue > SURPRISE
+    assert ks_2samp(*(np.linalg.eigvalsh(found)[:, -1] for found in (drawn, simulated))).pvalue > RARE
     spread = np.abs(drawn.mean(axis=0) - law.mean).max()
     assert spread < 8 * law.fluctuation / np.sqrt(DRAWS)
     assert not law.positive_definite or (np.linalg.eigvalsh(drawn)[:, 0] > 0).all()

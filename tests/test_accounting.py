@@ -6,6 +6,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from chance import FAR
 from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,7 +111,7 @@ def test_closed_forms_agree_with_monte_carlo(shape, theta):
     ):
         inside_p, inside_q = (np.mean(sign * log_ratio(x) > epsilon) for x in (p, q))
         error = np.sqrt(inside_p * (1 - inside_p) / n + np.exp(2 * epsilon) * inside_q * (1 - inside_q) / n)
-        assert abs(inside_p - np.exp(epsilon) * inside_q - found) < 4 * error + 1e-12
+        assert abs(inside_p - np.exp(epsilon) * inside_q - found) < FAR * error + 1e-12
 
 
 laws = st.tuples(st.floats(1.0, 96.0), st.floats(0.05, 50.0))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chance import FAR
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets
@@ -44,10 +45,10 @@ def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmar
     truth = benchmark("intervals").simulate(np.random.default_rng(0), 400)
     # sigma = 1, and x'w has the variance snr on average over a task's own training rows
     residual = truth.y - np.einsum("tni,it->tn", truth.X, truth.W)
-    assert abs(residual.var() - 1) < 4.5 * np.sqrt(2 / residual.size)
+    assert abs(residual.var() - 1) < FAR * np.sqrt(2 / residual.size)
     signal = np.mean(np.einsum("tni,it->tn", truth.train.X, truth.W) ** 2, axis=1)
     c = signal / np.exp(conjugate.SNR_LOG_SD**2 / 2) / conjugate.SNR_MEDIAN  # mean 1
-    assert abs(c.mean() - 1) < 4.5 * c.std() / np.sqrt(len(c))
+    assert abs(c.mean() - 1) < FAR * c.std() / np.sqrt(len(c))
 
 
 @pytest.mark.evidence

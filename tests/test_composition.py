@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chance import FAR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_composition_agrees_with_monte_carlo(shape, theta, T):
     for direction, p, q in (("add", absent > at, present > at), ("remove", -present > at, -absent > at)):
         measured = p.mean() - np.exp(at) * q.mean()
         error = np.sqrt((p.var() + np.exp(2 * at) * q.var()) / n)
-        assert abs(getattr(bounds, direction)(at) - measured) < 4 * error
+        assert abs(getattr(bounds, direction)(at) - measured) < FAR * error
 
 
 def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():

@@ -6,6 +6,7 @@ import itertools
 import matplotlib
 import numpy as np
 import pytest
+from chance import RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, Quantile, VectorLaplace, Wishart, calibrate, delta, epsilon
@@ -19,7 +20,6 @@ matplotlib.use("Agg")
 
 W = np.random.default_rng(0).standard_normal((3, 12))
 LAW = calibrate(1.0, 1e-2, 3, adjacency="zero_out")
-RARE = 1e-7
 
 
 def test_a_release_knows_its_delta_at_every_eps_and_its_eps_at_every_delta(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from chance import FAR
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank
@@ -14,7 +15,6 @@ from mpmtl_prob.taskwise import conjugate
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 UNIT = 2.0**-26
-FAR = 6  # standard errors: passed by chance once in 5e8
 
 
 @pytest.mark.parametrize("law", [Wishart(3, 9.0, 0.4), Gaussian(3, 0.8)], ids=lambda law: law.kind)

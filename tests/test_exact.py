@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from chance import RARE
 from flint import arb
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, PaperWishart, Quantile, VectorLaplace, Wishart, lattice
 from mpmtl_prob.privacy.lattice import sent
 from mpmtl_prob.privacy.laws import exact
-
-RARE = 1e-7  # a test of a law that holds fails this often
 
 LAWS = [
     Wishart(3, 9.3, 0.4),

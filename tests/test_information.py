@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats as st
 import xarray as xr
+from chance import RARE
 from numpy.testing import assert_allclose, assert_array_equal
 
 import mpmtl_prob as mp
@@ -73,7 +74,7 @@ def test_prior_draws_follow_the_prior(structure):
     omega = STRUCTURES[structure].prior(3, 20_000, 1)
     correlation = omega[:, 0, 1] / np.sqrt(omega[:, 0, 0] * omega[:, 1, 1])
     if structure == "group_sparse":  # log(omega_j - 1) / 2 is a half-Cauchy's logarithm
-        assert st.kstest(np.sqrt(omega[:, 0, 0] - 1), st.halfcauchy.cdf).pvalue > 1e-3
+        assert st.kstest(np.sqrt(omega[:, 0, 0] - 1), st.halfcauchy.cdf).pvalue > RARE
         assert_array_equal(correlation, 0)
     elif structure in ("full", "auto"):  # given kappa, correlations have mean 0 and variance 1 / (kappa - d + 2)
         kappa = 4 + np.exp(1 + 2 * np.random.default_rng(0).standard_normal(20_000))
@@ -189,7 +190,7 @@ def test_releases_side_by_side(posteriors, data):
 def test_angles_by_chance_follow_their_law():
     # rank 1: cos^2 of the angle to a fixed direction is Beta(1/2, (d - 1)/2)
     angles = random_angles(5, 1, 4000)[:, 0]
-    assert st.kstest(np.cos(np.radians(angles)) ** 2, st.beta(0.5, 2.0).cdf).pvalue > 1e-3
+    assert st.kstest(np.cos(np.radians(angles)) ** 2, st.beta(0.5, 2.0).cdf).pvalue > RARE
 
 
 def test_pictures_of_releases_show_what_they_say(posteriors, found):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.stats as st
+from chance import FAR, RARE, surprise
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
@@ -71,7 +72,7 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
     assert_allclose(found.log_laplace[0, used], np.log(exact[used]), atol=0.2)  # Laplace's own error
     expected = np.log(prior @ exact / prior.sum())
     error = ratio.std() / ratio.mean() / np.sqrt(len(ratio))
-    assert abs(found.log_evidence[0] + np.log(ratio.mean()) - expected) < 4 * error + 1e-4
+    assert abs(found.log_evidence[0] + np.log(ratio.mean()) - expected) < FAR * error + 1e-4
 
 
 def test_mode_and_laplaces_evidence_are_those_of_a_general_optimiser(one_task):
@@ -138,7 +139,7 @@ def test_resampling_turns_one_known_law_into_another():
     W, draws, khat = resampled({"W": x, "log_ratio": ratio}, np.zeros((1, 2)), 10_000, rng)
     assert khat.max() < 0.5
     assert_allclose(W, 0.5, atol=0.04)
-    assert st.kstest(draws["W"][:2000, 0, 1], st.norm(0.5).cdf).pvalue > 1e-3
+    assert st.kstest(draws["W"][:2000, 0, 1], st.norm(0.5).cdf).pvalue > RARE
     same, flat = smoothed(np.zeros((1, 50)))
     assert_allclose(same, 1 / 50)
     assert not flat[0] > 0.7
@@ -181,7 +182,7 @@ def test_hard_cases_have_proper_posteriors(X, y):
     W, mean = found.draws["W"][..., 0], found.W[:, 0]
     assert np.isfinite(W).all()
     assert found.khat_draws[0] < 0.7 or not X.any()
-    assert np.all(np.abs(W.mean(axis=0) - mean) < 5 * W.std(axis=0) / np.sqrt(1000))
+    assert np.all(np.abs(W.mean(axis=0) - mean) < FAR * W.std(axis=0) / np.sqrt(1000))
     if np.ptp(y) == 0:
         assert np.mean(y * (X @ mean)) > 0
 
@@ -205,9 +206,9 @@ def test_mixture_and_joint_sampling_agree_in_distribution(shared):
     assert mixed["constant_data/khat"] < 0.7
     assert mixed["constant_data/khat_draws"] < 0.7
     for j in range(3):
-        mine, theirs = (tree["posterior/W"].values[..., j, 0].ravel() for tree in (mixed, exact))
-        assert st.ks_2samp(mine, theirs[::4]).pvalue > 1e-3
-        assert st.ks_2samp(mine + 0.3 * mine.std(), theirs[::4]).pvalue < 1e-3
+        mine, theirs = (tree["posterior/W"].values[..., j, 0] for tree in (mixed, exact))
+        assert surprise(mine, theirs) > RARE
+        assert surprise(mine + 0.5 * mine.std(), theirs) < RARE
 
 
 def poisoned(tasks, keep, kind):

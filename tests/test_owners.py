@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.stats as st
+from chance import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
@@ -147,7 +148,7 @@ def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling
     plain = 5 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 5, 5)
     error = plain.std(0) / np.sqrt(100)  # an effective sample size that the chains surely have
     found = shared.shape()
-    assert (np.abs(found - plain.mean(0)) < 4.5 * error).all()
+    assert (np.abs(found - plain.mean(0)) < FAR * error).all()
     sigma = shared.release.sigma[0]
     assert_allclose(found @ sigma, sigma @ found, rtol=1e-8, atol=1e-8 * sigma.max())
     assert_allclose(np.trace(shared.shape(1.5)), 5)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from chance import RARE
 from flint import arb
 from scipy.stats import chisquare, norm
 
@@ -10,8 +11,6 @@ from mpmtl_prob.privacy import delta
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, exact
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.laws.shares import slack
-
-SURPRISE = 1e-7
 
 
 def discrete(s, reach):
@@ -29,7 +28,7 @@ def test_the_sampler_draws_the_law(sd):
     cells = np.unique(edges)
     expected = n * np.add.reduceat(p, [0, *(cells + 1)])
     seen = np.bincount(np.searchsorted(k[cells], found), minlength=len(expected))
-    assert chisquare(seen, expected).pvalue > SURPRISE
+    assert chisquare(seen, expected).pvalue > RARE
 
 
 @pytest.mark.parametrize("sds", [(4.0, 4.0), (2.0, 5.0), (3.0, 3.0, 3.0, 3.0)])
@@ -94,7 +93,7 @@ def test_its_shares_have_its_size():
     off, on = shares[:, *np.tril_indices(4, -1)].ravel(), shares[:, range(4), range(4)].ravel()
     for values, sd in ((off, 0.5), (on, np.sqrt(0.5))):
         z = (np.mean((values / sd) ** 2) - 1) * np.sqrt(values.size / 2)
-        assert abs(z) < norm.isf(SURPRISE / 2)
+        assert abs(z) < norm.isf(RARE / 2)
 
 
 def test_bad_arguments_are_named():

@@ -4,13 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from chance import FAR, RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.threat_models import NoisyMeans, audits, mean_loss, one_of_each, scores, sign_loss, signs
 from mpmtl_prob.threat_models.problems import uniform_nodes
 
-FAR = 6.0  # as a z-score: chance passes it with probability 2e-9
 SURE = 1 - 1e-9  # of limits that a true promise may not pass
 
 
@@ -204,7 +204,7 @@ def test_the_likelihood_ratio_shows_the_separation(kind, view, printed):
     assert area == pytest.approx(stats.norm.cdf(mu / np.sqrt(2)), abs=FAR * 0.5 / np.sqrt(10_000))
     # exactly Gaussian: N(-+ mu^2 / 2, mu^2)
     for sample, sign in ((found.absent, 1), (found.present, -1)):
-        assert stats.kstest(sample, stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > 1e-8
+        assert stats.kstest(sample, stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > RARE
     assert found.broken == (printed > 0.9)
 
 
@@ -223,7 +223,7 @@ def test_a_billboard_shows_a_coalition_part_of_it():
     board = NoisyMeans.at(1.0, 8, 12, view=views.billboard())
     found = audits.likelihood_ratio(board, Bound(9, 0.1, "replace", "person"), view=views.single(), trials=10_000)
     mu = np.sqrt(1 / 12)
-    assert stats.kstest(found.absent, stats.norm(mu**2 / 2, mu).cdf).pvalue > 1e-8
+    assert stats.kstest(found.absent, stats.norm(mu**2 / 2, mu).cdf).pvalue > RARE
     with pytest.raises(ValueError, match="view: expected other people's numbers"):
         audits.likelihood_ratio(
             NoisyMeans.at(1.0, 8, 12, view=views.single()), Bound(1, 0.1, "replace", "person"), view=views.billboard()

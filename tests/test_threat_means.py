@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from chance import FAR
 from scipy import integrate, stats
 
 from mpmtl_prob.privacy import Guarantee, Ledger, delta
@@ -21,8 +22,6 @@ from mpmtl_prob.threat_models import (
 from mpmtl_prob.threat_models.problems import uniform_nodes
 
 SEEN = {"one other": 1, "all others": 4, "billboard": 7}
-#: a z-score that chance passes with probability 1e-9 in each of both tails: fewer than a hundred are looked at
-FAR = 6.0
 
 
 def z_score(sample, expected, axis=0):

@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from chance import FAR
 from scipy import stats
 
 from mpmtl_prob.privacy import views
 from mpmtl_prob.threat_models import NoisyMeans, audits, bounds, odds, one_of_each, rho_within
 
-FAR = 6.0  # as a z-score: chance passes it with probability 2e-9
 SURE = 1 - 1e-9
 
 

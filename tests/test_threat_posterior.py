@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from chance import FAR
 from numpyro.infer import NUTS
 from scipy import stats
 from scipy.special import logsumexp
@@ -11,7 +12,6 @@ from mpmtl_prob.inference.sampling.simulation import chain_for_each
 from mpmtl_prob.models import rates
 from mpmtl_prob.threat_models import NoisyMeans, People, mean_loss, posterior, views
 
-FAR = 6.0  # as a z-score: chance passes it with probability 2e-9
 GRID = (np.arange(20_000) + 0.5) / 20_000  # of q
 
 

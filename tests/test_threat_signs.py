@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from chance import FAR
 from scipy import optimize, stats
 
 from mpmtl_prob import TaskData, datasets
@@ -20,8 +21,6 @@ from mpmtl_prob.threat_models import (
     views,
 )
 from mpmtl_prob.threat_models import metalearning as meta
-
-FAR = 6.0  # as a z-score: chance passes it with probability 2e-9
 
 
 def z_score(sample, expected, axis=0):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from chance import FAR
 from scipy import integrate, special, stats
 
 from mpmtl_prob.privacy import (
@@ -79,7 +80,7 @@ def test_the_loss_of_a_vector_is_that_of_its_draws(d, eps):
         low, high = delta_bracket(at, law)
         assert 0 <= low <= high
         assert high - low <= 2e-3 * high + 2e-4
-        assert abs(share.mean() - high) < 5 * share.std() / np.sqrt(n) + 1e-4 * high + 1e-6
+        assert abs(share.mean() - high) < FAR * share.std() / np.sqrt(n) + 1e-4 * high + 1e-6
     assert delta(eps, law) == 0
 
 
@@ -103,7 +104,7 @@ def test_rounds_of_vectors_compose_as_their_draws_do():
         total += law.log_prob(released, np.zeros(8)) - law.log_prob(released, moved)
     for at in (0.2, 0.6, 1.0):
         share = np.maximum(0, -np.expm1(at - total))
-        assert delta(at, laws) == pytest.approx(share.mean(), abs=5 * share.std() / np.sqrt(n) + 1e-6)
+        assert delta(at, laws) == pytest.approx(share.mean(), abs=FAR * share.std() / np.sqrt(n) + 1e-6)
     as_if_pure = tuple(IndependentLaplace(8, law.epsilon, 1.0) for law in laws)
     assert delta(0.6, laws) < 0.2 * delta(0.6, as_if_pure)
 
