@@ -121,6 +121,24 @@ def test_whoever_colludes_there_is_one_sum_or_none():
                 assert left_on_a_circle(state, 4, s.unbroken(4, colluders)) in (None, 0, 1)
 
 
+@pytest.mark.parametrize(("owners", "partners", "gone"), [(30, 10, 6), (60, 20, 12), (40, 6, 3)])
+def test_the_risk_bounds_how_often_a_mask_stays_closed(owners, partners, gone):
+    """Places on a circle at random, and everybody who vanishes does so when most harm is done."""
+    agreed, rng, half = s.Agreed(b"", 1, s.unbroken(partners), partners), np.random.default_rng(0), partners // 2
+    near = [offset for offset in range(-half, half + 1) if offset]
+    there = np.arange(owners) >= gone
+    state = np.array([rng.permutation(there) for _ in range(20_000)])
+    held = sum(np.roll(state, offset, axis=1) for offset in near) + state
+    failed = (held < agreed.threshold).any(axis=1).mean()
+    chance = s.risk(agreed, owners, gone)
+    error = 6 * np.sqrt(chance / len(state))
+    assert failed <= chance + error
+    assert chance <= 3 * failed + error  # owners add up, though they share partners
+    assert chance > 2 * error
+    assert s.risk(agreed, owners, 0) == 0
+    assert s.risk(agreed, owners, owners) == 1
+
+
 def test_a_circle_of_partners_is_one_and_mutual():
     adverts = {i: s.advertise()[1] for i in range(11)}
     partners = s.partners_of(s.Agreed(b"r", 1, 2, partners=4), adverts)

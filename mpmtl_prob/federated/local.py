@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from tqdm.auto import tqdm
 
 from mpmtl_prob.federated.account import RunRefused
-from mpmtl_prob.federated.protocol import Invitation, Message, Site, serve, settle
+from mpmtl_prob.federated.invitation import Invitation
+from mpmtl_prob.federated.protocol import Message, Site, serve, settle
 from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Ledger
 from mpmtl_prob.releases.release import Release
