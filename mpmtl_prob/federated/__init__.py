@@ -5,6 +5,7 @@ from mpmtl_prob.federated.conditions import Conditions
 from mpmtl_prob.federated.invitation import Invitation, Trust, invite
 from mpmtl_prob.federated.local import Outcome, run
 from mpmtl_prob.federated.protocol import Site, serve, settle
+from mpmtl_prob.federated.report import Report, invite_report, read_report, report_message
 from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.federated.signing import Signer, new_key
 
@@ -13,13 +14,17 @@ __all__ = [
     "Conditions",
     "Invitation",
     "Outcome",
+    "Report",
     "RunRefused",
     "Signer",
     "Site",
     "TooFewOwners",
     "Trust",
     "invite",
+    "invite_report",
     "new_key",
+    "read_report",
+    "report_message",
     "run",
     "serve",
     "settle",
