@@ -38,6 +38,21 @@ def test_with_the_same_noise_it_is_the_curators_release_bit_for_bit(tasks, trust
     assert found.release.num_tasks == 12
 
 
+@pytest.mark.parametrize(("tasks_there", "sites_there", "partners"), [(3, 3, None), (139, 139, 10), (512, 16, None)])
+def test_the_sum_is_exact_for_many_tasks(tasks_there, sites_there, partners):
+    W = np.random.default_rng(0).standard_normal((5, tasks_there))
+    options = {"sites": sites_there, "partners": partners, "scaling": "none", "trust": "secure_sum"}
+    invitation = federated.invite(1.0, tasks_there, 5, **options)
+    parts = np.array_split(W, sites_there, axis=1)
+    leave = {1: "mask"} if invitation.dropouts else {}
+    server = [federated.Site(k, each) for k, each in enumerate(parts)]
+    found = federated.run(invitation, server, unsafe_seed=1, leave=leave, progress_bar=False).release
+    V = invitation.terms.bounded(np.hstack([each for k, each in enumerate(parts) if k not in leave]))
+    noise = invitation.terms.mechanisms[0].draw(invitation.terms.lattice**2, exact.source(1, 0))
+    np.testing.assert_array_equal(found.sigma[0], V @ V.T + noise)
+    assert found.num_tasks == V.shape[1]
+
+
 @pytest.mark.parametrize(
     "leave", [{}, {2: "advertise"}, {2: "share", 5: "mask"}, {1: "mask", 7: "reveal", 8: "reveal"}]
 )
