@@ -24,7 +24,8 @@ class Conditions:
     Attributes:
         trust: the most that others are trusted with: "curator", "secure_sum" or "no_curator".
         epsilon: the largest of one run, > 0; default what the invitation states.
-        delta: the largest at that epsilon, in (0, 1); default 1 / (m log m) for the m tasks that are announced.
+        delta: the largest at that epsilon, in (0, 1); default 1 / (m log m) for the m tasks that are announced, and up to
+            1 / m where epsilon is not given either.
         adjacency: "replace" or "zero_out", for which both have to hold; default the invitation's.
         least: how many sites have to be in the sum.
         colluders: how many sites may work together without learning more of this one.
@@ -87,7 +88,8 @@ class Conditions:
             if law.colluders < self.colluders:
                 raise RunRefused(f"colluders: this site expects noise against {self.colluders}, got {law.colluders}")
         epsilon = said.epsilon if self.epsilon is None else self.epsilon
-        delta = default_delta(said.num_tasks) if self.delta is None else self.delta
+        usual = default_delta(said.num_tasks) if self.epsilon else 1 / said.num_tasks
+        delta = usual if self.delta is None else self.delta
         true = true_delta(epsilon, said.mechanisms, self.adjacency or said.adjacency)
         if not true <= delta * _ROUNDING:
             raise RunRefused(f"epsilon: at {epsilon:.3g} this site accepts delta up to {delta:.3g}, and that of the noise "
