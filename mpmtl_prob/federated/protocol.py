@@ -22,11 +22,11 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import whole
 from mpmtl_prob.federated import secure_sum
-from mpmtl_prob.federated.account import Account
+from mpmtl_prob.federated.account import Account, RunRefused
 from mpmtl_prob.federated.conditions import Conditions
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import Advert, Agreed, Revealed, Sent, TooFewOwners, Vector
-from mpmtl_prob.federated.signing import Signer
+from mpmtl_prob.federated.signing import Arrived, Signer
 from mpmtl_prob.privacy.door import draw_share
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release, arrived, publish
@@ -109,12 +109,24 @@ class Site:
             vector = self._vector(invitation)  # what may go wrong has gone before anything is paid
             self._masked = masked
             return {"vector": _bytes(sent.vector + vector), "seal": sent.seal}
+        if stage == "confirm" and self._masked is not None and not self._masked.confirmed:
+            return self._confirm(invitation, self._masked, received)
         if stage == "reveal" and self._masked is not None and self._masked.shares:
             masked, self._masked = self._masked, secure_sum.Masked({})  # once
+            if self.signer is not None:
+                _confirmed(self.signer, invitation, masked, received)
             revealed = secure_sum.reveal(agreed, me, masked, _arrived(received, invitation))
             own = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
             return own | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
         raise ValueError(f"stage: {stage!r} is out of turn")
+
+    def _confirm(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> Message:
+        """Its signature under one list of arrivals and no other, if it signs."""
+        if self.signer is None:
+            return {}
+        secure_sum.reveal(invitation.agreed, self.number, masked, _arrived(received, invitation))  # if that may be
+        self._masked = masked._replace(confirmed=received["arrived"])
+        return {"signature": self.signer.sign(invitation.digest, self.number, Arrived(received["arrived"]))}
 
     def _adverts(self, invitation: Invitation, received: Mapping[int, bytes]) -> dict[int, Advert]:
         """Public keys as their owners signed them, if this site knows the owners'."""
@@ -166,7 +178,8 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     adverts = _read(replies, everybody, _advert)
     _enough("advertise", adverts, agreed)
     graph = secure_sum.partners_of(agreed, adverts)
-    keys = {i: b"".join(advert) + replies[i].get("signature", b"") for i, advert in adverts.items()}
+    signatures = {i: replies[i].get("signature", b"") for i in adverts}
+    keys = {i: b"".join(advert) + signatures[i] for i, advert in adverts.items()}
     replies = yield "share", {i: {str(j): keys[j] for j in (i, *graph[i])} for i in adverts}
     letters = _read(replies, adverts, lambda i, reply: {j: reply[str(j)] for j in graph[i]})
     _enough("share", letters, agreed)
@@ -174,7 +187,13 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     arrived_from = _read(replies, letters, lambda _, reply: Sent(_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
-    replies = yield "reveal", {i: {"arrived": names} for i in arrived_from}
+    signed: Message = {}
+    if any(signatures.values()):
+        replies = yield "confirm", {i: {"arrived": names} for i in arrived_from}
+        found = _read(replies, arrived_from, lambda _, reply: reply["signature"])
+        _enough("confirm", found, agreed)
+        signed = {str(i): signature for i, signature in found.items()}
+    replies = yield "reveal", {i: {"arrived": names} | signed for i in arrived_from}
     revealed = _read(replies, arrived_from, _revealed)
     return secure_sum.total(agreed, adverts, letters, arrived_from, revealed), len(arrived_from)
 
@@ -268,6 +287,18 @@ def _numbered(received: Message, invitation: Invitation) -> dict[int, bytes]:
     if strangers := received.keys() - names.keys():
         raise ValueError(f"received: expected messages of sites by their numbers, got {sorted(strangers)[:3]}")
     return {names[name]: text for name, text in received.items()}
+
+
+def _confirmed(signer: Signer, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
+    """Raise unless as many as have to be in the sum have signed the list of arrivals that this site has."""
+    if not masked.confirmed or received.get("arrived") != masked.confirmed:
+        raise RunRefused("arrived: expected the list that this site has signed")
+    agreed, who = invitation.agreed, set(_arrived(received, invitation))
+    signatures = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
+    for i, signature in signatures.items():
+        signer.check(invitation.digest, i, Arrived(masked.confirmed), signature)
+    if len(who & signatures.keys()) < agreed.least:
+        raise TooFewOwners("confirm", len(who & signatures.keys()), agreed.least)
 
 
 def _arrived(received: Message, invitation: Invitation) -> list[int]:

@@ -97,6 +97,7 @@ class Masked(NamedTuple):
     """What it keeps when its vector is out: a share of the seed and of the key of every partner who sent one."""
 
     shares: Mapping[int, tuple[int, int]]
+    confirmed: bytes = b""  #: the list of arrivals that it signed, if it signs any
 
 
 class Sent(NamedTuple):

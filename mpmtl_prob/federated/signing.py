@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -23,7 +24,10 @@ class Signer:
     """A site's own key, and those of the sites that it answers with.
 
     What is signed is who was invited to what, and the public keys of this run: so whoever checks it knows that its partners
-    are who they say, in the same run by the same terms, and that nobody put keys of its own in place of theirs.
+    are who they say, in the same run by the same terms, and that nobody put keys of its own in place of theirs. Later, whose
+    vectors arrived: everybody signs one list, and opens masks by no list that fewer have signed than have to be in the sum.
+
+    Source: Bonawitz et al. (2017), CCS, figure 4, what is underlined there.
 
     Attributes:
         private: its own, 32 bytes.
@@ -44,29 +48,39 @@ class Signer:
     def __repr__(self) -> str:
         return f"Signer(knows {len(self.known)} sites)"
 
-    def sign(self, invited: bytes, number: int, advert: Advert) -> bytes:
+    def sign(self, invited: bytes, number: int, said: Advert | Arrived) -> bytes:
         """A signature, 64 bytes.
 
         Args:
             invited: to what, :attr:`Invitation.digest`.
             number: of this site.
-            advert: its public keys of the run.
+            said: its public keys of the run, or whose vectors arrived.
         """
-        return Ed25519PrivateKey.from_private_bytes(self.private).sign(_text(invited, number, advert))
+        return Ed25519PrivateKey.from_private_bytes(self.private).sign(_text(invited, number, said))
 
-    def check(self, invited: bytes, number: int, advert: Advert, signature: bytes) -> None:
-        """Say nothing if the site of that number signed its keys for this run.
+    def check(self, invited: bytes, number: int, said: Advert | Arrived, signature: bytes) -> None:
+        """Say nothing if the site of that number signed it for this run.
 
         Raises:
             RunRefused: it did not, or is not known.
         """
         if number not in self.known:
-            raise RunRefused(f"adverts: expected sites that this one knows, got one numbered {number}")
+            raise RunRefused(f"{_what(said)}: expected sites that this one knows, got one numbered {number}")
         try:
-            Ed25519PublicKey.from_public_bytes(self.known[number]).verify(signature, _text(invited, number, advert))
+            Ed25519PublicKey.from_public_bytes(self.known[number]).verify(signature, _text(invited, number, said))
         except InvalidSignature:
-            raise RunRefused(f"adverts: those of site {number} are not signed by it for this run") from None
+            raise RunRefused(f"{_what(said)}: that of site {number} is not signed by it for this run") from None
 
 
-def _text(invited: bytes, number: int, advert: Advert) -> bytes:
-    return b"mpmtl_prob advert" + invited + number.to_bytes(4) + advert.letters + advert.masks
+class Arrived(NamedTuple):
+    """A list of those whose vectors arrived, as it was sent."""
+
+    text: bytes
+
+
+def _what(said: Advert | Arrived) -> str:
+    return "arrived" if isinstance(said, Arrived) else "advert"
+
+
+def _text(invited: bytes, number: int, said: Advert | Arrived) -> bytes:
+    return b"mpmtl_prob %s " % _what(said).encode() + invited + number.to_bytes(4) + b"".join(said)
