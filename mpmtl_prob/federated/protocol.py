@@ -1,7 +1,8 @@
 """One release of which the vectors never meet: who is invited, what each site answers, and what becomes of the sum.
 
 A site holds the rows of one task or of many, and sums up the messages of its own. No transport here: :func:`serve` says what
-to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name.
+to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name. The stages are those of
+:mod:`mpmtl_prob.federated.secure_sum` and, where keys are signed, one more in which sites confirm who is in the sum.
 
 How much is trusted to whom:
 
