@@ -38,6 +38,21 @@ def test_with_the_same_noise_it_is_the_curators_release_bit_for_bit(tasks, trust
     assert found.release.num_tasks == 12
 
 
+@pytest.mark.parametrize(("tasks_there", "sites_there", "partners"), [(3, 3, None), (139, 139, 10), (512, 16, None)])
+def test_the_sum_is_exact_for_many_tasks(tasks_there, sites_there, partners):
+    W = np.random.default_rng(0).standard_normal((5, tasks_there))
+    options = {"sites": sites_there, "partners": partners, "scaling": "none", "trust": "secure_sum"}
+    invitation = federated.invite(1.0, tasks_there, 5, **options)
+    parts = np.array_split(W, sites_there, axis=1)
+    leave = {1: "mask"} if invitation.dropouts else {}
+    server = [federated.Site(k, each) for k, each in enumerate(parts)]
+    found = federated.run(invitation, server, unsafe_seed=1, leave=leave, progress_bar=False).release
+    V = invitation.terms.bounded(np.hstack([each for k, each in enumerate(parts) if k not in leave]))
+    noise = invitation.terms.mechanisms[0].draw(invitation.terms.lattice**2, exact.source(1, 0))
+    np.testing.assert_array_equal(found.sigma[0], V @ V.T + noise)
+    assert found.num_tasks == V.shape[1]
+
+
 @pytest.mark.parametrize(
     "leave", [{}, {2: "advertise"}, {2: "share", 5: "mask"}, {1: "mask", 7: "reveal", 8: "reveal"}]
 )
@@ -111,7 +126,8 @@ def test_a_run_is_answered_once(tasks, trust, tmp_path):
 
 
 def test_a_site_bounds_how_many_sums_are_seen(tasks):
-    accounts = [federated.Account(runs=2) for _ in range(12)]
+    pays = lambda: mp.privacy.Ledger(epsilon=5.0, delta=1e-2)
+    accounts = [federated.Account(runs=2, ledger=pays()) for _ in range(12)]
     run = lambda trust: federated.run(
         invite(tasks, trust=trust, dropouts=0),
         [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
@@ -122,6 +138,21 @@ def test_a_site_bounds_how_many_sums_are_seen(tasks):
     with pytest.raises(federated.TooFewOwners):
         run("secure_sum")
     run("no_curator")  # nobody sees that sum
+
+
+def test_without_a_ledger_every_run_counts(tasks):
+    accounts = [federated.Account(runs=2) for _ in range(12)]
+    run = lambda: federated.run(
+        invite(tasks, trust="no_curator", dropouts=2),
+        [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
+        progress_bar=False,
+    )
+    assert run().sites == run().sites == 12
+    accounts[3] = federated.Account(runs=3)
+    with pytest.raises(federated.TooFewOwners, match="mask: 1 owners are there"):
+        run()
+    with pytest.raises(federated.RunRefused, match="2 runs were answered, and no ledger pays, of 2 at most"):
+        accounts[0].enter(b"another", "no_curator", seen=False)
 
 
 def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
@@ -160,12 +191,37 @@ def test_a_site_keeps_to_the_invitation_that_it_has_answered(tasks):
 def test_few_partners_open_with_so_many_shares_that_nobody_sees_two_sums(tasks):
     assert invite(tasks, partners=4).agreed.threshold == 4
     assert invite(tasks, partners=4, colluders=2).agreed.threshold == 5
+    assert invite(tasks, partners=12).agreed.partners is None  # all others
     found = federated.run(invite(tasks, partners=4), sites(tasks), progress_bar=False)
     assert found.sites == 12
     with pytest.raises(federated.TooFewOwners):
         federated.run(
             invite(tasks, partners=2), sites(tasks), leave=dict.fromkeys((0, 5, 9), "share"), progress_bar=False
         )
+
+
+@pytest.mark.parametrize(
+    ("sites", "partners", "gone"), [(139, 20, 11), (1000, 20, 40), (1000, 40, 113), (10000, 40, 942)]
+)
+def test_few_partners_come_with_as_many_dropouts_as_they_bear(sites, partners, gone):
+    invitation = federated.invite(1.0, sites, 3, partners=partners)
+    assert invitation.dropouts == gone  # as the guide says
+    assert invitation.risk <= 1e-6
+    assert federated.invite(1.0, sites, 3, partners=partners, dropouts=gone + 1).risk > 1e-6
+    with pytest.raises(ValueError, match=f"of {sites} sites with {partners} partners, or more partners, got"):
+        federated.invite(1.0, sites, 3, partners=partners, dropouts=sites // 3)
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "reveal"])
+def test_as_many_may_vanish_as_the_invitation_says(stage):
+    W = np.random.default_rng(0).standard_normal((2, 60))
+    invitation = federated.invite(1.0, 60, 2, partners=20, scaling="none")
+    leave = dict.fromkeys(range(invitation.dropouts), stage)
+    assert len(leave) > 3
+    found = federated.run(
+        invitation, [federated.Site(i, W[:, [i]]) for i in range(60)], leave=leave, progress_bar=False
+    )
+    assert found.sites == 60 - len(leave) * (stage != "reveal")
 
 
 def test_noise_of_a_seed_guarantees_nothing_whoever_has_it(tasks):
@@ -185,6 +241,8 @@ def test_nothing_of_the_rows_is_shown(tasks):
     [
         ({"trust": "everybody"}, "trust: expected"),
         ({"dropouts": 11}, "dropouts: expected at most 10 of 12 sites"),
+        ({"dropouts": 40, "partners": 4}, "dropouts: expected at most 10 of 12 sites"),
+        ({"dropouts": 3, "partners": 4}, "dropouts: expected at most 1 of 12 sites with 4 partners"),
         ({"trust": "no_curator", "dropouts": 2, "colluders": 10}, "colluders: expected fewer than the 10"),
         ({"colluders": 9}, "colluders: expected fewer than the 8 shares"),
         ({"mechanism": "paper"}, "mechanism: expected"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest
+from scipy.stats import ks_2samp, kstest
 
 from mpmtl_prob.federated import secure_sum as s
 
@@ -121,6 +121,24 @@ def test_whoever_colludes_there_is_one_sum_or_none():
                 assert left_on_a_circle(state, 4, s.unbroken(4, colluders)) in (None, 0, 1)
 
 
+@pytest.mark.parametrize(("owners", "partners", "gone"), [(30, 10, 6), (60, 20, 12), (40, 6, 3)])
+def test_the_risk_bounds_how_often_a_mask_stays_closed(owners, partners, gone):
+    """Places on a circle at random, and everybody who vanishes does so when most harm is done."""
+    agreed, rng, half = s.Agreed(b"", 1, s.unbroken(partners), partners), np.random.default_rng(0), partners // 2
+    near = [offset for offset in range(-half, half + 1) if offset]
+    there = np.arange(owners) >= gone
+    state = np.array([rng.permutation(there) for _ in range(20_000)])
+    held = sum(np.roll(state, offset, axis=1) for offset in near) + state
+    failed = (held < agreed.threshold).any(axis=1).mean()
+    chance = s.risk(agreed, owners, gone)
+    error = 6 * np.sqrt(chance / len(state))
+    assert failed <= chance + error
+    assert chance <= 3 * failed + error  # owners add up, though they share partners
+    assert chance > 2 * error
+    assert s.risk(agreed, owners, 0) == 0
+    assert s.risk(agreed, owners, owners) == 1
+
+
 def test_a_circle_of_partners_is_one_and_mutual():
     adverts = {i: s.advertise()[1] for i in range(11)}
     partners = s.partners_of(s.Agreed(b"r", 1, 2, partners=4), adverts)
@@ -141,25 +159,56 @@ def test_what_the_server_sees_of_a_vector_is_uniform():
         assert kstest(vector / 2.0**64, "uniform").pvalue > 1e-7
 
 
+def coalition_sees(x, threshold, trials):
+    """What the server and owner 0 of five cannot account for of the vectors of 1 to 3, (trials, 3).
+
+    They know what 0 knows, the own masks of those who arrived, which are opened, and the key of 4, which is opened too as it
+    vanished before its vector.
+    """
+    seen = np.zeros((trials, 3), dtype=np.uint64)
+    for trial in range(trials):
+        agreed = s.Agreed(b"%d" % trial, 1, threshold)
+        keys, adverts = zip(*(s.advertise() for _ in range(5)), strict=True)
+        adverts = dict(enumerate(adverts))
+        shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in range(5)), strict=True)
+        pair = lambda i, j: s.stream(agreed, s._secret(agreed, keys[i].masks, adverts[j].masks, b"mask"))  # noqa: B023
+        for k, i in enumerate((1, 2, 3)):
+            letters = {j: boxes[j][i] for j in range(5) if j != i}
+            vector = np.full(1, x[k], dtype=np.uint64)
+            sent = s.mask(agreed, i, keys[i], shared[i], letters, vector)[1].vector
+            known = s.stream(agreed, shared[i].seed) - pair(0, i) + pair(4, i)
+            seen[trial, k] = (sent - known)[0]
+    return seen
+
+
 def test_below_the_threshold_a_coalition_sees_the_same_of_any_vectors_with_the_same_sum():
-    """Server and owner 0 of four: what they cannot account for of the others' vectors is their sum, and else uniform."""
-    left, again = np.zeros((100, 2)), np.zeros((100, 2))
-    for out, parts in ((left, (5, 0, 0)), (again, (0, 0, 5))):
-        for trial in range(100):
-            x = {0: np.ones(1, dtype=np.uint64)} | {i + 1: np.full(1, v, dtype=np.uint64) for i, v in enumerate(parts)}
-            agreed = s.Agreed(b"%d" % trial, 1, threshold=3)
-            keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
-            adverts = dict(enumerate(adverts))
-            shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in x), strict=True)
-            sent = {}
-            for i in x:
-                letters = {j: boxes[j][i] for j in x if j != i}
-                sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, x[i])[1].vector
-            for k, i in enumerate((1, 2)):  # less what 0 and the opened seeds account for
-                pair = s.stream(agreed, s._secret(agreed, keys[0].masks, adverts[i].masks, b"mask"))
-                out[trial, k] = float((sent[i] - s.stream(agreed, shared[i].seed) + pair)[0]) / 2.0**64
-    for seen in (left, again):
-        assert min(kstest(seen[:, k], "uniform").pvalue for k in (0, 1)) > 1e-7
+    """What is left of three vectors is their sum and, beside it, uniform: equal in law whoever has what."""
+    trials = 60
+    one, other = coalition_sees((5, 0, 2**60), 3, trials), coalition_sees((2**60, 5, 0), 3, trials)
+    for seen in (one, other):
+        assert (seen.sum(axis=1, dtype=np.uint64) == 2**60 + 5).all()
+        u = seen / 2.0**64
+        free = [u[:, 0], u[:, 1], u[:, 2], (u[:, 0] + u[:, 1]) % 1, (u[:, 0] - u[:, 1]) % 1, (u[:, 1] - u[:, 2]) % 1]
+        assert min(kstest(each, "uniform").pvalue for each in free) > 1e-8
+    assert min(ks_2samp(one[:, k] / 2.0**64, other[:, k] / 2.0**64).pvalue for k in range(3)) > 1e-8
+
+
+def test_at_the_threshold_a_coalition_sees_a_vector():
+    """With the shares that it takes the key of one opens, and its vector is read: what is tested above can fail."""
+    agreed, x = s.Agreed(b"open", 1, threshold=2), vectors(range(4), 1)
+    keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
+    adverts = dict(enumerate(adverts))
+    shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in x), strict=True)
+    letters = {i: {j: boxes[j][i] for j in x if j != i} for i in x}
+    masked, sent = zip(*(s.mask(agreed, i, keys[i], shared[i], letters[i], x[i]) for i in x), strict=True)
+    both = [s._Opener(2).secret({i: masked[i].shares[1][which] for i in (0, 3)}) for which in (0, 1)]
+    hidden = sent[1].vector - s.stream(agreed, both[0])
+    for j in (0, 2, 3):
+        pair = s.stream(agreed, s._secret(agreed, both[1], adverts[j].masks, b"mask"))
+        hidden = hidden - pair if j > 1 else hidden + pair
+    np.testing.assert_array_equal(hidden, x[1])
+    with pytest.raises(s.TooFewOwners):
+        s._Opener(3).secret({i: masked[i].shares[1][0] for i in (0, 3)})
 
 
 def test_shares_open_a_secret_and_fewer_say_nothing():

@@ -220,3 +220,14 @@ def test_noise_of_two_kinds_is_refused(published):
     )
     with pytest.raises(ValueError, match="release: expected noise of one kind in all rounds, got Gaussian and Wishart"):
         observed(both)
+
+
+def test_with_one_feature_a_replacement_moves_no_more_than_a_zero():
+    """|w^2 - u^2| <= K^2, under noise of variance 2 sd^2: delta by quadrature over the densities themselves."""
+    law = Gaussian(1, 0.7, 1.3)
+    x = np.linspace(-15, 17, 400_001)
+    p, q = st.norm.pdf(x, 1.3**2, np.sqrt(2) * 0.7), st.norm.pdf(x, 0, np.sqrt(2) * 0.7)
+    for epsilon in (0.1, 1.0, 3.0):
+        true = np.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0), x)
+        assert mp.privacy.delta(epsilon, law, "replace") == pytest.approx(true, rel=1e-6)
+        assert mp.privacy.delta(epsilon, law, "zero_out") == pytest.approx(true, rel=1e-6)

@@ -1,19 +1,30 @@
 """The release without a curator: owners keep their vectors, and a secure sum gives the second moment."""
 
 from mpmtl_prob.federated.account import Account, RunRefused
+from mpmtl_prob.federated.conditions import Conditions
+from mpmtl_prob.federated.invitation import Invitation, Trust, invite
 from mpmtl_prob.federated.local import Outcome, run
-from mpmtl_prob.federated.protocol import Invitation, Site, Trust, invite, serve, settle
+from mpmtl_prob.federated.protocol import Site, serve, settle
+from mpmtl_prob.federated.report import Report, invite_report, read_report, report_message
 from mpmtl_prob.federated.secure_sum import TooFewOwners
+from mpmtl_prob.federated.signing import Signer, new_key
 
 __all__ = [
     "Account",
+    "Conditions",
     "Invitation",
     "Outcome",
+    "Report",
     "RunRefused",
+    "Signer",
     "Site",
     "TooFewOwners",
     "Trust",
     "invite",
+    "invite_report",
+    "new_key",
+    "read_report",
+    "report_message",
     "run",
     "serve",
     "settle",

@@ -21,11 +21,11 @@ class Account:
 
     Whoever sees the sums of two runs may subtract them: if they differ in one owner, the rest is that owner's. Where the
     server adds the noise it sees every sum, so their number is bounded here. Where owners add the noise nobody sees a sum
-    without, and ``ledger`` counts as it counts any release.
+    without, and ``ledger`` counts as it counts any release; without one these runs are bounded by number too.
 
     Args:
         path: the file, made if it is not there; None keeps the account in memory, for exploring.
-        runs: how many to answer whose sum the server sees.
+        runs: how many to answer whose sum the server sees; without a ledger, how many at all.
         ledger: pays for runs whose noise is in the sum.
 
     Raises:
@@ -65,9 +65,11 @@ class Account:
             known = dict(connection.execute("SELECT run, trust FROM answered"))
             if run.hex() in known:
                 raise RunRefused(f"run {run.hex()[:8]}: answered before, and never twice")
-            before = sum(other != "no_curator" for other in known.values())
-            if seen and before >= self.runs:
-                raise RunRefused(f"run {run.hex()[:8]}: {before} sums were seen by others, of {self.runs} at most")
+            unpaid = self.ledger is None
+            before = sum(unpaid or other != "no_curator" for other in known.values())
+            if (seen or unpaid) and before >= self.runs:
+                which = "runs were answered, and no ledger pays" if unpaid else "sums were seen by others"
+                raise RunRefused(f"run {run.hex()[:8]}: {before} {which}, of {self.runs} at most")
             connection.execute("INSERT INTO answered VALUES (?, ?, ?)", (run.hex(), trust, now))
 
     def answered(self) -> list[tuple[str, str, str]]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from tqdm.auto import tqdm
 
 from mpmtl_prob.federated.account import RunRefused
-from mpmtl_prob.federated.protocol import Invitation, Message, Site, serve, settle
+from mpmtl_prob.federated.invitation import Invitation
+from mpmtl_prob.federated.protocol import Message, Site, serve, settle
 from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Ledger
 from mpmtl_prob.releases.release import Release
 
-STAGES = {"send": 1, "advertise": 0, "share": 1, "mask": 2, "reveal": 3}
+STAGES = {"send": 1, "advertise": 0, "share": 1, "mask": 2, "confirm": 3, "reveal": 4}
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def run(
         unsafe_seed: of the noise, for demonstrations; sites that add it have their own, and one is enough for a release
             that guarantees nothing.
         ledger: of the server, where it adds the noise.
-        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "reveal", or "send".
+        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "confirm" (where keys are
+            signed), "reveal", or "send".
         progress_bar: show one.
 
     Raises:

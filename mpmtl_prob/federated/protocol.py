@@ -1,7 +1,8 @@
 """One release of which the vectors never meet: who is invited, what each site answers, and what becomes of the sum.
 
 A site holds the rows of one task or of many, and sums up the messages of its own. No transport here: :func:`serve` says what
-to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name.
+to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name. The stages are those of
+:mod:`mpmtl_prob.federated.secure_sum` and, where keys are signed, one more in which sites confirm who is in the sum.
 
 How much is trusted to whom:
 
@@ -12,166 +13,30 @@ How much is trusted to whom:
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._check import whole
 from mpmtl_prob.federated import secure_sum
-from mpmtl_prob.federated.account import Account
+from mpmtl_prob.federated.account import Account, RunRefused
+from mpmtl_prob.federated.conditions import Conditions
+from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import Advert, Agreed, Revealed, Sent, TooFewOwners, Vector
-from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.federated.signing import Arrived, Signer
 from mpmtl_prob.privacy.door import draw_share
-from mpmtl_prob.privacy.laws import GaussianShares
-from mpmtl_prob.privacy.laws.shares import slack
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release, arrived, publish
-from mpmtl_prob.releases.terms import Terms, default_delta, message, terms
+from mpmtl_prob.releases.terms import message
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 Message = dict[str, bytes]
 #: A stage, and what to send to whom.
 Sending = tuple[str, dict[int, Message]]
-
-
-class Trust(StrEnum):
-    """Who sees what."""
-
-    CURATOR = "curator"
-    SECURE_SUM = "secure_sum"
-    NO_CURATOR = "no_curator"
-
-    @property
-    def seen(self) -> bool:
-        """Somebody sees a sum without noise."""
-        return self is not Trust.NO_CURATOR
-
-
-@dataclass(frozen=True)
-class Invitation:
-    """What everybody knows before a row is read.
-
-    Attributes:
-        terms: of the release; ``num_tasks`` is how many there are at most.
-        trust: who sees what.
-        sites: how many are invited, numbered from 0.
-        agreed: on the sum; ``least`` is how many sites have to be in it.
-    """
-
-    terms: Terms
-    trust: Trust
-    sites: int
-    agreed: Agreed
-
-    @property
-    def share(self) -> GaussianShares:
-        """The noise where sites add it, if as few stay as may."""
-        (law,) = self.terms.mechanisms
-        assert isinstance(law, GaussianShares)
-        return law
-
-
-def invite(
-    epsilon: float,
-    num_tasks: int,
-    features: Sequence[Hashable] | int,
-    delta: float | None = None,
-    *,
-    sites: int | None = None,
-    trust: str = "secure_sum",
-    dropouts: int | None = None,
-    colluders: int = 0,
-    partners: int | None = None,
-    mechanism: str = "wishart",
-    adjacency: str = "replace",
-    scaling: str = "pareto",
-) -> Invitation:
-    """The terms of one release over several sites, from public numbers alone.
-
-    Args:
-        epsilon: > 0.
-        num_tasks: how many there are at all sites together, at most.
-        features: their names, or how many there are.
-        delta: in (0, 1); default 1 / (m log m).
-        sites: how many are invited; default one for every task.
-        trust: "curator", "secure_sum" or "no_curator".
-        dropouts: how many sites may vanish; default a third of them, rounded down. With more there is no release.
-        colluders: how many sites may tell all they know to whoever attacks, with trust="no_curator": noise is added for that.
-            Every site knows its own share of it: the promise is made against outsiders alone with 0, and against any one site
-            with 1.
-        partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
-            for thousands, if few vanish: there is no release either where too few of somebody's partners stay to open a mask.
-        mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
-        adjacency: "replace" or "zero_out".
-        scaling: "pareto" or "none".
-
-    Raises:
-        ValueError: an argument outside its range.
-
-    >>> from mpmtl_prob.federated import invite
-    >>> invitation = invite(1.0, num_tasks=40, features=3, trust="no_curator", dropouts=4, colluders=2)
-    >>> law = invitation.share  # of the 36 that stay at least, 34 keep theirs to themselves
-    >>> print(f"{law.sd:.2f} for {law.share * 34**0.5:.2f}")
-    2.06 for 2.00
-    """
-    how = Trust(one_of("trust", trust, tuple(Trust)))
-    m = whole("num_tasks", num_tasks)
-    n = whole("sites", m if sites is None else sites)
-    gone = whole("dropouts", n // 3 if dropouts is None else dropouts, 0)
-    whole("colluders", colluders, 0)
-    least = n - gone
-    if how is not Trust.CURATOR and least < 2:
-        raise ValueError(f"dropouts: expected at most {n - 2} of {n} sites, so that two are in the sum, got {gone}")
-    if how is Trust.NO_CURATOR and colluders >= least:
-        raise ValueError(f"colluders: expected fewer than the {least} sites that stay at least, got {colluders}")
-    options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling}
-    if how is Trust.NO_CURATOR:
-        settled = _with_shares(epsilon, m, features, delta, least, colluders, options)
-    else:
-        settled = terms(
-            epsilon, m, features, delta, mechanism=one_of("mechanism", mechanism, ("wishart", "gaussian")), **options
-        )
-    if partners is not None and whole("partners", partners) % 2:
-        raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
-    d, holders = len(settled.features), n if partners is None else min(n, partners + 1)
-    threshold = min(max(2, 2 * holders // 3), holders)
-    if partners is None:
-        threshold = min(threshold, least)  # who stays opens the masks
-    elif holders < n:
-        threshold = max(threshold, secure_sum.unbroken(partners, colluders))
-        if threshold > holders:
-            raise ValueError(f"partners: expected more of them with {colluders} colluders, got {partners}")
-    if colluders >= threshold and how is not Trust.CURATOR:
-        raise ValueError(f"colluders: expected fewer than the {threshold} shares that open a mask, got {colluders}")
-    agreed = Agreed(secrets.token_bytes(16), d * (d + 1) // 2 + 1, max(threshold, 1), partners, least)
-    return Invitation(settled, how, n, agreed)
-
-
-def _with_shares(
-    epsilon: float, m: int, features: Sequence[Hashable] | int, delta: float | None, least: int, colluders: int,
-    options: dict[str, Any],
-) -> Terms:  # fmt: skip
-    """Terms whose noise is private though only ``least - colluders`` shares protect."""
-    d = features if isinstance(features, int) else len(features)
-    wanted = default_delta(m) if delta is None else delta
-    adjacency = options["adjacency"]
-    real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)
-    h = lattice.step(1.0, d, m, [real])
-    for _ in range(2):  # what discreteness costs is next to nothing, and paid too
-        lost = slack(d, real.sd / h**2, real.mu("replace"))
-        real = calibrate_gaussian(epsilon, wanted - 1.01 * lost, d, adjacency=adjacency)
-    law = GaussianShares(d, float(real.sd / np.sqrt(least - colluders)), least, h**2, colluders)
-    settled = terms(epsilon, m, features, wanted, mechanism=law, **options)
-    if settled.lattice != h:
-        law = replace(law, step=settled.lattice**2)
-        settled = replace(settled, mechanisms=(law,))
-    return settled
 
 
 class Site:
@@ -181,6 +46,8 @@ class Site:
         number: among the sites that are invited.
         source: the rows of its tasks, or their messages, d x k.
         account: of runs answered; default one in memory, which forgets.
+        conditions: what it insists upon before it says anything; default that the noise is what the invitation says.
+        signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
         unsafe_seed: draws the site's noise from this seed, for demonstrations.
     """
 
@@ -190,10 +57,14 @@ class Site:
         source: TaskData | ArrayLike,
         account: Account | None = None,
         *,
+        conditions: Conditions | None = None,
+        signer: Signer | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
         self.number = whole("number", number, 0)
         self.account = Account() if account is None else account
+        self.conditions = Conditions() if conditions is None else conditions
+        self.signer = signer
         self._source, self._seed = source, unsafe_seed
         self._invitation: Invitation | None = None
         self._keys: secure_sum.Keys | None = None
@@ -212,42 +83,71 @@ class Site:
         """What this site says at a stage.
 
         Raises:
-            RunRefused: the account does not allow it.
+            RunRefused: its conditions or its account do not allow it, or keys are not signed by whom they should be.
             BudgetExceeded: its ledger does not.
             TooFewOwners: too many others have vanished.
             ValueError: a message out of turn, or one that was changed on its way.
         """
         agreed, me = invitation.agreed, self.number
-        if self._invitation not in (None, invitation):
+        if self._invitation is None:
+            self.conditions.check(invitation)
+        elif self._invitation != invitation:
             raise ValueError("invitation: expected the one that this site has answered before")
         self._invitation = invitation
         if stage == "send" and invitation.trust is Trust.CURATOR:  # nobody else is shown it as it is
             return {"vector": _bytes(self._vector(invitation))}
         if stage == "advertise" and self._keys is None:
             self._keys, advert = secure_sum.advertise()
-            return {"letters": advert.letters, "masks": advert.masks}
+            signed = {"signature": self.signer.sign(invitation.digest, me, advert)} if self.signer else {}
+            return {"letters": advert.letters, "masks": advert.masks} | signed
         if stage == "share" and self._keys is not None and self._shared is None:
-            adverts = {int(i): Advert(both[:32], both[32:]) for i, both in received.items()}
+            adverts = self._adverts(invitation, _numbered(received, invitation))
             self._shared, letters = secure_sum.share(agreed, me, self._keys, adverts)
             return {str(j): letter for j, letter in letters.items()}
         if stage == "mask" and self._keys is not None and self._shared is not None and self._masked is None:
-            letters = {int(j): letter for j, letter in received.items()}
-            if len(letters) + 1 < agreed.threshold:
-                raise TooFewOwners("mask", len(letters) + 1, agreed.threshold)  # before anything is paid
-            vector = self._vector(invitation)
-            self._masked, sent = secure_sum.mask(agreed, me, self._keys, self._shared, letters, vector)
-            return {"vector": _bytes(sent.vector), "seal": sent.seal}
-        if stage == "reveal" and self._masked is not None:
+            nothing, letters = np.zeros(agreed.length, dtype=np.uint64), _numbered(received, invitation)
+            masked, sent = secure_sum.mask(agreed, me, self._keys, self._shared, letters, nothing)
+            vector = self._vector(invitation)  # what may go wrong has gone before anything is paid
+            self._masked = masked
+            return {"vector": _bytes(sent.vector + vector), "seal": sent.seal}
+        if stage == "confirm" and self._masked is not None and not self._masked.confirmed:
+            return self._confirm(invitation, self._masked, received)
+        if stage == "reveal" and self._masked is not None and self._masked.shares:
             masked, self._masked = self._masked, secure_sum.Masked({})  # once
-            revealed = secure_sum.reveal(agreed, me, masked, np.frombuffer(received["arrived"], "<u4").tolist())
+            if self.signer is not None:
+                _confirmed(self.signer, invitation, masked, received)
+            revealed = secure_sum.reveal(agreed, me, masked, _arrived(received, invitation))
             own = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
             return own | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
         raise ValueError(f"stage: {stage!r} is out of turn")
+
+    def _confirm(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> Message:
+        """Its signature under one list of arrivals and no other, if it signs."""
+        if self.signer is None:
+            return {}
+        secure_sum.reveal(invitation.agreed, self.number, masked, _arrived(received, invitation))  # if that may be
+        self._masked = masked._replace(confirmed=received["arrived"])
+        return {"signature": self.signer.sign(invitation.digest, self.number, Arrived(received["arrived"]))}
+
+    def _adverts(self, invitation: Invitation, received: Mapping[int, bytes]) -> dict[int, Advert]:
+        """Public keys as their owners signed them, if this site knows the owners'."""
+        few = invitation.agreed.partners
+        if few is not None and len(received) > few + 1:
+            raise ValueError(f"adverts: expected those of {few} partners and its own, got {len(received)}")
+        adverts = {}
+        for i, text in received.items():
+            adverts[i] = Advert(text[:32], text[32:64])
+            if self.signer is not None and i != self.number:
+                self.signer.check(invitation.digest, i, adverts[i], text[64:])
+        return adverts
 
     def _vector(self, invitation: Invitation) -> Vector:
         """The second moment of its messages, with its share of the noise if nobody else adds any; paid for first."""
         settled, trust = invitation.terms, invitation.trust
         own = message(self._source, settled)
+        if own.shape[1] > settled.num_tasks:
+            raise ValueError(f"source: expected at most the {settled.num_tasks} tasks of the invitation, "
+                             f"got {own.shape[1]}")  # fmt: skip
         self.account.enter(invitation.agreed.run, trust, seen=trust.seen)
         A = own @ own.T
         if trust is Trust.NO_CURATOR:
@@ -261,31 +161,41 @@ class Site:
 def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tuple[Vector, int]]:
     """The server: yields a stage with what to send to whom, is sent what came back, and returns the sum and the sites in it.
 
-    Whoever does not answer is left out from then on. The sum holds the second moment and, last, the number of tasks.
+    Whoever does not answer, or not as agreed, is left out from then on. The sum holds the second moment and, last, the number
+    of tasks.
 
     Raises:
         TooFewOwners: too many have vanished.
+        ValueError: shares that do not open what was sealed.
     """
     agreed, everybody = invitation.agreed, range(invitation.sites)
     if invitation.trust is Trust.CURATOR:
-        sent = yield "send", {i: {} for i in everybody}
-        if len(sent) < agreed.least:
-            raise TooFewOwners("send", len(sent), agreed.least)
-        return np.sum([_vector(reply["vector"]) for reply in sent.values()], axis=0, dtype=np.uint64), len(sent)
+        replies = yield "send", {i: {} for i in everybody}
+        vectors = _read(replies, everybody, lambda _, reply: _vector(reply["vector"], agreed))
+        if not vectors or len(vectors) < agreed.least:
+            raise TooFewOwners("send", len(vectors), max(agreed.least, 1))
+        return np.sum(list(vectors.values()), axis=0, dtype=np.uint64), len(vectors)
     replies = yield "advertise", {i: {} for i in everybody}
-    adverts = {i: Advert(reply["letters"], reply["masks"]) for i, reply in replies.items()}
+    adverts = _read(replies, everybody, _advert)
     _enough("advertise", adverts, agreed)
     graph = secure_sum.partners_of(agreed, adverts)
-    keys = {i: advert.letters + advert.masks for i, advert in adverts.items()}
-    letters = yield "share", {i: {str(j): keys[j] for j in (i, *graph[i])} for i in adverts}
+    signatures = {i: replies[i].get("signature", b"") for i in adverts}
+    keys = {i: b"".join(advert) + signatures[i] for i, advert in adverts.items()}
+    replies = yield "share", {i: {str(j): keys[j] for j in (i, *graph[i])} for i in adverts}
+    letters = _read(replies, adverts, lambda i, reply: {j: reply[str(j)] for j in graph[i]})
     _enough("share", letters, agreed)
-    to = {i: {str(j): box[str(i)] for j, box in letters.items() if str(i) in box} for i in letters}
-    replies = yield "mask", to
-    arrived_from = {i: Sent(_vector(reply["vector"]), reply["seal"]) for i, reply in replies.items()}
+    replies = yield "mask", {i: {str(j): letters[j][i] for j in graph[i] if j in letters} for i in letters}
+    arrived_from = _read(replies, letters, lambda _, reply: Sent(_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
-    replies = yield "reveal", {i: {"arrived": names} for i in arrived_from}
-    revealed = {i: _revealed(reply) for i, reply in replies.items()}
+    signed: Message = {}
+    if any(signatures.values()):
+        replies = yield "confirm", {i: {"arrived": names} for i in arrived_from}
+        found = _read(replies, arrived_from, lambda _, reply: reply["signature"])
+        _enough("confirm", found, agreed)
+        signed = {str(i): signature for i, signature in found.items()}
+    replies = yield "reveal", {i: {"arrived": names} | signed for i in arrived_from}
+    revealed = _read(replies, arrived_from, _revealed)
     return secure_sum.total(agreed, adverts, letters, arrived_from, revealed), len(arrived_from)
 
 
@@ -303,7 +213,7 @@ def settle(
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
-        ValueError: more tasks than were announced.
+        ValueError: more tasks than were announced, or numbers that no sum of messages reaches.
     """
     settled, d = invitation.terms, len(invitation.terms.features)
     m = int(total[-1])
@@ -312,6 +222,8 @@ def settle(
     A = np.zeros((d, d))
     A[np.tril_indices(d)] = total[:-1].view(np.int64) * settled.lattice**2
     A = A + np.tril(A, -1).T
+    if np.abs(A).max() > m * settled.clip**2 + _reach(invitation, sites):
+        raise ValueError("total: expected a sum of messages, got numbers that none can reach")
     settled = replace(settled, num_tasks=m)
     if invitation.trust is Trust.NO_CURATOR:
         if ledger is not None:
@@ -319,6 +231,11 @@ def settle(
         law = replace(invitation.share, owners=sites)
         return arrived(A, replace(settled, mechanisms=(law,)), seeded=unsafe_seed is not None)
     return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
+
+
+def _reach(invitation: Invitation, sites: int) -> float:
+    """How large an entry of the noise that is in a sum may be; beyond it has next to no probability."""
+    return 0.0 if invitation.trust.seen else 64 * replace(invitation.share, owners=sites).fluctuation
 
 
 def _enough(stage: str, there: Mapping[int, Any], agreed: Agreed) -> None:
@@ -332,17 +249,63 @@ def _whole(A: FloatArray, unit: float, tasks: int) -> Vector:
     return np.append(numbers, np.int64(tasks)).view(np.uint64)
 
 
+def _read[T](replies: Mapping[int, Message], asked: Collection[int], read: Callable[[int, Message], T]) -> dict[int, T]:
+    """What those who were asked answered; who answered something else has vanished."""
+    found = {}
+    for i in sorted(set(replies) & set(asked)):
+        with suppress(KeyError, ValueError, TypeError, AttributeError):
+            found[i] = read(i, replies[i])
+    return found
+
+
 def _bytes(vector: Vector) -> bytes:
     return vector.astype("<u8").tobytes()
 
 
-def _vector(text: bytes) -> Vector:
+def _vector(text: bytes, agreed: Agreed) -> Vector:
+    if len(text) != 8 * agreed.length:
+        raise ValueError(f"vector: expected {agreed.length} numbers of 8 bytes, got {len(text)} bytes")
     return np.frombuffer(text, "<u8").astype(np.uint64)
 
 
-def _revealed(reply: Message) -> Revealed:
+def _advert(_: int, reply: Message) -> Advert:
+    if len(reply["letters"]) != 32 or len(reply["masks"]) != 32:
+        raise ValueError("adverts: expected keys of 32 bytes")
+    return Advert(bytes(reply["letters"]), bytes(reply["masks"]))
+
+
+def _revealed(_: int, reply: Message) -> Revealed:
     numbers: dict[str, dict[int, int]] = {"seed": {}, "key": {}}
     for name, share in reply.items():
         kind, number = name.split()
         numbers[kind][int(number)] = int.from_bytes(share)
     return Revealed(numbers["seed"], numbers["key"])
+
+
+def _numbered(received: Message, invitation: Invitation) -> dict[int, bytes]:
+    """What is passed on from other sites, by their numbers."""
+    names = {str(i): i for i in range(invitation.sites)}
+    if strangers := received.keys() - names.keys():
+        raise ValueError(f"received: expected messages of sites by their numbers, got {sorted(strangers)[:3]}")
+    return {names[name]: text for name, text in received.items()}
+
+
+def _confirmed(signer: Signer, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
+    """Raise unless as many as have to be in the sum have signed the list of arrivals that this site has."""
+    if not masked.confirmed or received.get("arrived") != masked.confirmed:
+        raise RunRefused("arrived: expected the list that this site has signed")
+    agreed, who = invitation.agreed, set(_arrived(received, invitation))
+    signatures = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
+    for i, signature in signatures.items():
+        signer.check(invitation.digest, i, Arrived(masked.confirmed), signature)
+    if len(who & signatures.keys()) < agreed.least:
+        raise TooFewOwners("confirm", len(who & signatures.keys()), agreed.least)
+
+
+def _arrived(received: Message, invitation: Invitation) -> list[int]:
+    """The numbers of the sites whose vectors arrived, each once."""
+    text = received.get("arrived", b"")
+    numbers: list[int] = np.frombuffer(text[: len(text) // 4 * 4], "<u4").tolist()
+    if len(text) % 4 or len(set(numbers)) < len(numbers) or max(numbers, default=0) >= invitation.sites:
+        raise ValueError(f"arrived: expected numbers below {invitation.sites}, each once, in 4 bytes each")
+    return numbers

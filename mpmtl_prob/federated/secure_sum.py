@@ -97,6 +97,7 @@ class Masked(NamedTuple):
     """What it keeps when its vector is out: a share of the seed and of the key of every partner who sent one."""
 
     shares: Mapping[int, tuple[int, int]]
+    confirmed: bytes = b""  #: the list of arrivals that it signed, if it signs any
 
 
 class Sent(NamedTuple):
@@ -142,6 +143,28 @@ def unbroken(partners: int, colluders: int = 0) -> int:
     return partners // 2 + 2 + colluders // 2
 
 
+def risk(agreed: Agreed, owners: int, gone: int) -> float:
+    """A bound on the probability that no sum is opened, if so many of the owners vanish whatever their places on the circle.
+
+    Somebody's mask is not opened where fewer than the threshold stay of those who hold a share of it: an owner who stays
+    and its partners, or the partners of one who vanished. Of k partners a hypergeometric number stays; owners add up.
+
+    Source: Bell et al. (2020), CCS, section 3.2, whose bound is by binomials.
+    """
+    n, k, t = owners, agreed.partners, agreed.threshold
+    if k is None or k >= n - 1:
+        return float(n - gone < t)
+    vanished = gone * _fewer(t, n - 1, n - gone, k) if gone else 0.0
+    stayed = (n - gone) * _fewer(t - 1, n - 1, n - gone - 1, k) if gone < n else 0.0
+    return float(min(1.0, vanished + stayed))
+
+
+def _fewer(than: int, owners: int, there: int, drawn: int) -> float:
+    """P(fewer than so many of those drawn, without replacement, are there)."""
+    ways = sum(math.comb(there, x) * math.comb(owners - there, drawn - x) for x in range(min(than, drawn + 1)))
+    return ways / math.comb(owners, drawn)
+
+
 def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:
     """An owner's first stage: keys for one run."""
     keys = Keys(random(_SECRET), random(_SECRET))
@@ -169,8 +192,7 @@ def share(
     if len({key for advert in adverts.values() for key in advert}) < 2 * len(adverts):
         raise ValueError("adverts: expected every key once, got some of them twice")
     partners = tuple(sorted(set(adverts) - {me}))
-    if len(partners) + 1 < agreed.threshold:
-        raise TooFewOwners("share", len(partners) + 1, agreed.threshold)
+    _enough("share", len(partners) + 1, agreed)
     seed, holders = random(_SECRET), (me, *partners)
     seeds = split(int.from_bytes(seed), agreed.threshold, holders, random)
     masks = split(int.from_bytes(keys.masks), agreed.threshold, holders, random)
@@ -203,14 +225,15 @@ def mask(
                          f"{vector.shape}")  # fmt: skip
     if strangers := set(letters) - set(shared.partners):
         raise ValueError(f"letters: expected those of partners, got some of {sorted(strangers)}")
-    if len(letters) + 1 < agreed.threshold:
-        raise TooFewOwners("mask", len(letters) + 1, agreed.threshold)
+    _enough("mask", len(letters) + 1, agreed)
     shares, hidden = {me: shared.own}, vector + stream(agreed, shared.seed)
     for j, letter in letters.items():
         try:
             text = _box(agreed, keys.letters, shared.adverts[j].letters, j, me).decrypt(bytes(12), letter, None)
         except InvalidTag:
-            raise ValueError(f"letters: that of {j} was changed on its way") from None
+            text = b""
+        if len(text) != 2 * _SHARE:
+            raise ValueError(f"letters: that of {j} was changed on its way")
         shares[j] = (int.from_bytes(text[:_SHARE]), int.from_bytes(text[_SHARE:]))
         pair = stream(agreed, _secret(agreed, keys.masks, shared.adverts[j].masks, b"mask"))
         hidden = hidden + pair if me < j else hidden - pair
@@ -222,11 +245,13 @@ def reveal(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) ->
 
     Raises:
         TooFewOwners: fewer arrived than may be summed.
-        ValueError: this owner is not among them.
+        ValueError: this owner is not among them, or somebody is who was not there before.
     """
     there = frozenset(arrived)
     if me not in there:
         raise ValueError("arrived: expected this owner among those whose vector arrived")
+    if agreed.partners is None and (strangers := there - set(masked.shares)):
+        raise ValueError(f"arrived: expected owners who wrote letters, got some of {sorted(strangers)[:3]}")
     if len(there) < max(agreed.least, 2):
         raise TooFewOwners("reveal", len(there), max(agreed.least, 2))
     seeds = {j: seed for j, (seed, _) in masked.shares.items() if j in there}
@@ -328,6 +353,13 @@ def lagrange(places: Iterable[int]) -> list[int]:
     return found
 
 
+def _enough(stage: str, there: int, agreed: Agreed) -> None:
+    """All that hear of each other are as many as have to be in the sum; few partners are as many as open a secret."""
+    need = agreed.threshold if agreed.partners is not None else max(agreed.threshold, agreed.least)
+    if there < need:
+        raise TooFewOwners(stage, there, need)
+
+
 def _place(holder: int) -> int:
     """Where a holder's share is read off: never at 0, where the secret is."""
     return holder + 1
@@ -339,7 +371,10 @@ def _public(private: bytes) -> bytes:
 
 def _secret(agreed: Agreed, private: bytes, public: bytes, use: bytes) -> bytes:
     """What two owners share, and nobody else knows."""
-    both = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    try:
+        both = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:  # of another length, or one of the few with which everybody shares the same
+        raise ValueError("adverts: expected public keys, got one that is none") from None
     return HKDF(SHA256(), _SECRET, salt=agreed.run, info=use).derive(both)
 
 

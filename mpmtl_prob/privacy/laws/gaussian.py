@@ -45,9 +45,11 @@ class Gaussian(MatrixNoise):
     def mu(self, adjacency: str) -> float:
         """mu of the Gaussian differential privacy: ||Delta||_F / (sqrt2 sigma).
 
-        ||Delta||_F is at most K^2 when a column is zeroed and sqrt2 K^2 when it is replaced.
+        ||Delta||_F is at most K^2 when a column is zeroed and sqrt2 K^2 when it is replaced; K^2 with a single feature, as
+        squares lie on one side.
         """
-        sensitivity = self.clip**2 * (1.0 if Adjacency.of(adjacency) is Adjacency.ZERO_OUT else np.sqrt(2))
+        zeroed = Adjacency.of(adjacency) is Adjacency.ZERO_OUT or self.num_features == 1
+        sensitivity = self.clip**2 * (1.0 if zeroed else np.sqrt(2))
         return float(sensitivity / (np.sqrt(2) * self.sd))
 
     @property

@@ -97,7 +97,8 @@ class GaussianShares(MatrixNoise):
         """Who knows a share knows that much of the noise."""
         if not self.colluders:
             return "whoever added no noise to it"
-        return f"whoever added no noise to it, with {self.colluders} at most of the {self.owners} owners who did"
+        some = "any one" if self.colluders == 1 else f"{self.colluders} at most"
+        return f"whoever added no noise to it, with {some} of the {self.owners} owners who did"
 
     @property
     def slack(self) -> float:
@@ -175,7 +176,8 @@ class GaussianShares(MatrixNoise):
 
     def reason(self, adjacency: str, rounds: int) -> str:
         """Why the guarantee of so many draws holds, in a sentence."""
-        known = f", whatever {self.colluders} of them tell" if self.colluders else ""
+        some = "any one of them tells" if self.colluders == 1 else f"{self.colluders} of them tell"
+        known = f", whatever {some}" if self.colluders else ""
         return (
             f"The noise is the sum of {self.owners} owners' shares{known}: as private as Gaussian noise of that size."
         )

@@ -1,0 +1,203 @@
+"""What everybody knows before a row is read: who is invited, whom it takes to trust with what, and the noise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from bisect import bisect
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._check import one_of, whole
+from mpmtl_prob.federated.secure_sum import Agreed, risk, unbroken
+from mpmtl_prob.privacy import lattice
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.laws import GaussianShares
+from mpmtl_prob.privacy.laws.law import write_law
+from mpmtl_prob.privacy.laws.shares import slack
+from mpmtl_prob.releases.terms import Terms, default_delta, terms
+
+#: The risk of no release that comes with the number of dropouts that nobody chose, and one that nobody may choose.
+SAFE, RISKY = 1e-6, 1e-2
+
+
+class Trust(StrEnum):
+    """Who sees what."""
+
+    CURATOR = "curator"
+    SECURE_SUM = "secure_sum"
+    NO_CURATOR = "no_curator"
+
+    @property
+    def seen(self) -> bool:
+        """Somebody sees a sum without noise."""
+        return self is not Trust.NO_CURATOR
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What everybody knows before a row is read.
+
+    Attributes:
+        terms: of the release; ``num_tasks`` is how many there are at most.
+        trust: who sees what.
+        sites: how many are invited, numbered from 0.
+        agreed: on the sum; ``least`` is how many sites have to be in it.
+    """
+
+    terms: Terms
+    trust: Trust
+    sites: int
+    agreed: Agreed
+
+    @property
+    def share(self) -> GaussianShares:
+        """The noise where sites add it, if as few stay as may."""
+        (law,) = self.terms.mechanisms
+        assert isinstance(law, GaussianShares)
+        return law
+
+    @property
+    def dropouts(self) -> int:
+        """How many sites may vanish. With more there is no release."""
+        return self.sites - self.agreed.least
+
+    @property
+    def risk(self) -> float:
+        """At most the probability that there is none though no more vanish than may, whoever they are.
+
+        Zero where all share masks with all; with few partners, too many of one site's may be among those who vanish.
+        """
+        return 0.0 if self.trust is Trust.CURATOR else risk(self.agreed, self.sites, self.dropouts)
+
+    @property
+    def digest(self) -> bytes:
+        """A hash of all that was agreed, for signatures: whoever signs it was invited to the same run by the same terms."""
+        said = self.terms
+        numbers = {"kinds": [write_law(law) for law in said.mechanisms]} | {
+            name: getattr(said, name)
+            for name in ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
+        }
+        agreed = [self.agreed.run.hex(), *self.agreed[1:]]
+        text = json.dumps([numbers, self.trust, self.sites, agreed], sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+
+def invite(
+    epsilon: float,
+    num_tasks: int,
+    features: Sequence[Hashable] | int,
+    delta: float | None = None,
+    *,
+    sites: int | None = None,
+    trust: str = "secure_sum",
+    dropouts: int | None = None,
+    colluders: int = 1,
+    partners: int | None = None,
+    mechanism: str = "wishart",
+    adjacency: str = "replace",
+    scaling: str = "pareto",
+) -> Invitation:
+    """The terms of one release over several sites, from public numbers alone.
+
+    Args:
+        epsilon: > 0.
+        num_tasks: how many there are at all sites together, at most.
+        features: their names, or how many there are.
+        delta: in (0, 1); default 1 / (m log m).
+        sites: how many are invited; default one for every task.
+        trust: "curator", "secure_sum" or "no_curator".
+        dropouts: how many sites may vanish; default a third of them, rounded down, or with few partners as many as leave a
+            ``risk`` of 1e-6. With more there is no release.
+        colluders: how many sites may tell all they know to whoever attacks. With trust="no_curator" noise is added for that:
+            every site knows its own share of it, so that the promise is made against outsiders alone with 0, and against any
+            one site with 1.
+        partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
+            for thousands, the more the more may vanish: see ``Invitation.risk``.
+        mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
+        adjacency: "replace" or "zero_out".
+        scaling: "pareto" or "none".
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    >>> from mpmtl_prob.federated import invite
+    >>> invitation = invite(1.0, num_tasks=40, features=3, trust="no_curator", dropouts=4, colluders=2)
+    >>> law = invitation.share  # of the 36 that stay at least, 34 keep theirs to themselves
+    >>> print(f"{law.sd:.2f} for {law.share * 34**0.5:.2f}")
+    2.06 for 2.00
+    """
+    how = Trust(one_of("trust", trust, tuple(Trust)))
+    m = whole("num_tasks", num_tasks)
+    n = whole("sites", m if sites is None else sites)
+    d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
+    agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
+    options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling}
+    if how is Trust.NO_CURATOR:
+        settled = _with_shares(epsilon, m, features, delta, agreed.least, colluders, options)
+    else:
+        settled = terms(
+            epsilon, m, features, delta, mechanism=one_of("mechanism", mechanism, ("wishart", "gaussian")), **options
+        )
+    return Invitation(settled, how, n, agreed)
+
+
+def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: int, partners: int | None) -> Agreed:
+    """Who shares masks with how many, how many shares open one, and how many have to stay."""
+    if partners is not None and whole("partners", partners) % 2:
+        raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
+    few = partners is not None and partners < n - 1
+    threshold = unbroken(partners, colluders) if partners and few else max(2, 2 * n // 3)
+    agreed = Agreed(secrets.token_bytes(16), length, threshold, partners if few else None)
+    if partners and few and threshold > partners + 1:
+        raise ValueError(f"partners: expected more of them with {colluders} colluders, got {partners}")
+    usual = min(n // 3, _may_vanish(agreed, n, SAFE)) if few else n // 3
+    gone = usual if dropouts is None else whole("dropouts", dropouts, 0)
+    agreed = agreed._replace(least=n - gone)
+    if how is Trust.CURATOR:
+        return agreed
+    if agreed.least < 2:
+        raise ValueError(f"dropouts: expected at most {n - 2} of {n} sites, so that two are in the sum, got {gone}")
+    if few and risk(agreed, n, gone) > RISKY:
+        raise ValueError(f"dropouts: expected at most {_may_vanish(agreed, n, RISKY)} of {n} sites with {partners} "
+                         f"partners, or more partners, got {gone}")  # fmt: skip
+    if not few:
+        agreed = agreed._replace(threshold=min(threshold, agreed.least))  # who stays opens the masks
+    if how is Trust.NO_CURATOR and colluders >= agreed.least:
+        raise ValueError(f"colluders: expected fewer than the {agreed.least} sites that stay at least, got {colluders}")
+    if colluders >= agreed.threshold:
+        raise ValueError(
+            f"colluders: expected fewer than the {agreed.threshold} shares that open a mask, got {colluders}"
+        )
+    return agreed
+
+
+def _may_vanish(agreed: Agreed, owners: int, most: float) -> int:
+    """How many, at no more than this risk; the more vanish the larger it is."""
+    return bisect(range(1, owners + 1), most, key=lambda gone: risk(agreed, owners, gone))
+
+
+def _with_shares(
+    epsilon: float, m: int, features: Sequence[Hashable] | int, delta: float | None, least: int, colluders: int,
+    options: dict[str, Any],
+) -> Terms:  # fmt: skip
+    """Terms whose noise is private though only ``least - colluders`` shares protect."""
+    d = features if isinstance(features, int) else len(features)
+    wanted = default_delta(m) if delta is None else delta
+    adjacency = options["adjacency"]
+    real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)
+    h = lattice.step(1.0, d, m, [real])
+    for _ in range(2):  # what discreteness costs is next to nothing, and paid too
+        lost = slack(d, real.sd / h**2, real.mu("replace"))
+        real = calibrate_gaussian(epsilon, wanted - 1.01 * lost, d, adjacency=adjacency)
+    law = GaussianShares(d, float(real.sd / np.sqrt(least - colluders)), least, h**2, colluders)
+    settled = terms(epsilon, m, features, wanted, mechanism=law, **options)
+    if settled.lattice != h:
+        law = replace(law, step=settled.lattice**2)
+        settled = replace(settled, mechanisms=(law,))
+    return settled
