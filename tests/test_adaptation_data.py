@@ -40,7 +40,7 @@ def test_diabetes_by_sex():
     assert "sex" not in pair.source.features
     assert real.diabetes(1, records=100).source.num_records == 207
     assert error(pair, SourceOnly().fit(pair.source).coef_) < 0.8
-    with pytest.raises(ValueError, match="target: expected 1 or 2"):
+    with pytest.raises(ValueError, match="private: expected 1 or 2"):
         real.diabetes(3)
 
 

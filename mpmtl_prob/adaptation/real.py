@@ -37,7 +37,7 @@ _ALIKE = (
 
 
 def school(
-    target: str = "mixed",
+    private: str = "mixed",
     *,
     records: tuple[int, int] = (6000, 1000),
     seed: int = 0,
@@ -46,7 +46,7 @@ def school(
     """School as adaptation: pupils of one kind are private, all others public; scores y -> (y - 35) / 35.
 
     Args:
-        target: whose records are private: "mixed", "boys", "girls" (kinds of school), "1987" (against 1985 and 1986) or
+        private: whose records are: "mixed", "boys", "girls" (kinds of school), "1987" (against 1985 and 1986) or
             "vr_band_1".
         records: (m, n) at most; all other records of the target's kind are for testing.
         seed: of the choice of records.
@@ -58,30 +58,30 @@ def school(
     """
     from mpmtl_prob.datasets.ilea import school as load
 
-    one_of("target", target, tuple(SCHOOL))
+    one_of("private", private, tuple(SCHOOL))
     tasks = load(path, unit_rows=False)
     X, y = tasks.X[tasks.mask], tasks.y[tasks.mask]
-    private = X[:, list(tasks.features).index(SCHOOL[target])] > 0
+    own = X[:, list(tasks.features).index(SCHOOL[private])] > 0
     shares = [list(tasks.features).index(name) for name in ("free_school_meals", "school_vr_band_1")]
     rows = np.column_stack([X, np.ones(len(X))])
     rows[:, shares] /= 100  # percentages: as they are, a row of unit length is hardly more than these two
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     rng = np.random.default_rng(seed)
-    inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (private, ~private))
+    inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (own, ~own))
     m, n = records
     features = (*tasks.features, "constant")
     take = lambda index: Domain(rows[index], (y[index] - 35) / 35, features)
-    kinds = next(each for each in _ALIKE if SCHOOL[target] in each)
+    kinds = next(each for each in _ALIKE if SCHOOL[private] in each)
     has = X[outside[:m]][:, [tasks.features.index(kind) for kind in kinds]]
     groups = np.array(kinds)[has.argmax(axis=1)]
     return Pair(take(outside[:m]), take(inside[:n]), take(inside[n:]), groups=groups)
 
 
-def diabetes(target: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
+def diabetes(private: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
     """Diabetes by sex: how far the disease went in a year, of nine measurements; patients of the other sex are public.
 
     Args:
-        target: the code of the sex whose patients are private, 1 (235 patients) or 2 (207); the file says no more of it.
+        private: the code of the sex whose patients are private, 1 (235 patients) or 2 (207); the file says no more of it.
         records: n; all others of that sex are for testing.
         seed: of the choice of records.
 
@@ -90,8 +90,8 @@ def diabetes(target: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
 
     Source: Efron, Hastie, Johnstone and Tibshirani (2004), as in scikit-learn.
     """
-    if target not in (1, 2):
-        raise ValueError(f"target: expected 1 or 2, got {target!r}")
+    if private not in (1, 2):
+        raise ValueError(f"private: expected 1 or 2, got {private!r}")
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
@@ -102,7 +102,7 @@ def diabetes(target: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
     sex = held.feature_names.index("sex")
     features = [name for name in held.feature_names if name != "sex"]
     every = Domain(np.delete(held.data, sex, axis=1), held.target, tuple(features))
-    return split(every, held.data[:, sex] == target, (len(held.target), records), seed)
+    return split(every, held.data[:, sex] == private, (len(held.target), records), seed)
 
 
 def digits(records: tuple[int, int] = (900, 150), *, shares: tuple[float, float] = (0.9, 0.1), seed: int = 0) -> Pair:
