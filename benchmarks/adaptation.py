@@ -10,7 +10,6 @@ seed of a cell is a file in --units, and is not run again but for the arms after
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ import numpy as np
 import record
 from tqdm.auto import tqdm
 
-from mpmtl_prob._files import write_text
-from mpmtl_prob.experiments.adaptation_arms import CANDIDATES, NAMES, Cell, measure
-from mpmtl_prob.experiments.runner import digest
+from mpmtl_prob.experiments.adaptation_arms import CANDIDATES, Cell, unit
 
 SMALL, LARGE = (300, 60), (2000, 500)
 CELLS = (
@@ -32,17 +29,6 @@ CELLS = (
     *(Cell("shifted", LARGE, shift, e) for shift in (0.0, 0.5, 1.2) for e in (0.5, 1.0, 10.0)),
     *(Cell("school", (6000, 1000), target, 1.0) for target in ("mixed", "boys", "girls", "1987", "vr_band_1")),
 )
-
-
-def seed_of(cell: Cell, seed: int, units: Path, again: Sequence[str]) -> dict[str, float]:
-    """Errors of one seed, of its file as far as it is there."""
-    path = units / f"{digest({'candidates': CANDIDATES, **cell.to_dict()})}-{seed}.json"
-    found: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
-    missing = [name for name in NAMES if name not in found or name in again]
-    if missing:
-        found |= measure(cell, seed, missing)
-        write_text(path, json.dumps(found))
-    return found
 
 
 def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -71,7 +57,7 @@ def main() -> None:
         for seed in range(options.seeds):  # all cells have as many seeds whenever it is stopped
             for cell in cells:
                 bar.set_postfix_str(f"{cell.data} {cell.records} {cell.shift} eps {cell.epsilon:g}, seed {seed}")
-                done[cell].append(seed_of(cell, seed, options.units, options.again))
+                done[cell].append(unit(cell, seed, options.units, again=options.again))
                 bar.update()
             found = [summary(cell, runs) for cell, runs in done.items()]
             candidates = {name: len(tried) for name, tried in CANDIDATES.items()}

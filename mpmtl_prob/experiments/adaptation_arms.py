@@ -6,15 +6,20 @@ on the test rows, which nobody has: a lower limit of what tuning could reach, an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._files import write_text
 from mpmtl_prob.adaptation import (
+    KMM,
     AdaSSP,
     CnvxAdap,
+    DiscrepancyMinimisation,
     Domain,
     NoisyGradient,
     OneRelease,
@@ -26,6 +31,7 @@ from mpmtl_prob.adaptation import (
 )
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.problems import Pair
+from mpmtl_prob.experiments.runner import digest
 
 #: appended to the name of an arm whose constants were chosen with the test rows
 ORACLE = ", oracle"
@@ -46,6 +52,7 @@ CANDIDATES: dict[str, tuple[Mapping[str, Any], ...]] = {
     "profiled": _PROFILED,
     "warm": _PROFILED,
 }
+_TRIED = CANDIDATES | {"CnvxAdap, not private": _grid(source_weight=(0.2, 0.5, 0.8), kappa_1=(0.02, 0.1))}
 
 
 class Cell(NamedTuple):
@@ -75,6 +82,13 @@ class Cell(NamedTuple):
         if self.data == "shifted":
             return problems.shifted(self.records, float(self.shift or 0.0), seed=seed)
         return real.school(str(self.shift), records=self.records, seed=seed)
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        m, n = self.records
+        where = "" if self.shift is None else f" {self.shift}"
+        return f"{self.data}{where} ({m}, {n}), eps {self.epsilon:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -113,10 +127,29 @@ def arms(cell: Cell, seed: int) -> Iterator[Arm]:
     yield Arm("AdaSSP, residuals", lambda: AdaSSP(**paid))
     yield Arm("one release", lambda: OneRelease(**paid))
     yield Arm("one release, domains", lambda: OneRelease(**paid), True)
+    free: dict[str, Any] = {"epsilon": None, "discrepancy": 0.0, "weight_bound": WEIGHT_BOUNDS[cell.data]}
+    yield Arm("KMM", KMM)
+    yield Arm("DM", DiscrepancyMinimisation)
+    yield Arm("CnvxAdap, not private", lambda **chosen: CnvxAdap(**free, **chosen))
 
 
+#: arms that look at private records as they are, those of the paper's Table 1
+PLAIN = ("target, not private", "KMM", "DM", "CnvxAdap, not private")
 #: in the order of tables
-NAMES = tuple(arm.name for arm in arms(Cell("school", (1, 1), None, 1.0), 0))
+NAMES = tuple(arm.name for arm in arms(Cell("school", (1, 1), None, 1.0), 0) if arm.name not in PLAIN[1:])
+
+
+def unit(
+    cell: Cell, seed: int, folder: Path, wanted: Sequence[str] = NAMES, again: Sequence[str] = ()
+) -> dict[str, float]:
+    """What :func:`measure` finds, of the seed's file in a folder as far as it is there, but for the arms of ``again``."""
+    path = folder / f"{digest({'candidates': CANDIDATES, **cell.to_dict()})}-{seed}.json"
+    found: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+    if missing := [name for name in wanted if name not in found or name in again]:
+        found |= measure(cell, seed, missing)
+        write_text(path, json.dumps(found))
+    keep = {*wanted, *(name + ORACLE for name in wanted), "coverage"}
+    return {name: value for name, value in found.items() if name in keep}
 
 
 def measure(cell: Cell, seed: int, wanted: Sequence[str] = NAMES) -> dict[str, float]:
@@ -130,13 +163,14 @@ def measure(cell: Cell, seed: int, wanted: Sequence[str] = NAMES) -> dict[str, f
         if arm.name not in wanted:
             continue
         source = data.sources if arm.apart else data.source
-        tried = CANDIDATES.get(arm.name, ({},))
+        tried = _TRIED.get(arm.name, ({},))
         models = [arm.make(**chosen).fit(source, data.target) for chosen in tried]
         errors = [error(model, data.test) / scale for model in models]
         found[arm.name] = errors[0]
         if len(tried) > 1:
             found[arm.name] = errors[tune(arm, data.source, data.target.num_records, seed)]
-            found[arm.name + ORACLE] = min(errors)
+            if arm.name not in PLAIN:
+                found[arm.name + ORACLE] = min(errors)
         if arm.name == "one release, domains" and data.w is not None:
             low, high = models[0].posterior_.interval(0.9)  # type: ignore[attr-defined]
             found["coverage"] = float(np.mean((low < data.w) & (data.w < high)))
@@ -150,7 +184,7 @@ def tune(arm: Arm, public: Domain, records: int, seed: int) -> int:
     some = min(records, 2 * m // 5)
     parts = np.split(order, [m // 5, m // 5 + some])
     test, target, source = (Domain(public.X[part], public.y[part]) for part in parts)
-    errors = [error(arm.make(**chosen).fit(source, target), test) for chosen in CANDIDATES[arm.name]]
+    errors = [error(arm.make(**chosen).fit(source, target), test) for chosen in _TRIED[arm.name]]
     return int(np.argmin(errors))
 
 
