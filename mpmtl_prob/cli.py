@@ -27,7 +27,9 @@ _EXAMPLES = """examples:
 
 
 #: the keys of mpmtl_prob.experiments.EXPERIMENTS, said here so that --help need not import JAX
-_EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "training", "threat-models")
+_EXPERIMENTS = (
+    *(f"fig{k}" for k in range(2, 11)), "training", "threat-models", "adaptation",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

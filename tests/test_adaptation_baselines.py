@@ -13,6 +13,7 @@ from mpmtl_prob.adaptation import (
     Unprotected,
     WarmDescent,
     problems,
+    real,
 )
 from mpmtl_prob.adaptation.domain import several, stacked
 from mpmtl_prob.adaptation.matching import box_and_sum, discrepancy_weights, kernel_weights
@@ -57,13 +58,15 @@ def test_shifted_weights_are_as_far_apart_as_they_say():
 
 
 def test_school_has_its_kinds_apart():
-    data = problems.school("girls", records=(50, 40))
+    data = real.school("girls", records=(50, 40))
     column = data.source.features.index("school_girls")
     assert data.source.X[:, column].max() == 0
     assert data.target.X[:, column].min() > 0
     np.testing.assert_allclose(np.linalg.norm(data.target.X, axis=1), 1)
     assert np.abs(data.test.y).max() <= 1
-    assert data.sources == {"source": data.source}
+    assert sorted(data.sources) == ["school_boys", "school_mixed"]
+    for name, each in data.sources.items():
+        assert each.X[:, each.features.index(name)].min() > 0
 
 
 def test_source_fits_are_what_they_are_called():

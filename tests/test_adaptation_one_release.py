@@ -229,6 +229,16 @@ def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
     assert 0.4 < np.std(misses) < 1.4
 
 
+def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
+    rng = np.random.default_rng(12)
+    rows = lambda n, new: np.column_stack([0.4 * rng.standard_normal((n, 3)), np.full(n, new)])
+    w = np.array([0.5, -0.3, 0.2, 0.8])
+    records = lambda X: Domain(X, X @ w + 0.1 * rng.standard_normal(len(X)))
+    source, target = records(rows(2000, 0.0)), records(rows(2000, 0.5))
+    model = OneRelease(epsilon=10.0, delta=1e-3, residual_bound=0.8, unsafe_seed=1).fit(source, target)
+    assert model.coef_[3] == pytest.approx(0.8, abs=0.1)  # its variance in the source is nought; the target's is not
+
+
 def test_the_sampler_and_the_grid_agree():
     data = problems.shifted((400, 300), 0.5, num_features=2, tests=10, seed=5)
     kw = {"epsilon": 3.0, "delta": 1e-2, "unsafe_seed": 2, "progress_bar": False}

@@ -1,7 +1,7 @@
 """Private domain adaptation: a public labelled source, a private labelled target, and what one record of it is promised.
 
-- ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs, and School by kind of
-  school.
+- ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs; ``real``: School by kind
+  of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
 - ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
 - ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx`` and
   ``ncnvx`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what
@@ -17,7 +17,7 @@ Everything is about one record of the target, replaced by another; the number of
 Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
 """
 
-from mpmtl_prob.adaptation import accounting, bounds, problems
+from mpmtl_prob.adaptation import accounting, bounds, paper_files, problems, real
 from mpmtl_prob.adaptation.adassp import AdaSSP
 from mpmtl_prob.adaptation.baselines import NoisyGradient, SourceOnly, Unprotected, WarmDescent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
@@ -47,8 +47,10 @@ __all__ = [
     "accounting",
     "bounds",
     "infer",
+    "paper_files",
     "private_discrepancy",
     "problems",
+    "real",
     "release_moments",
     "tilted",
 ]

@@ -18,12 +18,14 @@ class Adaptation:
 
     Attributes:
         coef_: weights, (d,), or (d, classes).
+        intercept_: added to scores.
         guarantee_: of one record of the target.
         classes_: labels of a classifier, in the order of the scores.
     """
 
     coef_: FloatArray
     guarantee_: Guarantee
+    intercept_: float = 0.0
     classes_: FloatArray | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -50,7 +52,7 @@ class Adaptation:
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.coef_.shape[0]:
             raise ValueError(f"X: expected shape (records, {self.coef_.shape[0]}), got {rows.shape}")
-        found: FloatArray = rows @ self.coef_
+        found: FloatArray = rows @ self.coef_ + self.intercept_
         return found
 
     def predict(self, X: ArrayLike) -> FloatArray:

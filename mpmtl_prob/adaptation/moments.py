@@ -6,13 +6,15 @@ far the target's weights are from the public ones, not the weights.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpmtl_prob._check import in_range, positive
+from mpmtl_prob.adaptation import files
 from mpmtl_prob.adaptation.accounting import default_delta
 from mpmtl_prob.adaptation.discrepancy import Ball, Extreme, Quadratic, discrepancy
 from mpmtl_prob.adaptation.domain import Domain, domain
@@ -24,6 +26,9 @@ from mpmtl_prob.privacy.laws import Gaussian
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.tasks import FloatArray
+
+if TYPE_CHECKING:
+    from xarray import Dataset  # ``xr`` is X'rho here
 
 #: the longest v = (x / r, rho / c)
 LONGEST = float(np.sqrt(2.0))
@@ -42,6 +47,7 @@ class MomentRelease:
         row_bound: r.
         features: names, d of them.
         guarantee: of one record of the target.
+        lattice: h; v lies on its whole multiples, and ``sigma`` on those of h^2.
     """
 
     sigma: FloatArray
@@ -52,6 +58,7 @@ class MomentRelease:
     row_bound: float
     features: tuple[Hashable, ...]
     guarantee: Guarantee
+    lattice: float
 
     def __post_init__(self) -> None:
         d = len(self.centre)
@@ -122,6 +129,29 @@ class MomentRelease:
         found: FloatArray = self.centre + np.linalg.solve(self.xx + max(0.0, size - least) * np.eye(d), self.xr)
         return found
 
+    def to_xarray(self) -> Dataset:
+        """Sigma with dims (entry, entry_other), and the centre; all else as JSON in the attribute ``release``."""
+        return files.of_release(self)
+
+    @classmethod
+    def from_xarray(cls, data: Dataset) -> MomentRelease:
+        """The release that :meth:`to_xarray` turned into data, as :meth:`load`. Raises ValueError for other data."""
+        return cls(**files.release_fields(data))
+
+    def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+        """Write to a NetCDF file; ``key`` as in :meth:`mpmtl_prob.Release.save`."""
+        files.write(self.to_xarray(), path, key)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> MomentRelease:
+        """Read what :meth:`save` wrote; the guarantee is worked out anew from the noise law in the file.
+
+        Raises:
+            ValueError: a file that holds no such release, or with ``key`` one that its holder did not sign.
+        """
+        with files.named("moment release", path):
+            return cls.from_xarray(files.read(path, key))
+
 
 def release_moments(
     target: Any,
@@ -173,7 +203,7 @@ def release_moments(
         data=np.column_stack([private.X, private.y]),
     )
     v = rows(private, w, c, r, h)
-    return MomentRelease(v.T @ v + noise[0], law, n, w, c, r, private.features, guarantee)
+    return MomentRelease(v.T @ v + noise[0], law, n, w, c, r, private.features, guarantee, h)
 
 
 def rows(records: Domain, centre: FloatArray, residual_bound: float, row_bound: float, h: float) -> FloatArray:

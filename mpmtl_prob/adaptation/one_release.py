@@ -5,6 +5,7 @@ It is no algorithm of the paper; at the same budget it beats the paper's, and ha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._files import write_netcdf
+from mpmtl_prob.adaptation import files
 from mpmtl_prob.adaptation.conditional import Prior
 from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
@@ -26,6 +29,7 @@ from mpmtl_prob.tasks import FloatArray
 NONE = "none"
 #: its prior probability: so small that without information the posterior is the public fits', and evidence soon outweighs it
 NONE_BEFORE = 0.02
+_DRAWS = ("w", "tau", "sigma", "domain")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +87,7 @@ class OneRelease(Adaptation):
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
         row_bound: r, public: longer rows are shortened.
+        intercept: a last feature that is 1; the bound of a row with it is sqrt(r^2 + 1).
         target_bound: of the targets' sizes, public; it is c where there is no public record.
         draws: kept per chain; "conditional" has as many in all, and independent.
         chains: run side by side.
@@ -92,7 +97,8 @@ class OneRelease(Adaptation):
         seed: of the draws.
         progress_bar: of the sampler.
 
-    A fit has ``release_`` (public), ``posterior_``, ``coef_`` (its mean), ``guarantee_``, ``source_`` and ``prior_``.
+    A fit has ``release_`` (public), ``posterior_``, ``coef_`` and ``intercept_`` (its mean), ``guarantee_``,
+    ``source_`` and ``prior_``. With an intercept it is the last of the posterior's weights.
 
     >>> from mpmtl_prob.adaptation import OneRelease, problems
     >>> data = problems.two_sources(records=(2000, 500), seed=0)
@@ -109,6 +115,7 @@ class OneRelease(Adaptation):
     residual_bound: float | None = None
     shift_scale: float | None = None
     row_bound: float = 1.0
+    intercept: bool = False
     target_bound: float = 1.0
     draws: int = 300
     chains: int = 4
@@ -141,35 +148,87 @@ class OneRelease(Adaptation):
         self.source_ = stacked(public) if public else None
         self.release_ = release_moments(
             private, centre=centre, residual_bound=c, epsilon=self.epsilon, delta=self.delta,
-            row_bound=self.row_bound, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
+            row_bound=self._bound, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.posterior_ = infer(
             self.release_, self.prior_, (*public, NONE),
             posterior=self.posterior, draws=draws, chains=self.chains, warmup=self.warmup, seed=seed,
             progress_bar=self.progress_bar,
         )  # fmt: skip
-        self.coef_, self.guarantee_ = self.posterior_.mean, self.release_.guarantee
+        self._read()
         return self
+
+    @property
+    def _bound(self) -> float:
+        r = positive("row_bound", self.row_bound)
+        return float(np.hypot(r, 1.0)) if self.intercept else r
+
+    def _read(self) -> None:
+        mean, d = self.posterior_.mean, len(self.release_.centre) - self.intercept
+        self.coef_, self.intercept_ = mean[:d], float(mean[d]) if self.intercept else 0.0
+        self.guarantee_ = self.release_.guarantee
 
     def interval(self, X: ArrayLike, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of targets at rows X, a pair of (n,)."""
         self.decision(X)
-        return self.posterior_.predictive(X, probability, seed=self.seed)
+        rows = np.asarray(X, dtype=np.float64)
+        rows = np.column_stack([rows, np.ones(len(rows))]) if self.intercept else rows
+        return self.posterior_.predictive(rows, probability, seed=self.seed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write release, prior and posterior to a NetCDF file: all of it public. Raises ValueError before a fit.
+
+        Of the parameters only ``intercept`` and ``row_bound`` are kept, which a prediction needs, and no public record.
+        """
+        import xarray as xr  # with pandas, nearly a second to import
+
+        if not hasattr(self, "posterior_"):
+            raise ValueError("OneRelease: expected a fit before it is saved; call fit(source, target)")
+        found = self.posterior_
+        groups = {
+            "release": self.release_.to_xarray(),
+            "prior": files.arrays({k: np.asarray(v) for k, v in self.prior_._asdict().items()}),
+            "posterior": files.arrays({k: getattr(found, k) for k in _DRAWS}, found.domains),
+            "statistics": files.arrays(found.statistics, tuple(found.statistics)),
+        }
+        tree = xr.DataTree.from_dict(groups)
+        tree.attrs = {"intercept": int(self.intercept), "row_bound": self.row_bound}
+        write_netcdf(tree, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> OneRelease:
+        """Read what :meth:`save` wrote; the guarantee is worked out anew. Raises ValueError for a file of something else."""
+        with files.named("model", path):
+            tree = files.tree(path)
+            if absent := {"release", "prior", "posterior", "statistics"} - set(tree.children):
+                raise ValueError(f"expected the groups that save writes, got none called {sorted(absent)[0]!r}")
+            model = cls(row_bound=float(tree.attrs["row_bound"]), intercept=bool(tree.attrs["intercept"]))
+            group = lambda name: tree[name].to_dataset()
+            model.release_ = MomentRelease.from_xarray(group("release"))
+            held, _ = files.from_arrays(group("prior"), Prior._fields)
+            model.prior_ = Prior(**held | {"sigma": float(held["sigma"])})  # type: ignore[arg-type]
+            draws, domains = files.from_arrays(group("posterior"), _DRAWS)
+            statistics, _ = files.from_arrays(group("statistics"), tuple(map(str, group("statistics").data_vars)))
+            model.posterior_ = AdaptedPosterior(**draws, domains=domains, statistics=statistics)
+            model._read()
+        return model
 
     def _domains(self, source: Any, target: Any) -> tuple[dict[Hashable, Domain], Domain]:
-        private, r = domain("target", target), positive("row_bound", self.row_bound)
+        private, r = domain("target", target), self._bound
+        private = private.with_intercept() if self.intercept else private
         if source is None or (isinstance(source, dict) and not source):
             return {}, private
         public = several(source)
         if NONE in public:
             raise ValueError(f"source: expected other names than {NONE!r}, which stands for no public domain")
+        public = {k: each.with_intercept() if self.intercept else each for k, each in public.items()}
         for each in public.values():
             pair(each, private)
         return {name: each.bounded(r, self.target_bound) for name, each in public.items()}, private
 
     def _settled(self, public: dict[Hashable, Domain], d: int) -> tuple[FloatArray, float, Prior]:
         """w_0, c and the prior, of public records alone."""
-        r, t = self.row_bound, self.target_bound
+        r, t = self._bound, self.target_bound
         if not public:
             flat = r**2 / (2 * d) * np.eye(d)  # rows half as long as they may be
             scale = t / np.sqrt(np.trace(flat) / d)

@@ -1,13 +1,12 @@
-"""Made-up pairs of domains with a known truth, and a real one: School by kind of school."""
+"""Made-up pairs of domains with a known truth; real ones are in :mod:`mpmtl_prob.adaptation.real`."""
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.tasks import FloatArray
 
@@ -35,7 +34,8 @@ class Pair(NamedTuple):
         if self.groups is None:
             return {"source": self.source}
         kinds = sorted(set(self.groups.tolist()))
-        return {str(k): Domain(self.source.X[self.groups == k], self.source.y[self.groups == k]) for k in kinds}
+        rows = {str(k): self.groups == k for k in kinds}
+        return {k: Domain(self.source.X[at], self.source.y[at], self.source.features) for k, at in rows.items()}
 
 
 def two_sources(
@@ -101,52 +101,6 @@ def shifted(
         for X, w in zip(rows, (w_s, w_t, w_t), strict=True)
     ]
     return Pair(source, target, test, w_t)
-
-
-#: the target of :func:`school`: a column of the School data, and the records that are public beside it
-SCHOOL = {
-    "mixed": "school_mixed",
-    "boys": "school_boys",
-    "girls": "school_girls",
-    "1987": "year_1987",
-    "vr_band_1": "vr_band_1",
-}
-
-
-def school(
-    target: str = "mixed",
-    *,
-    records: tuple[int, int] = (6000, 1000),
-    seed: int = 0,
-    path: str | os.PathLike[str] | None = None,
-) -> Pair:
-    """School as adaptation: pupils of one kind are private, all others public; scores y -> (y - 35) / 35.
-
-    Args:
-        target: whose records are private: "mixed", "boys", "girls" (kinds of school), "1987" (against 1985 and 1986) or
-            "vr_band_1".
-        records: (m, n) at most; all other records of the target's kind are for testing.
-        seed: of the choice of records.
-        path: of school.mat, as in :func:`mpmtl_prob.datasets.school`.
-
-    Raises:
-        FileNotFoundError: as :func:`mpmtl_prob.datasets.school`.
-        ValueError: an argument outside its range.
-    """
-    from mpmtl_prob.datasets.ilea import school as load
-
-    one_of("target", target, tuple(SCHOOL))
-    tasks = load(path, unit_rows=False)
-    X, y = tasks.X[tasks.mask], tasks.y[tasks.mask]
-    private = X[:, list(tasks.features).index(SCHOOL[target])] > 0
-    rows = np.column_stack([X, np.ones(len(X))])
-    rows /= np.linalg.norm(rows, axis=1)[:, None]
-    rng = np.random.default_rng(seed)
-    inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (private, ~private))
-    m, n = records
-    features = (*tasks.features, "constant")
-    take = lambda index: Domain(rows[index], (y[index] - 35) / 35, features)
-    return Pair(take(outside[:m]), take(inside[:n]), take(inside[n:]))
 
 
 def _direction(rng: np.random.Generator, d: int) -> FloatArray:

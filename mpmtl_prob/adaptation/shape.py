@@ -21,6 +21,8 @@ from mpmtl_prob.tasks import FloatArray
 SCALES = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0])
 #: of the common factor round 1
 FACTOR_SPREAD = 0.7
+#: where the source hardly varies the target may: departures there are measured by this share of its mean variance
+_UNSEEN = 0.3
 _LEAST = 0.05  # a variance of the target, relative to the source's along the same axis
 
 
@@ -60,12 +62,12 @@ def shape(xx: FloatArray, sd: float, n: int, source: FloatArray) -> Shape:
     """
     values, Q = np.linalg.eigh(source)
     values = np.maximum(values, 1e-6 * max(values[-1], 1e-12)) * max(n, 1)
-    d = len(values)
+    d, reach = len(values), np.maximum(values, _UNSEEN * values.mean())
     inside = Q.T @ xx @ Q
     N, V = np.zeros((d, d)), np.zeros((d, d))
-    diagonal = Mixture.of(np.diag(inside), np.sqrt(2.0) * sd, np.sqrt(2.0) * values, values)
+    diagonal = Mixture.of(np.diag(inside), np.sqrt(2.0) * sd, np.sqrt(2.0) * reach, values)
     i, j = np.tril_indices(d, -1)
-    others = Mixture.of(inside[i, j], sd, diagonal.factor * np.sqrt(values[i] * values[j]), np.zeros(len(i)))
+    others = Mixture.of(inside[i, j], sd, diagonal.factor * np.sqrt(reach[i] * reach[j]), np.zeros(len(i)))
     np.fill_diagonal(N, diagonal.mean)
     np.fill_diagonal(V, diagonal.variance)
     N[i, j] = N[j, i] = others.mean

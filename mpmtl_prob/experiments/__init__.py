@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._files import write_netcdf, write_text
-from mpmtl_prob.experiments import figures, page, threats
+from mpmtl_prob.experiments import adaptations, figures, page, threats
+from mpmtl_prob.experiments.adaptations import Adaptations
 from mpmtl_prob.experiments.runner import run
 from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
 from mpmtl_prob.experiments.summary import summarise
@@ -18,6 +19,7 @@ from mpmtl_prob.experiments.workers import Workers
 __all__ = [
     "EXPERIMENTS",
     "STUDIES",
+    "Adaptations",
     "Data",
     "Effort",
     "Study",
@@ -32,11 +34,15 @@ __all__ = [
 ]
 
 #: by the name of the command
-EXPERIMENTS: dict[str, Study | ThreatModels] = STUDIES | {threats.NAME: ThreatModels()}
+EXPERIMENTS: dict[str, Study | ThreatModels | Adaptations] = {
+    **STUDIES,
+    threats.NAME: ThreatModels(),
+    adaptations.NAME: Adaptations(),
+}
 
 
 def reproduce(
-    study: Study | ThreatModels,
+    study: Study | ThreatModels | Adaptations,
     out: Path,
     *,
     fast: bool = False,
@@ -47,14 +53,14 @@ def reproduce(
     """Run an experiment, or what is missing of it, and write its data set, report and picture.
 
     Writes ``NAME.nc``, ``NAME.json`` and, with matplotlib, ``NAME.png`` to ``out``, and every finished unit to ``out/units``.
-    Of the threat models there is no ``NAME.nc``: all numbers are in the report.
+    Of the threat models and of adaptation there is no ``NAME.nc``: all numbers are in the report.
 
     Args:
         study: one of ``EXPERIMENTS.values()``, its fast version, or your own.
         out: folder.
         fast: whether it is the version that takes minutes, :meth:`Study.fast`.
         command: what the user typed, for the report.
-        workers: that compute the units side by side; default this process, which computes the threat models in any case.
+        workers: that compute the units side by side; default this process, which computes those two in any case.
         progress_bar: show one.
 
     Returns:
@@ -66,6 +72,8 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     if isinstance(study, ThreatModels):
         return threats.reproduce(study, out, fast=fast, command=command, progress_bar=progress_bar)
+    if isinstance(study, Adaptations):
+        return adaptations.reproduce(study, out, fast=fast, command=command, progress_bar=progress_bar)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
     write_netcdf(results, out / f"{study.name}.nc")

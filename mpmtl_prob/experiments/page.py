@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._files import write_text
-from mpmtl_prob.experiments import paper, threats
+from mpmtl_prob.experiments import adaptations, paper, threats
 from mpmtl_prob.experiments.settings import STUDIES
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
 
 Report = Mapping[str, Any]
 
-_ORDER = (*STUDIES, threats.NAME)
+_ORDER = (*STUDIES, threats.NAME, adaptations.NAME)
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
 #: what a reader needs to know to judge a figure
@@ -185,7 +185,7 @@ def _section(report: Report, figures: str) -> str:
 
 
 def _in_parts(report: Report, figures: str) -> str:
-    """The threat models: every part with its tables."""
+    """The threat models and adaptation: every part with its tables."""
     sizes = ", ".join(f"{name} {value}" for name, value in report["settings"].items() if not isinstance(value, list))
     found = [
         f"## {report['name']}: {report['title']}",

@@ -67,13 +67,12 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
         if not laws or not all(isinstance(law, MatrixNoise) for law in laws):
             raise ValueError("mechanisms: expected the noise of every round")
         lattice = None if meta.get("lattice") is None else positive("lattice", meta["lattice"])
-        stated = _guarantee(meta["guarantee"], lattice, sigma)
         return {
             "sigma": sigma,
             "mechanisms": laws,
             "num_tasks": whole("num_tasks", meta["num_tasks"]),
             "features": tuple(_each("features", meta["features"], str | int | float | bool)),
-            "guarantee": _recomputed(stated, (*laws, *besides)),
+            "guarantee": guarantee(meta["guarantee"], lattice, sigma, (*laws, *besides)),
             "message": one_of("message", meta["message"], MESSAGES),
             "scaling": one_of("scaling", meta["scaling"], SCALINGS),
             "library_version": _text("library_version", meta["library_version"]),
@@ -115,6 +114,21 @@ def _signature(data: xr.Dataset, key: bytes) -> str:
     digest.update(json.dumps(["mpmtl_prob release", str(data.attrs.get("release")), sigma.shape]).encode())
     digest.update(sigma.tobytes())
     return digest.hexdigest()
+
+
+def guarantee(meta: Mapping[str, Any], lattice: float | None, sigma: FloatArray, laws: Sequence[Law]) -> Guarantee:
+    """What noise laws give, of the eps that a file states as proved.
+
+    Args:
+        meta: what the file states.
+        lattice: h of messages, if any.
+        sigma: their noisy second moments; arithmetic is exact only if they lie on the lattice.
+        laws: of the noise.
+
+    Raises:
+        ValueError: a statement that is none; KeyError and TypeError likewise.
+    """
+    return _recomputed(_guarantee(meta, lattice, sigma), laws)
 
 
 def _recomputed(stated: Guarantee, laws: Sequence[Law]) -> Guarantee:
