@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob.federated import wire
 from mpmtl_prob.federated.account import Account
-from mpmtl_prob.federated.protocol import Invitation, Message, Site, Source
+from mpmtl_prob.federated.invitation import Invitation
+from mpmtl_prob.federated.protocol import Message, Site, Source
 from mpmtl_prob.federated.secure_sum import Advert, Keys, Masked, Shared
 from mpmtl_prob.privacy.ledger import Ledger
 
@@ -122,7 +122,7 @@ class KeptSite(Site):
 
     def _of(self, invitation: Invitation) -> str:
         """Whose and of which run."""
-        return hashlib.sha256(b"%d " % self.number + wire.write(invitation)).hexdigest()
+        return hashlib.sha256(b"%d " % self.number + invitation.digest).hexdigest()
 
     def _sweep(self) -> None:
         for path in self._folder.glob("*.state"):

@@ -176,7 +176,7 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     agreed, everybody = invitation.agreed, range(invitation.sites)
     if invitation.trust is Trust.CURATOR:
         replies = yield "send", {i: {} for i in everybody}
-        vectors = _read(replies, everybody, lambda _, reply: _vector(reply["vector"], agreed))
+        vectors = _read(replies, everybody, lambda _, reply: read_vector(reply["vector"], agreed))
         if not vectors or len(vectors) < agreed.least:
             raise TooFewOwners("send", len(vectors), max(agreed.least, 1))
         return np.sum(list(vectors.values()), axis=0, dtype=np.uint64), len(vectors)
@@ -190,7 +190,7 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     letters = _read(replies, adverts, lambda i, reply: {j: reply[str(j)] for j in graph[i]})
     _enough("share", letters, agreed)
     replies = yield "mask", {i: {str(j): letters[j][i] for j in graph[i] if j in letters} for i in letters}
-    arrived_from = _read(replies, letters, lambda _, reply: Sent(_vector(reply["vector"], agreed), reply["seal"]))
+    arrived_from = _read(replies, letters, lambda _, reply: Sent(read_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
     signed: Message = {}
@@ -276,7 +276,8 @@ def _bytes(vector: Vector) -> bytes:
     return vector.astype("<u8").tobytes()
 
 
-def _vector(text: bytes, agreed: Agreed) -> Vector:
+def read_vector(text: bytes, agreed: Agreed) -> Vector:
+    """What :func:`in_units` gave. Raises ValueError for another number of bytes than was agreed."""
     if len(text) != 8 * agreed.length:
         raise ValueError(f"vector: expected {agreed.length} numbers of 8 bytes, got {len(text)} bytes")
     return np.frombuffer(text, "<u8").astype(np.uint64)

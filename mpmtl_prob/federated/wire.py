@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mpmtl_prob._check import positive, whole
-from mpmtl_prob.federated.protocol import Invitation, Trust
+from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import Agreed
 from mpmtl_prob.privacy.laws import MatrixNoise, read_law, write_law
 from mpmtl_prob.releases.terms import Terms
