@@ -68,6 +68,14 @@ def test_a_share_of_noise_is_drawn_and_paid_for_once(tmp_path):
     assert [len(ledger.charges()) for ledger in ledgers] == [1] * OWNERS
 
 
+def test_signed_keys_and_lists_are_kept_too(tmp_path):
+    private, public = zip(*(federated.new_key() for _ in range(OWNERS)), strict=True)
+    signers = [federated.Signer(key, dict(enumerate(public))) for key in private]
+    sites = [Anew(i, tmp_path, signer=signer) for i, signer in enumerate(signers)]
+    assert federated.run(invite(), sites, leave={2: "share"}, progress_bar=False).sites == OWNERS - 1
+    assert {path.parent.name for path in states(tmp_path)} == {"2"}
+
+
 def answers(invitation, folder, stop):
     """A run up to a stage, which is not sent: the site that is tried, and what it would be sent."""
     sites = everybody(folder)
@@ -119,9 +127,9 @@ def test_who_dies_after_it_has_paid_does_not_pay_again(tmp_path, monkeypatch):
     assert [run for run, *_ in account.answered()] == [invitation.agreed.run.hex()]  # it says what happened
     with pytest.raises(ValueError, match="keeps nothing of the one before"):
         site.answer(invitation, "mask", received)
-    keys = site.answer(invitation, "advertise", {})  # a run of the same name, from its beginning
-    others = {str(i): os.urandom(64) for i in range(1, OWNERS)}
-    site.answer(invitation, "share", others | {"0": keys["letters"] + keys["masks"]})
+    for path in states(tmp_path):
+        path.unlink()
+    site, received = answers(invitation, tmp_path, "mask")  # a run of the same name, from its beginning
     with pytest.raises(federated.RunRefused, match="answered before"):
         site.answer(invitation, "mask", received)
 

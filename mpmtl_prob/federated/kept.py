@@ -94,7 +94,7 @@ class KeptSite(Site):
                 "seed": shared.seed.hex(), "own": shared.own, "partners": shared.partners,
                 "adverts": {i: _hex(advert) for i, advert in shared.adverts.items()},
             },
-            "masked": masked and list(masked.shares.items()),
+            "masked": masked and [list(masked.shares.items()), masked.confirmed.hex()],
         }  # fmt: skip
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
@@ -117,8 +117,8 @@ class KeptSite(Site):
             seed, (first, second) = bytes.fromhex(kept["seed"]), kept["own"]
             self._shared = Shared(seed, (first, second), tuple(kept["partners"]), adverts)
         if (held := fields["masked"]) is not None:
-            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in held}
-            self._masked = Masked(shares)
+            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in held[0]}
+            self._masked = Masked(shares, bytes.fromhex(held[1]))
 
     def _of(self, invitation: Invitation) -> str:
         """Whose and of which run."""
