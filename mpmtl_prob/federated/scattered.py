@@ -7,6 +7,7 @@ another that reads it too. Messages are those of one machine, and whole numbers 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -62,8 +63,8 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
         for i, names in plan.items():
             for name in names:
                 left[name].remove(i)
-                if name in replies.get(i, {}):
-                    found.setdefault(name, read_vector(replies[i][name], invitation.agreed))
+                with suppress(KeyError, ValueError):  # none came back, or something else
+                    found.setdefault(name, _sum(replies[i][name], tasks[name], invitation))
     have = sum(int(vector[-1]) for vector in found.values())
     if missing or have != need:
         raise LostShards(tuple(sorted(missing)), have, need)
@@ -97,10 +98,18 @@ def answer(source: TaskShards, invitation: Invitation, stage: str, received: Mes
     return sums
 
 
+def _sum(text: bytes, tasks: int, invitation: Invitation) -> Vector:
+    """Of one shard. Raises ValueError for what is of another length, or of other tasks."""
+    vector = read_vector(text, invitation.agreed)
+    if vector[-1] != tasks:
+        raise ValueError(f"tasks: expected {tasks} in the sum, got {vector[-1]}")
+    return vector
+
+
 def _plan(has: Mapping[str, list[int]]) -> dict[int, list[str]]:
-    """To whom of those who have it each shard goes: to whom the fewest went."""
+    """To whom of those who have it each shard goes: to whom the fewest went, those first that few have."""
     plan: dict[int, list[str]] = {}
-    for name, machines in has.items():
+    for name, machines in sorted(has.items(), key=lambda shard: len(shard[1])):
         if machines:
             plan.setdefault(min(machines, key=lambda i: (len(plan.get(i, ())), i)), []).append(name)
     return plan
