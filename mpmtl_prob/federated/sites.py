@@ -91,6 +91,7 @@ class Sites:
             assert ran.stdout is not None
             for line in ran.stdout:
                 file.write(text := line.decode(errors="replace"))
+                file.flush()
                 if found := _ANSWERED.search(text):
                     bar.set_description(found[0])
                     bar.update()

@@ -29,7 +29,12 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": source(node),
         "folder": folder,
-        "conditions": Conditions(trust=node.get("trust", "secure_sum"), epsilon=node.get("epsilon")),
+        "conditions": Conditions(
+            trust=node.get("trust", "secure_sum"),
+            epsilon=node.get("epsilon"),
+            delta=node.get("delta"),
+            least=node.get("least", 2),
+        ),
         "runs": node.get("runs", 1),
         "ledger": Ledger(ledger) if ledger.exists() else None,
         "unsafe_seed": None if seed < 0 else seed,
