@@ -22,7 +22,7 @@ comma := ,
 # The demonstration needs less than the tests, and nothing more where these have been.
 SHOWN := $(if $(wildcard $(READY)),$(READY),.venv/.demo$(if $(filter school,$(DATA)),-school))
 
-.PHONY: demo test test-evidence test-anywhere mutants lint notebooks docs package bench evidence ci clean
+.PHONY: demo test test-evidence test-anywhere mutants federated lint notebooks docs package bench bench-nodes evidence ci clean
 
 # $(1): extras. What is in the environment already stays.
 define install
@@ -56,6 +56,13 @@ test-anywhere: $(READY) ## The tests under other processors' arithmetic and othe
 mutants: $(READY) ## Mistakes that would break a guarantee, one by one: does a test notice?
 	$(BIN)/python tests/mutation.py
 
+$(BIN)/.flower: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[flower]'
+	@touch $@
+
+federated: $(BIN)/.flower ## The Flower app by processes on this machine: over TLS, with nodes that are killed: minutes
+	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest tests/test_federated_flower.py tests/test_federated_sites.py
+
 lint: $(READY) ## Formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -83,6 +90,9 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
 	$(BIN)/python benchmarks/federated.py --json docs/benchmarks/federated.json
 	$(BIN)/python benchmarks/page.py
+
+bench-nodes: $(BIN)/.flower ## A table in shards over 1, 2 and 4 nodes of the Flower app on this machine: half an hour
+	$(BIN)/python benchmarks/nodes.py --m 16000 --json docs/benchmarks/nodes.json
 
 evidence: $(addprefix evidence-,intervals calibration calibration_shared alone newcomers adaptation) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
 	$(BIN)/python benchmarks/page.py

@@ -215,6 +215,30 @@ def _federated(report: Report) -> Iterable[str]:
     yield _table(("owners", "partners of each", "trust", "CPU ms an owner", "kB an owner", "peak GB"), rows)
 
 
+def _nodes(report: Report) -> Iterable[str]:
+    sizes, m = report["sizes"], f"{report['sizes']['m']:,}".replace(",", " ")
+    yield (
+        f"{m} tasks of {sizes['n']} rows and {sizes['d']} features in parquet files of {sizes['part']} "
+        f"({sizes['GB of files']:.2f} GB), over nodes of the Flower app that are processes on this machine and share its "
+        "cores: more of them cannot be faster here than the cores allow, and others used the machine at the time. Seconds "
+        "are from the first message to the release, and contain the start of a Python process for every message; one process "
+        f"without Flower took {report['one process']:.0f}. Memory is that of all processes of the largest node, with their "
+        "libraries."
+    )
+    rows = [
+        (
+            str(line["nodes"]),
+            f"`{line['trust']}`",
+            f"{line['seconds']:.0f}",
+            f"{line['GB a node']:.2f}",
+            f"{line['kB moved']:.1f}",
+            "yes" if line["same release"] else "no",
+        )
+        for line in report["lines"]
+    ]
+    yield _table(("nodes", "trust", "seconds", "GB a node", "kB moved", "bit for bit the release of one process"), rows)
+
+
 def _coverage(report: Report) -> Iterable[str]:
     sizes, levels = report["sizes"], [f"{level:.0%}" for level in report["levels"]]
     yield (
@@ -386,6 +410,7 @@ SECTIONS: dict[str, Section] = {
     "scaling": ("How cost grows", _scaling),
     "streamed": ("Tasks that do not fit in memory", _streamed),
     "federated": ("A release without a curator", _federated),
+    "nodes": ("One table over several nodes", _nodes),
     "adaptation": ("A public source and a private target", _adaptation),
     "intervals": ("Coverage", _coverage),
     "calibration": ("Calibration of the curator's models", _calibration),

@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob import cli_federated
+
 if TYPE_CHECKING:
     from mpmtl_prob.experiments import Workers
     from mpmtl_prob.tasks import TaskData
@@ -22,6 +24,8 @@ _EXAMPLES = """examples:
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
+  mpmtl-prob federated demo                         without a curator: who saw what, and what it cost
+  mpmtl-prob federated sites --folder out/sites     the same by a Flower link and three nodes on this machine
   mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
 """
 
@@ -139,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     adapt.add_argument("--ledger", type=Path, help="file that pays for it; refuses what is over its total")
     adapt.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     adapt.add_argument("--out", type=Path, help="folder for model.json and a picture; default none")
+
+    cli_federated.add(command)
 
     again = command(
         "reproduce", _reproduce, "the papers' experiments; a run that was interrupted goes on where it stopped"

@@ -36,6 +36,8 @@ ROOMS = """
     plots experiments scikit
     mpmtl_prob
     demo privacy.__main__
+    demo_federated
+    cli_federated
     cli
 """
 FLOOR = {room: floor for floor, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tqdm.auto import tqdm
 
 from mpmtl_prob.federated.account import RunRefused
-from mpmtl_prob.federated.invitation import Invitation
-from mpmtl_prob.federated.protocol import Message, Site, serve, settle
+from mpmtl_prob.federated.invitation import Invitation, Trust
+from mpmtl_prob.federated.protocol import Message, Sending, Site, serve, settle
 from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Ledger
 from mpmtl_prob.releases.release import Release
@@ -33,6 +33,25 @@ class Outcome:
     sites: int
     moved: Mapping[str, int]
     refused: Mapping[int, str] = field(default_factory=dict)
+
+
+def conduct[T](
+    server: Generator[Sending, dict[int, Message], T], ask: Callable[[str, dict[int, Message]], dict[int, Message]]
+) -> T:
+    """What a server returns at the end: at every stage it says what to send to whom, and is told what ``ask`` got back."""
+    stage, sending = next(server)
+    while True:
+        replies = ask(stage, sending)
+        try:
+            stage, sending = server.send(replies)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def size(message: Message) -> int:
+    """Bytes."""
+    return sum(map(len, message.values()))
 
 
 def run(
@@ -66,10 +85,9 @@ def run(
     gone = {i: STAGES[stage] for i, stage in (leave or {}).items()}
     moved: Counter[str] = Counter()
     refused: dict[int, str] = {}
-    server = serve(invitation)
-    stage, sending = next(server)
-    with tqdm(total=len(sites) * (1 if stage == "send" else 4), disable=not progress_bar) as bar:
-        while True:
+    with tqdm(total=len(sites) * (1 if invitation.trust is Trust.CURATOR else 4), disable=not progress_bar) as bar:
+
+        def ask(stage: str, sending: dict[int, Message]) -> dict[int, Message]:
             bar.set_description(stage)
             replies: dict[int, Message] = {}
             for i, received in sending.items():
@@ -81,12 +99,10 @@ def run(
                 except (RunRefused, BudgetExceeded, TooFewOwners) as error:
                     refused[i] = str(error)
                     continue
-                moved[stage] += sum(map(len, received.values())) + sum(map(len, replies[i].values()))
-            try:
-                stage, sending = server.send(replies)
-            except StopIteration as end:
-                total, inside = end.value
-                break
+                moved[stage] += size(received) + size(replies[i])
+            return replies
+
+        total, inside = conduct(serve(invitation), ask)
     if not invitation.trust.seen and unsafe_seed is None and any(site.seeded for site in sites):
         unsafe_seed = 0  # of the sites, and used for nothing else
     release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)

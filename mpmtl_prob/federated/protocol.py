@@ -31,10 +31,15 @@ from mpmtl_prob.federated.signing import Arrived, Signer
 from mpmtl_prob.privacy.door import draw_share
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release, arrived, publish
-from mpmtl_prob.releases.terms import message
+from mpmtl_prob.releases.streamed import second_moment
+from mpmtl_prob.releases.terms import Terms, message
+from mpmtl_prob.shards import TaskShards
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 Message = dict[str, bytes]
+#: Rows of tasks, or their messages, d x k; or what reads them.
+Rows = TaskData | TaskShards | ArrayLike
+Source = Rows | Callable[[], Rows]
 #: A stage, and what to send to whom.
 Sending = tuple[str, dict[int, Message]]
 
@@ -44,7 +49,8 @@ class Site:
 
     Args:
         number: among the sites that are invited.
-        source: the rows of its tasks, or their messages, d x k.
+        source: the rows of its tasks, or their messages, d x k; TaskShards are read part by part, and a function that gives
+            any of these is called when they are needed.
         account: of runs answered; default one in memory, which forgets.
         conditions: what it insists upon before it says anything; default that the noise is what the invitation says.
         signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
@@ -54,7 +60,7 @@ class Site:
     def __init__(
         self,
         number: int,
-        source: TaskData | ArrayLike,
+        source: Source,
         account: Account | None = None,
         *,
         conditions: Conditions | None = None,
@@ -144,18 +150,17 @@ class Site:
     def _vector(self, invitation: Invitation) -> Vector:
         """The second moment of its messages, with its share of the noise if nobody else adds any; paid for first."""
         settled, trust = invitation.terms, invitation.trust
-        own = message(self._source, settled)
-        if own.shape[1] > settled.num_tasks:
-            raise ValueError(f"source: expected at most the {settled.num_tasks} tasks of the invitation, "
-                             f"got {own.shape[1]}")  # fmt: skip
+        source: Any = self._source() if callable(self._source) else self._source
+        A, tasks, rows = moment(source, settled)
+        if tasks > settled.num_tasks:
+            raise ValueError(f"source: expected at most the {settled.num_tasks} tasks of the invitation, got {tasks}")
         self.account.enter(invitation.agreed.run, trust, seen=trust.seen)
-        A = own @ own.T
         if trust is Trust.NO_CURATOR:
             A = A + draw_share(
-                invitation.share, adjacency=settled.adjacency, ledger=self.account.ledger, data=self._source,
+                invitation.share, adjacency=settled.adjacency, ledger=self.account.ledger, data=rows,
                 unsafe_seed=self._seed, which=self.number,
             )  # fmt: skip
-        return _whole(A, settled.lattice**2, own.shape[1])
+        return in_units(A, settled.lattice**2, tasks)
 
 
 def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tuple[Vector, int]]:
@@ -171,7 +176,7 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     agreed, everybody = invitation.agreed, range(invitation.sites)
     if invitation.trust is Trust.CURATOR:
         replies = yield "send", {i: {} for i in everybody}
-        vectors = _read(replies, everybody, lambda _, reply: _vector(reply["vector"], agreed))
+        vectors = _read(replies, everybody, lambda _, reply: read_vector(reply["vector"], agreed))
         if not vectors or len(vectors) < agreed.least:
             raise TooFewOwners("send", len(vectors), max(agreed.least, 1))
         return np.sum(list(vectors.values()), axis=0, dtype=np.uint64), len(vectors)
@@ -185,7 +190,7 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     letters = _read(replies, adverts, lambda i, reply: {j: reply[str(j)] for j in graph[i]})
     _enough("share", letters, agreed)
     replies = yield "mask", {i: {str(j): letters[j][i] for j in graph[i] if j in letters} for i in letters}
-    arrived_from = _read(replies, letters, lambda _, reply: Sent(_vector(reply["vector"], agreed), reply["seal"]))
+    arrived_from = _read(replies, letters, lambda _, reply: Sent(read_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
     signed: Message = {}
@@ -238,12 +243,21 @@ def _reach(invitation: Invitation, sites: int) -> float:
     return 0.0 if invitation.trust.seen else 64 * replace(invitation.share, owners=sites).fluctuation
 
 
+def moment(source: Rows, settled: Terms) -> tuple[FloatArray, int, Any]:
+    """The second moment of a site's messages, (d, d); how many there are; and what tells these rows from others."""
+    if isinstance(source, TaskShards):
+        A, digest = second_moment(source, settled)
+        return A, source.num_tasks, digest
+    own = message(source, settled)
+    return own @ own.T, own.shape[1], source
+
+
 def _enough(stage: str, there: Mapping[int, Any], agreed: Agreed) -> None:
     if len(there) < agreed.least:
         raise TooFewOwners(stage, len(there), agreed.least)
 
 
-def _whole(A: FloatArray, unit: float, tasks: int) -> Vector:
+def in_units(A: FloatArray, unit: float, tasks: int) -> Vector:
     """The lower triangle in units of the lattice, and the number of tasks, modulo 2^64."""
     numbers = np.rint(A[np.tril_indices(len(A))] / unit).astype(np.int64)
     return np.append(numbers, np.int64(tasks)).view(np.uint64)
@@ -262,7 +276,8 @@ def _bytes(vector: Vector) -> bytes:
     return vector.astype("<u8").tobytes()
 
 
-def _vector(text: bytes, agreed: Agreed) -> Vector:
+def read_vector(text: bytes, agreed: Agreed) -> Vector:
+    """What :func:`in_units` gave. Raises ValueError for another number of bytes than was agreed."""
     if len(text) != 8 * agreed.length:
         raise ValueError(f"vector: expected {agreed.length} numbers of 8 bytes, got {len(text)} bytes")
     return np.frombuffer(text, "<u8").astype(np.uint64)

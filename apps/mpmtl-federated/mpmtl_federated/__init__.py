@@ -1,0 +1,1 @@
+"""One private release over sites that keep their rows, as a Flower app."""

@@ -1,0 +1,76 @@
+"""What a node is told by its owner: which rows, where to keep its account, and what it insists upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mpmtl_prob import TaskData, TaskShards
+from mpmtl_prob.federated import Conditions
+from mpmtl_prob.privacy import Ledger
+
+
+def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of :func:`mpmtl_prob.federated.flower.answer`.
+
+    A node of a simulation, which has a ``partition-id`` and no owner, takes its part of the data that the run names; any
+    other goes by its own configuration alone.
+    """
+    if "partition-id" in node and "folder" not in node:
+        number, parts = int(node["partition-id"]), int(node["num-partitions"])
+        folder = Path(str(run["out"])) / f"owner-{number}"
+        own = {"demo": run["simulated"], "part": number, "parts": parts, "folder": str(folder), "trust": "curator"}
+        return owner(own, run)
+    folder = Path(str(node["folder"]))
+    ledger = folder / "ledger.db"
+    seed = node.get("unsafe-seed", -1)
+    return {
+        "source": source(node),
+        "folder": folder,
+        "conditions": Conditions(
+            trust=node.get("trust", "secure_sum"),
+            epsilon=node.get("epsilon"),
+            delta=node.get("delta"),
+            least=node.get("least", 2),
+        ),
+        "runs": node.get("runs", 1),
+        "ledger": Ledger(ledger) if ledger.exists() else None,
+        "unsafe_seed": None if seed < 0 else seed,
+    }
+
+
+def source(node: Mapping[str, Any]) -> Callable[[], TaskData | TaskShards]:
+    """Reads ``data``, a CSV file or a folder of parquet files, with its columns ``task`` and ``target``; or a ``demo``.
+
+    Of many tasks ``part`` of ``parts`` is this node's.
+    """
+    part, parts = int(node.get("part", 0)), int(node.get("parts", 1))
+    if "demo" in node:
+        return lambda: _some(_demo(str(node["demo"])), part, parts)
+    path, columns = Path(str(node["data"])), {"task": str(node["task"]), "target": str(node["target"])}
+    if path.is_dir():
+        return lambda: _files(TaskShards.from_parquet(path, **columns, progress_bar=False), part, parts)
+    return lambda: _csv(path, columns)
+
+
+def _demo(name: str) -> TaskData:
+    from mpmtl_prob import datasets
+
+    return datasets.school() if name == "school" else datasets.synthetic_low_rank().train
+
+
+def _some(tasks: TaskData, part: int, parts: int) -> TaskData:
+    mine = range(part, tasks.num_tasks, parts)
+    return TaskData.from_lists(*zip(*map(tasks.own, mine), strict=True), features=tasks.features)
+
+
+def _files(shards: TaskShards, part: int, parts: int) -> TaskShards:
+    return replace(shards, parts=shards.parts[part::parts])
+
+
+def _csv(path: Path, columns: Mapping[str, str]) -> TaskData:
+    import pandas as pd
+
+    return TaskData.from_pandas(pd.read_csv(path), **columns)

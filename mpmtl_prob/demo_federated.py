@@ -1,0 +1,108 @@
+"""The release without a curator on one data set, all owners in this process: the demonstration's table, and who saw what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpmtl_prob import demo, federated
+from mpmtl_prob._table import aligned
+from mpmtl_prob.evaluation import Comparison, compare, standard_fits
+from mpmtl_prob.inference import shared_covariance, task_posteriors
+from mpmtl_prob.tasks import TaskData
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a demonstration has to show.
+
+    Attributes:
+        data: its name.
+        epsilon: of the release.
+        invitation: to the run.
+        outcome: of the run, whose release is in the last row of the table.
+        comparison: test errors of every arm.
+    """
+
+    data: str
+    epsilon: float
+    invitation: federated.Invitation
+    outcome: federated.Outcome
+    comparison: Comparison
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """What each party saw, in words."""
+        n, d = self.invitation.sites, len(self.invitation.terms.features)
+        total = f"{d} x {d} second moment of {self.outcome.release.num_tasks} owners together"
+        by_trust = {
+            "curator": f"{n} second moments, one of every owner; adds the noise",
+            "secure_sum": f"{n} vectors under masks, and the {total}; adds the noise",
+            "no_curator": f"{n} vectors under masks, and the {total}, with noise in it",
+        }
+        added = ", and its own share of the noise" if self.invitation.trust == "no_curator" else ""
+        return {
+            "the server": by_trust[self.invitation.trust],
+            "an owner": f"its own rows, public keys and letters it cannot open for others, the release{added}",
+            "everybody else": "the release",
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON."""
+        return {
+            "data": self.data,
+            "epsilon": self.epsilon,
+            "trust": str(self.invitation.trust),
+            "owners": self.outcome.sites,
+            "seen": self.seen,
+            "bytes": dict(self.outcome.moved),
+            "fits": self.comparison.to_dicts(),
+        }
+
+    def __str__(self) -> str:
+        moved, n = self.outcome.moved, self.invitation.sites
+        of = [(stage, f"{size / 1000:.1f} kB", f"{size / n / 1000:.2f} kB") for stage, size in moved.items()]
+        total = sum(moved.values())
+        of.append(("together", f"{total / 1000:.1f} kB", f"{total / n / 1000:.2f} kB"))
+        return (
+            f"{self.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n\n"
+            f"{self.comparison}\n\n{demo.NOT_COVERED}\n\n"
+            f"who saw what of {n} owners, trust = {self.invitation.trust.value}\n\n"
+            f"{aligned([('', 'sees'), *self.seen.items()])}\n\nbytes moved, both ways\n\n"
+            f"{aligned([('stage', 'all owners', 'one owner'), *of])}\n\n{self.outcome.release}"
+        )
+
+
+def run(
+    data: str, epsilon: float, *, trust: str = "secure_sum", draws: int = 300, seed: int = 0, progress_bar: bool = True
+) -> Shown:
+    """Every arm of the demonstration at one budget, and the posterior of a release that owners made among themselves.
+
+    Args:
+        data: one of ``demo.DATA``.
+        epsilon: > 0.
+        trust: as of :func:`mpmtl_prob.federated.invite`.
+        draws: of NUTS per chain, and as many to adapt.
+        seed: of splits, folds and samplers; never of the release.
+        progress_bar: show one.
+    """
+    train, test, _ = demo.load(data, seed)
+    invitation = federated.invite(epsilon, train.num_tasks, train.features, trust=trust, adjacency="zero_out")
+    owners = [federated.Site(i, _one(train, i)) for i in range(train.num_tasks)]
+    outcome = federated.run(invitation, owners, progress_bar=progress_bar)
+    fits = standard_fits(
+        train, [epsilon], adjacency="zero_out", chains=demo.CHAINS, draws=draws, folds=demo.FOLDS, seed=seed,
+        progress_bar=progress_bar,
+    )  # fmt: skip
+    public = shared_covariance(
+        outcome.release, chains=demo.CHAINS, warmup=draws, draws=draws, seed=seed, progress_bar=progress_bar
+    )
+    # every owner does this at home, with its own rows
+    own = task_posteriors(train, public, seed=seed, progress_bar=progress_bar)
+    named = f"without a curator, eps = {epsilon:g}" if trust != "curator" else f"several sites, eps = {epsilon:g}"
+    return Shown(data, epsilon, invitation, outcome, compare({**fits, named: own}, test))
+
+
+def _one(tasks: TaskData, i: int) -> TaskData:
+    X, y = tasks.own(i)
+    return TaskData.from_lists([X], [y], features=tasks.features)

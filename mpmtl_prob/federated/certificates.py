@@ -1,0 +1,63 @@
+"""Certificates for trying TLS on one machine. Links that others reach have those of a public or an own authority."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_DAYS = 7
+
+
+class Certificates(NamedTuple):
+    """PEM files."""
+
+    authority: Path  #: by which the server is known
+    server: Path
+    key: Path  #: the server's own
+
+
+def write(folder: Path) -> Certificates:
+    """An authority, whose key is forgotten at once, and its certificate of localhost, for a week."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+    signer, key = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
+    issuer = _name("mpmtl_prob trial authority")
+    limits = x509.BasicConstraints(ca=True, path_length=0)
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    authority = (
+        _builder(issuer, issuer, signer).add_extension(limits, critical=True).add_extension(usage, critical=True)
+    )
+    found.authority.write_bytes(authority.sign(signer, SHA256()).public_bytes(Encoding.PEM))
+    here = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+    server = _builder(_name("localhost"), issuer, key).add_extension(x509.SubjectAlternativeName(here), critical=False)
+    server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    server = server.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    server = server.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    )
+    found.server.write_bytes(server.sign(signer, SHA256()).public_bytes(Encoding.PEM))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with open(os.open(found.key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(private)
+    return found
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now, public = datetime.now(UTC), key.public_key()
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=_DAYS))
+    return builder.serial_number(x509.random_serial_number())
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

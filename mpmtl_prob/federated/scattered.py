@@ -1,0 +1,115 @@
+"""One table in shards on many machines of one organisation: every shard's sum counts once, whoever worked it out.
+
+Nobody is kept from anybody here (``trust="curator"``), so that a shard which is lost with its machine can be done again by
+another that reads it too. Messages are those of one machine, and whole numbers add up in any order: so is the release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob.federated.invitation import Invitation, Trust
+from mpmtl_prob.federated.protocol import Message, Sending, in_units, moment, read_vector
+from mpmtl_prob.federated.secure_sum import Vector
+from mpmtl_prob.shards import TaskShards
+
+
+class LostShards(RuntimeError):
+    """Tasks are in no shard that anybody there could read. Nothing was published.
+
+    Attributes:
+        shards: by name; empty where nobody knows of any.
+        have: tasks that are in the sum.
+        need: tasks that were announced.
+    """
+
+    def __init__(self, shards: tuple[str, ...], have: int, need: int) -> None:
+        named = f"; lost: {', '.join(shards[:4])}" if shards else ""
+        super().__init__(f"{have} tasks are in the sum, and {need} were announced{named}")
+        self.shards, self.have, self.need = shards, have, need
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.shards, self.have, self.need)
+
+
+def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tuple[Vector, int]]:
+    """The server: as :func:`mpmtl_prob.federated.serve`, over machines that read shards.
+
+    Each shard goes to one machine that has it, those of a machine that does not answer to others, and what comes back of
+    one that was counted is not counted again.
+
+    Raises:
+        LostShards: some were asked of everybody who has them.
+        ValueError: trust that is not in a curator.
+    """
+    if invitation.trust is not Trust.CURATOR:
+        raise ValueError(f"trust: expected 'curator', who sees every shard's sum, got {invitation.trust.value!r}")
+    need = invitation.terms.num_tasks
+    lists = yield "list", {i: {} for i in range(invitation.sites)}
+    tasks = {name: int(number) for own in lists.values() for name, number in own.items()}
+    left = {name: [i for i, own in lists.items() if name in own] for name in sorted(tasks)}  # who was not asked yet
+    there, found = set(lists), dict[str, Vector]()
+    while missing := [name for name in tasks if name not in found]:
+        plan = _plan({name: [i for i in left[name] if i in there] for name in missing})
+        if not plan:
+            break
+        replies = yield "shards", {i: dict.fromkeys(names, b"") for i, names in plan.items()}
+        there &= set(replies) | (there - set(plan))
+        for i, names in plan.items():
+            for name in names:
+                left[name].remove(i)
+                with suppress(KeyError, ValueError):  # none came back, or something else
+                    found.setdefault(name, _sum(replies[i][name], tasks[name], invitation))
+    have = sum(int(vector[-1]) for vector in found.values())
+    if missing or have != need:
+        raise LostShards(tuple(sorted(missing)), have, need)
+    total: Vector = np.sum(list(found.values()), axis=0, dtype=np.uint64)
+    return total, len(there)
+
+
+def answer(source: TaskShards, invitation: Invitation, stage: str, received: Message) -> Message:
+    """A machine: which shards it has, or their sums.
+
+    Args:
+        source: its shards; a name stands for the same tasks wherever it is.
+        invitation: to the run.
+        stage: "list" or "shards".
+        received: names, at the second stage.
+
+    Raises:
+        ValueError: a stage that is none, a shard that it has not, or trust that is not in a curator.
+    """
+    if invitation.trust is not Trust.CURATOR or stage not in ("list", "shards"):
+        raise ValueError(f"stage: {stage!r} is out of turn")
+    parts = {part.name: part for part in source.parts}
+    if stage == "list":
+        return {name: b"%d" % len(part.tasks) for name, part in parts.items()}
+    if strangers := received.keys() - parts.keys():
+        raise ValueError(f"shards: expected some of its own, got {sorted(strangers)[:4]}")
+    sums = {}
+    for name in received:
+        A, tasks, _ = moment(replace(source, parts=(parts[name],), progress_bar=False), invitation.terms)
+        sums[name] = in_units(A, invitation.terms.lattice**2, tasks).astype("<u8").tobytes()
+    return sums
+
+
+def _sum(text: bytes, tasks: int, invitation: Invitation) -> Vector:
+    """Of one shard. Raises ValueError for what is of another length, or of other tasks."""
+    vector = read_vector(text, invitation.agreed)
+    if vector[-1] != tasks:
+        raise ValueError(f"tasks: expected {tasks} in the sum, got {vector[-1]}")
+    return vector
+
+
+def _plan(has: Mapping[str, list[int]]) -> dict[int, list[str]]:
+    """To whom of those who have it each shard goes: to whom the fewest went, those first that few have."""
+    plan: dict[int, list[str]] = {}
+    for name, machines in sorted(has.items(), key=lambda shard: len(shard[1])):
+        if machines:
+            plan.setdefault(min(machines, key=lambda i: (len(plan.get(i, ())), i)), []).append(name)
+    return plan

@@ -1,0 +1,53 @@
+"""An invitation as bytes, for sites that are elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mpmtl_prob._check import positive, whole
+from mpmtl_prob.federated.invitation import Invitation, Trust
+from mpmtl_prob.federated.secure_sum import Agreed
+from mpmtl_prob.privacy.laws import MatrixNoise, read_law, write_law
+from mpmtl_prob.releases.terms import Terms
+
+_TERMS = ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
+
+
+def write(invitation: Invitation) -> bytes:
+    """The numbers of an invitation, and nothing that a reader would have to run."""
+    said = invitation.terms
+    fields: dict[str, Any] = {
+        "mechanisms": [write_law(law) for law in said.mechanisms],
+        "terms": {name: getattr(said, name) for name in _TERMS},
+        "trust": invitation.trust,
+        "sites": invitation.sites,
+        "agreed": [invitation.agreed.run.hex(), *invitation.agreed[1:]],
+    }
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+def read(text: bytes) -> Invitation:
+    """The invitation that :func:`write` wrote. Raises ValueError for anything else."""
+    try:
+        fields = json.loads(text)
+        said = fields["terms"]
+        read_laws = [read_law(law) for law in fields["mechanisms"]]
+        laws = tuple(law for law in read_laws if isinstance(law, MatrixNoise))
+        if len(laws) < len(read_laws):
+            raise TypeError("mechanisms")
+        run, length, threshold, partners, least = fields["agreed"]
+        agreed = Agreed(
+            bytes.fromhex(run),
+            whole("length", length),
+            whole("threshold", threshold),
+            None if partners is None else whole("partners", partners),
+            whole("least", least),
+        )
+        settled = Terms(
+            laws, positive("epsilon", said["epsilon"]), said["adjacency"], said["num_tasks"], tuple(said["features"]),
+            positive("lattice", said["lattice"]), said["message"], said["scaling"],
+        )  # fmt: skip
+        return Invitation(settled, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"invitation: expected one that this version wrote: {error}") from error

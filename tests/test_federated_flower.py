@@ -1,0 +1,187 @@
+"""The protocol over Flower's messages, on a grid in this process. `make federated` runs it; without Flower it is left out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import federated
+from mpmtl_prob.federated import flower, sites
+
+pytest.importorskip("flwr")
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+TASKS = mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=8).train
+CONFIG = {
+    "epsilon": 1.0, "delta": 0.0, "adjacency": "replace", "mechanism": "wishart", "trust": "secure_sum", "num-tasks": 6,
+    "features": "3", "sites": 3, "dropouts": 1, "colluders": 1, "partners": 0, "timeout": 0.2, "shards": False, "ledger": "",
+    "total": 1.0, "unsafe-seed": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Who this process is, which Flower's messages ask; a link says so."""
+    for name, value in (("_run_id", 1), ("_node_id", 1), ("_task_id", 1)):
+        monkeypatch.setattr(TaskIdentity, name, value)
+
+
+def rows(part):
+    return mp.TaskData.from_lists(*zip(*(TASKS.own(i) for i in range(part, 6, 3)), strict=True))
+
+
+class Grid:
+    """Three nodes in this process, whose messages are real and whose link is not; node k has the id 100 + k.
+
+    ``change(stage, k)``: "gone", the link says so; "silent", nobody says anything; "raises", the client app does.
+    """
+
+    def __init__(self, folder, change=lambda stage, k: None, nodes=3, trust="secure_sum", **options):
+        self._folder, self._change, self._nodes = folder, change, nodes
+        self._options = options | {"conditions": federated.Conditions(trust=trust)}
+
+    def get_node_ids(self):
+        return [100 + k for k in reversed(range(self._nodes))]
+
+    def send_and_receive(self, messages, *, timeout):
+        assert timeout == CONFIG["timeout"]
+        for message in messages:
+            assert message.metadata.ttl == timeout
+            k = message.metadata.dst_node_id - 100
+            fate = self._change(message.content["call"]["stage"], k)
+            if fate == "gone":
+                reply = Message(Error(code=5, reason="gone"), reply_to=message)
+                reply.metadata.__dict__["_src_node_id"] = 1  # of the link
+                yield reply
+            elif fate != "silent":
+                source = (lambda: 1 / 0) if fate == "raises" else lambda k=k: rows(k)
+                yield flower.answer(message, source, self._folder / str(k), **self._options)
+
+
+def run(tmp_path, config=(), **options):
+    return flower.main(Grid(tmp_path, **options), CONFIG | {"out": str(tmp_path / "out")} | dict(config))
+
+
+def outcome(tmp_path):
+    return json.loads((tmp_path / "out" / "outcome.json").read_text())
+
+
+def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
+    found = run(tmp_path)
+    here = federated.run(
+        federated.invite(1.0, 6, 3, sites=3, dropouts=1), [federated.Site(k, rows(k)) for k in range(3)],
+        unsafe_seed=3, progress_bar=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+    for folder in ("out", "0", "1", "2"):
+        (path,) = (tmp_path / folder).glob("release*.nc")
+        np.testing.assert_array_equal(mp.Release.load(path).sigma, here.release.sigma)
+    assert {name: size for name, size in outcome(tmp_path)["moved"].items() if name != "release"} == here.moved
+    assert outcome(tmp_path)["sites"] == 3
+
+
+@pytest.mark.parametrize("fate", ["gone", "silent", "raises"])
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "reveal"])
+def test_a_node_that_is_lost_is_left_out_or_its_loss_has_a_name(tmp_path, stage, fate):
+    lost = lambda at, k: fate if (at, k) == (stage, 1) else None
+    arrived = stage == "reveal" or (fate == "raises" and stage != "mask")  # rows are read at one stage alone
+    assert run(tmp_path, change=lost).sites == (3 if arrived else 2)
+    if not arrived:
+        with pytest.raises(federated.TooFewOwners):
+            run(tmp_path / "again", config={"dropouts": 0}, change=lost)
+        assert outcome(tmp_path / "again")["error"] == "TooFewOwners"
+    assert len(federated.Account(tmp_path / "0" / "account.db").answered()) == 1
+
+
+def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, capsys):
+    found = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
+    assert found.refused == {1: "ZeroDivisionError"}
+    assert "division" not in json.dumps(outcome(tmp_path))
+    assert "division by zero" in capsys.readouterr().err  # the owner is
+
+
+def test_an_owner_does_not_do_what_it_does_not_accept(tmp_path):
+    with pytest.raises(federated.TooFewOwners):
+        run(tmp_path, config={"trust": "curator"})
+    assert [p for p in tmp_path.rglob("account.db") if federated.Account(p).answered()] == []
+    assert run(tmp_path, config={"trust": "curator"}, trust="curator").sites == 3
+
+
+def test_every_owner_answers_as_often_as_it_means_to(tmp_path):
+    run(tmp_path)
+    with pytest.raises(federated.TooFewOwners):
+        run(tmp_path)
+    assert run(tmp_path, runs=2).sites == 3
+
+
+def test_too_few_nodes_are_named_within_the_timeout(tmp_path):
+    with pytest.raises(federated.TooFewOwners, match="connect: 1 owners are there, and it takes 2"):
+        run(tmp_path, nodes=1)
+    assert run(tmp_path, nodes=2).sites == 2
+
+
+def test_the_server_pays_before_it_publishes(tmp_path):
+    ledger = {"ledger": str(tmp_path / "server.db"), "unsafe-seed": -1}
+    run(tmp_path, config=ledger)
+    with pytest.raises(mp.privacy.BudgetExceeded):
+        run(tmp_path, config=ledger, runs=2)
+    assert outcome(tmp_path)["error"] == "BudgetExceeded"
+    assert len(mp.privacy.Ledger(tmp_path / "server.db").charges()) == 1
+
+
+def test_no_secret_stays(tmp_path):
+    run(tmp_path)
+    assert list(tmp_path.rglob("*.state")) == []
+
+
+@pytest.mark.parametrize("call", [{}, {"stage": "mask"}, {"stage": "mask", "number": 0, "invitation": b"{}"}])
+def test_what_is_no_message_of_ours_is_refused(tmp_path, call):
+    content = RecordDict({"call": ConfigRecord(call), "message": ConfigRecord({"text": "no bytes"})})
+    message = Message(content, 100, f"query.{flower.ACTION}")
+    message.metadata.__dict__["_message_id"] = "1"
+    reply = flower.answer(message, rows(0), tmp_path, conditions=federated.Conditions())
+    assert set(reply.content) == {"refused"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_app_can_be_built(tmp_path, monkeypatch):
+    from flwr.cli.build import build_fab_from_disk
+
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    assert b"mpmtl_federated/client_app.py" in build_fab_from_disk(sites.app())
+
+
+def test_the_apps_configuration_is_one_that_can_be_run():
+    import tomllib
+
+    config = tomllib.loads((sites.app() / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert config.keys() - {"simulated", "out"} == CONFIG.keys()
+    assert flower.invited(config).terms.num_tasks == 139
+
+
+def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(sites.app()))
+    from mpmtl_federated import data
+
+    X, y = TASKS.own(0)
+    frame = TASKS.to_pandas(task="who", target="mark")
+    frame.to_csv(tmp_path / "marks.csv", index=False)
+    node = {
+        "folder": str(tmp_path),
+        "data": str(tmp_path / "marks.csv"),
+        "task": "who",
+        "target": "mark",
+        "trust": "no_curator",
+    }
+    found = data.owner(node, {"simulated": "school"})
+    np.testing.assert_allclose(found["source"]().own(0)[0], X)
+    np.testing.assert_allclose(found["source"]().own(0)[1], y)
+    assert found["conditions"].trust == "no_curator"
+    simulated = {"partition-id": 1, "num-partitions": 70}
+    found = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
+    assert found["folder"] == Path(tmp_path) / "owner-1"
+    with pytest.raises(KeyError):  # a node that was told nothing has no rows
+        data.owner({}, {"simulated": "school", "out": "x"})

@@ -1,0 +1,194 @@
+"""A site that answers every stage in a process of its own: the same sum, no stage twice, and no secret that stays."""
+
+import json
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import federated
+from mpmtl_prob.federated import kept, wire
+from mpmtl_prob.federated.kept import KeptSite
+
+OWNERS = 5
+TASKS = mp.datasets.synthetic_low_rank(num_tasks=OWNERS, num_features=3, rows=8).train
+
+
+def rows(i):
+    return mp.TaskData.from_lists([TASKS.own(i)[0]], [TASKS.own(i)[1]])
+
+
+def invite(trust="secure_sum"):
+    return federated.invite(1.0, OWNERS, 3, trust=trust, dropouts=1)
+
+
+class Anew:
+    """A site of which nothing is left after every stage but its folder."""
+
+    seeded = False
+
+    def __init__(self, number, folder, **options):
+        self.number, self._folder, self._options = number, folder, options
+
+    def answer(self, invitation, stage, received):
+        # the invitation travels too
+        site = KeptSite(self.number, lambda: rows(self.number), self._folder / str(self.number), **self._options)
+        return site.answer(wire.read(wire.write(invitation)), stage, dict(received))
+
+
+def everybody(folder, **options):
+    return [Anew(i, folder, **options) for i in range(OWNERS)]
+
+
+def states(folder):
+    return sorted(folder.rglob("*.state"))
+
+
+@pytest.mark.parametrize("leave", [{}, {2: "share"}, {1: "mask"}, {0: "reveal"}])
+def test_a_site_resumed_after_every_stage_gives_the_same_sum(tmp_path, leave):
+    invitation = invite()
+    found = federated.run(invitation, everybody(tmp_path), unsafe_seed=3, leave=leave, progress_bar=False)
+    here = [federated.Site(i, rows(i)) for i in range(OWNERS)]
+    same = federated.run(invite(), here, unsafe_seed=3, leave=leave, progress_bar=False)
+    np.testing.assert_array_equal(found.release.sigma, same.release.sigma)
+    assert found.sites == same.sites
+    left = {path.parent.name for path in states(tmp_path)}
+    assert left == {str(i) for i in leave}  # who saw the end keeps no secret
+
+
+def test_a_share_of_noise_is_drawn_and_paid_for_once(tmp_path):
+    ledgers = [mp.privacy.Ledger(tmp_path / f"{i}.db", epsilon=5.0, delta=0.2) for i in range(OWNERS)]
+    sites = [Anew(i, tmp_path, ledger=ledger) for i, ledger in enumerate(ledgers)]
+    found = federated.run(invite("no_curator"), sites, progress_bar=False)
+    assert found.release.guarantee.proved is not None
+    assert [len(ledger.charges()) for ledger in ledgers] == [1] * OWNERS
+
+
+def test_signed_keys_and_lists_are_kept_too(tmp_path):
+    private, public = zip(*(federated.new_key() for _ in range(OWNERS)), strict=True)
+    signers = [federated.Signer(key, dict(enumerate(public))) for key in private]
+    sites = [Anew(i, tmp_path, signer=signer) for i, signer in enumerate(signers)]
+    assert federated.run(invite(), sites, leave={2: "share"}, progress_bar=False).sites == OWNERS - 1
+    assert {path.parent.name for path in states(tmp_path)} == {"2"}
+
+
+def answers(invitation, folder, stop):
+    """A run up to a stage, which is not sent: the site that is tried, and what it would be sent."""
+    sites = everybody(folder)
+    server = federated.serve(invitation)
+    stage, sending = next(server)
+    while stage != stop:
+        stage, sending = server.send({i: sites[i].answer(invitation, stage, sending[i]) for i in range(OWNERS)})
+    return sites[0], sending[0]
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "reveal"])
+def test_no_stage_is_answered_twice(tmp_path, stage):
+    invitation = invite()
+    site, received = answers(invitation, tmp_path, stage)
+    site.answer(invitation, stage, received)
+    with pytest.raises(ValueError, match="stage: "):
+        site.answer(invitation, stage, received)
+
+
+def test_of_many_processes_at_once_one_reveals(tmp_path):
+    invitation = invite()
+    site, received = answers(invitation, tmp_path, "reveal")
+    fewer = {"arrived": np.arange(4, dtype="<u4").tobytes()}  # with both, two masks of one site would open
+
+    def tried(what):
+        try:
+            return site.answer(invitation, "reveal", what)
+        except ValueError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(tried, [received, fewer] * 4))
+    assert sum(answer is not None for answer in found) == 1
+    assert states(tmp_path / "0") == []
+
+
+def test_who_dies_after_it_has_paid_does_not_pay_again(tmp_path, monkeypatch):
+    invitation = invite()
+    site, received = answers(invitation, tmp_path, "mask")
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KeptSite, "_leave", dies)
+    with pytest.raises(KeyboardInterrupt):
+        site.answer(invitation, "mask", received)
+    monkeypatch.undo()
+    account = federated.Account(tmp_path / "0" / "account.db")
+    assert [run for run, *_ in account.answered()] == [invitation.agreed.run.hex()]  # it says what happened
+    with pytest.raises(ValueError, match="keeps nothing of the one before"):
+        site.answer(invitation, "mask", received)
+    for path in states(tmp_path):
+        path.unlink()
+    site, received = answers(invitation, tmp_path, "mask")  # a run of the same name, from its beginning
+    with pytest.raises(federated.RunRefused, match="answered before"):
+        site.answer(invitation, "mask", received)
+
+
+def test_what_is_kept_of_one_run_is_of_no_use_in_another(tmp_path):
+    first, second = invite(), invite()
+    site, received = answers(first, tmp_path, "mask")
+    (path,) = states(tmp_path / "0")
+    os.rename(path, path.with_name(f"{second.agreed.run.hex()}.state"))
+    with pytest.raises(ValueError, match="invitation: expected the one that this site has answered before"):
+        site.answer(second, "mask", received)
+    assert states(tmp_path / "0") == []
+
+
+def test_nor_with_another_number_or_other_terms(tmp_path):
+    invitation = invite()
+    site, received = answers(invitation, tmp_path, "mask")
+    (path,) = states(tmp_path / "0")
+    text = path.read_text()
+    other = KeptSite(1, lambda: rows(0), tmp_path / "0")
+    with pytest.raises(ValueError, match="invitation: expected the one"):
+        other.answer(invitation, "mask", received)
+    path.write_text(text)
+    with pytest.raises(ValueError, match="invitation: expected the one"):
+        site.answer(invitation.__class__(invitation.terms, federated.Trust.NO_CURATOR, OWNERS, invitation.agreed),
+                    "mask", received)  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+def test_secrets_are_their_owners_alone_and_do_not_stay(tmp_path):
+    invitation = invite()
+    answers(invitation, tmp_path, "reveal")
+    (path,) = states(tmp_path / "0")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    long_ago = time.time() - 2 * kept._DAY
+    os.utime(path, (long_ago, long_ago))
+    Anew(0, tmp_path).answer(invite(), "advertise", {})
+    assert path not in states(tmp_path / "0")
+
+
+@pytest.mark.parametrize("trust", federated.Trust)
+def test_an_invitation_arrives_as_it_was_sent(trust):
+    invitation = federated.invite(1.0, OWNERS, ["a", "b", "c"], trust=trust, dropouts=1)
+    assert wire.read(wire.write(invitation)) == invitation
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: fields.pop("agreed"),
+        lambda fields: fields.update(trust="everybody"),
+        lambda fields: fields["terms"].update(lattice="small"),
+        lambda fields: fields.update(mechanisms=[{"kind": "VectorGaussian"}]),
+        lambda fields: fields.update(mechanisms=[]),
+    ],
+)
+def test_what_is_no_invitation_is_named(change):
+    fields = json.loads(wire.write(invite()))
+    change(fields)
+    with pytest.raises(ValueError, match="invitation: expected one that this version wrote"):
+        wire.read(json.dumps(fields).encode())

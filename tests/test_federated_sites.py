@@ -1,0 +1,127 @@
+"""The app by real processes on this machine: a link, three nodes, TLS; killed nodes, and Ctrl-C.
+
+Minutes, most of them spent on starting Python: `make federated` runs it, and the weekly job.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import federated
+from mpmtl_prob.federated.sites import RunFailed, Sites
+
+pytest.importorskip("flwr")
+pytestmark = [
+    pytest.mark.evidence,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, and names pipes"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+TASKS = mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=8).train
+CONFIG = {"num-tasks": 6, "features": "3", "timeout": 90.0, "dropouts": 0}
+
+
+def frame(k):
+    own = mp.TaskData.from_lists(*zip(*(TASKS.own(i) for i in range(k, 6, 3)), strict=True), tasks=range(k, 6, 3))
+    return own.to_pandas(task="who", target="mark")
+
+
+def nodes(folder, pipe=None, **options):
+    """Three owners with a file each, one of them a pipe, at which its node waits."""
+    found = []
+    for k in range(3):
+        path = folder / f"rows-{k}.csv"
+        if k == pipe:
+            os.mkfifo(path)
+        else:
+            frame(k).to_csv(path, index=False)
+        found.append({"data": str(path), "task": "who", "target": "mark", **options})
+    return found
+
+
+def account(folder, k):
+    return federated.Account(folder / "sites" / f"node-{k}" / "owner" / "account.db")
+
+
+def ledger(folder, k):
+    path = folder / "sites" / f"node-{k}" / "owner" / "ledger.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return mp.privacy.Ledger(path, epsilon=3.0, delta=0.3) if not path.exists() else mp.privacy.Ledger(path)
+
+
+def left(folder):
+    """Processes that were started for a folder, by what they were told."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"FLWR_HOME={folder.resolve()}".encode() in path.read_bytes():
+                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def test_over_tls_it_is_the_curators_release_bit_for_bit(tmp_path):
+    with Sites(tmp_path / "sites", nodes(tmp_path)) as sites:
+        outcome = sites.run(CONFIG | {"unsafe-seed": 3}, progress_bar=False)
+    assert outcome["sites"] == 3
+    central = mp.release(TASKS, 1.0, unsafe_seed=3)
+    for path in (tmp_path / "sites").rglob("release*.nc"):
+        np.testing.assert_array_equal(mp.Release.load(path).sigma, central.sigma)
+    assert len(list((tmp_path / "sites").rglob("release*.nc"))) == 4  # the server's, and one at every owner
+    assert [len(account(tmp_path, k).answered()) for k in range(3)] == [1, 1, 1]
+    assert list(tmp_path.rglob("*.state")) == []
+    assert left(tmp_path / "sites") == []
+
+
+@pytest.mark.parametrize("dropouts", [1, 0])
+def test_a_node_that_is_killed_while_it_works_is_left_out_or_its_loss_is_named(tmp_path, dropouts):
+    for k in range(3):
+        ledger(tmp_path, k)
+    with Sites(tmp_path / "sites", nodes(tmp_path, pipe=1, trust="no_curator"), tls=False) as sites:
+
+        def kill():
+            while True:  # until somebody reads the pipe, that is until the node is at its third stage
+                try:
+                    os.close(os.open(tmp_path / "rows-1.csv", os.O_WRONLY | os.O_NONBLOCK))
+                except OSError:
+                    time.sleep(0.02)
+                else:
+                    return os.killpg(sites.processes["node-1"].pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        config = CONFIG | {"trust": "no_curator", "dropouts": dropouts, "colluders": 0}
+        if dropouts:
+            assert sites.run(config, progress_bar=False)["sites"] == 2
+            release = mp.Release.load(tmp_path / "sites" / "out" / "release.nc")
+            assert release.num_tasks == 4
+            assert release.guarantee.proved.delta <= 0.1
+        else:
+            with pytest.raises(RunFailed, match="TooFewOwners: mask: 2 owners are there, and it takes 3"):
+                sites.run(config, progress_bar=False)
+        killer.join()
+    assert [len(account(tmp_path, k).answered()) for k in range(3)] == [1, 0, 1]
+    assert [len(ledger(tmp_path, k).charges()) for k in range(3)] == [1, 0, 1]
+    assert left(tmp_path / "sites") == []
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    folder = tmp_path / "sites"
+    command = [sys.executable, "-m", "mpmtl_prob.cli", "federated", "sites", "--folder", str(folder), "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        while not (folder / "run.log").exists() and running.poll() is None:
+            time.sleep(0.2)
+        assert len(left(folder)) >= 4  # the link and three nodes
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert "interrupted" in running.stderr.read()
+    assert left(folder) == []
