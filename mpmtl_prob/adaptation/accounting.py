@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
 from mpmtl_prob.privacy.accounting.composition import epsilon as composed_epsilon
 from mpmtl_prob.privacy.laws import Law, VectorGaussian, VectorLaplace
@@ -80,24 +81,16 @@ def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Law] = ()) -> 
     Raises:
         ValueError: an argument outside its range, or nothing left after what is paid besides.
     """
-    from scipy.optimize import brentq
-
     positive("epsilon", epsilon)
     _inside(delta)
     if besides and composed_delta(epsilon, tuple(besides)) >= delta:
         raise ValueError("epsilon: expected something left after the discrepancy, got a price that spends all")
 
-    def excess(log_mu: float) -> float:
-        laws = (VectorGaussian(1, 1.0, float(np.exp(log_mu))), *besides)
+    def excess(log_noise: float) -> float:
+        laws = (VectorGaussian(1, 1.0, float(np.exp(-log_noise))), *besides)
         return float(np.log(max(composed_delta(epsilon, laws), 1e-300)) - np.log(delta))
 
-    low, high = np.log(1e-4), np.log(10.0)
-    while excess(high) < 0:
-        high += 1.0
-    found = brentq(excess, low, high, xtol=1e-9)
-    while excess(found) > 0:  # on the private side of the root
-        found -= 1e-9
-    return float(np.exp(found))
+    return float(np.exp(-crossing(excess, 0.0, 1e-9)))
 
 
 def _inside(delta: float) -> float:

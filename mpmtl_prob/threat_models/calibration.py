@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.laws.profile import Profile
 
@@ -33,23 +34,13 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
     """
     if one_of("accounting", accounting, ACCOUNTING) == "zcdp":
         return float(np.sqrt(2 * rho_within(epsilon, delta)))
-    from scipy.optimize import brentq  # a quarter of a second to import
-
     positive("epsilon", epsilon)
     in_range("delta", delta, 0, 1)
 
-    def excess(log_mu: float) -> float:
-        return float(np.log(max(Profile.gaussian(np.exp(log_mu)).delta(epsilon), 1e-300)) - np.log(delta))
+    def excess(log_noise: float) -> float:
+        return float(np.log(max(Profile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
 
-    low, high = -1.0, 1.0
-    while excess(low) > 0:
-        low -= 2
-    while excess(high) < 0:
-        high += 2
-    found = brentq(excess, low, high, xtol=1e-12)
-    while excess(found) > 0:  # on the private side of the root
-        found -= 1e-12
-    return float(np.exp(found))
+    return float(np.exp(-crossing(excess, 0.0, 1e-12)))
 
 
 def rho_within(epsilon: float, delta: float) -> float:

@@ -114,13 +114,13 @@ def calibrate(
         raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
     guess, best = float(np.log(len(weights)) / 2), (np.inf, shapes[-1], 0.0)
     for shape in reversed(shapes):  # roughly: the fluctuation has one minimum, and is flat round it
-        guess = _root(excess(shape, ROUGH_CELLS), guess, 1e-3)
+        guess = crossing(excess(shape, ROUGH_CELLS), guess, 1e-3)
         fluctuation = sum(law.fluctuation for law in laws(shape, guess))
         if fluctuation > best[0]:
             break
         best = (fluctuation, shape, guess)
     _, shape, guess = best
-    found = laws(shape, _root(excess(shape), guess, 1e-10, width=1e-2))
+    found = laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
     return found if schedule is not None else found[0]
 
 
@@ -147,7 +147,7 @@ def calibrate_gaussian(
         found = composition.delta(epsilon, ((law(log_sd),) * T) + tuple(besides), adjacency)
         return float(np.log(max(found, 1e-300)) - np.log(delta))
 
-    return law(_root(excess, float(np.log(T) / 2), 1e-10))
+    return law(crossing(excess, float(np.log(T) / 2), 1e-10))
 
 
 def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
@@ -162,8 +162,15 @@ def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
     return weights / weights.mean()
 
 
-def _root(excess: Callable[[float], float], guess: float, tolerance: float, width: float = 0.5) -> float:
-    """Where a falling function crosses zero, to the tolerance, and on the side where it is below."""
+def crossing(excess: Callable[[float], float], guess: float, tolerance: float, width: float = 0.5) -> float:
+    """Where a falling function crosses zero, to the tolerance, and on the side where it is below.
+
+    Args:
+        excess: of a promise, such as log of its delta over the one that is wanted; it has to fall below zero somewhere.
+        guess: near it.
+        tolerance: of what is found.
+        width: of the interval round the guess that is tried first; it grows.
+    """
     from scipy.optimize import brentq  # a quarter of a second to import
 
     low, high = guess - width, guess + width
