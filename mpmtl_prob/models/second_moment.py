@@ -168,7 +168,8 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
         log_phi = log_phi_site(observed)
     else:
         # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
-        log_phi = _log_phi_of_trace(observed, 1 / (precision / _inverse_squares(factor) + floor), hidden)
+        inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
+        log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor), hidden)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
     # along the eigenvectors S is diagonal, and so is what Sigma adds to B
     square = jnp.exp(2 * log_size)
@@ -324,13 +325,6 @@ def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Ar
     numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
     known_trace(observed, trace)
     return B, SecondMoment(A, log_det_a)
-
-
-def _inverse_squares(factor: _Triangular) -> Array:
-    """The diagonal of ``(T T')^{-1}`` to second order in what is below the diagonal of T, (d,)."""
-    size = jnp.exp(factor.log_diagonal)
-    slopes = jnp.tril(factor.T, -1) / size[..., :, None]
-    return (1 + jnp.sum(slopes**2, axis=-2)) / size**2
 
 
 def sites_of(
