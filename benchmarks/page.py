@@ -220,7 +220,7 @@ def _nodes(report: Report) -> Iterable[str]:
     yield (
         f"{m} tasks of {sizes['n']} rows and {sizes['d']} features in parquet files of {sizes['part']} "
         f"({sizes['GB of files']:.2f} GB), over nodes of the Flower app that are processes on this machine and share its "
-        "cores: more of them cannot be faster here than the cores allow, and others used the machine at the time. Seconds "
+        "cores: more of them cannot be faster here than the cores allow. Seconds "
         "are from the first message to the release, and contain the start of a Python process for every message; one process "
         f"without Flower took {report['one process']:.0f}. Memory is that of all processes of the largest node, with their "
         "libraries."
