@@ -6,6 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from mutation import MUTANTS
 
 SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 
@@ -181,3 +182,11 @@ def test_every_way_to_import_is_seen(text, found):
 )
 def test_the_map_tells_up_from_down(module, target, upwards):
     assert runs_upwards(module, target) is upwards
+
+
+def test_every_mutant_finds_its_text_once_and_its_test():
+    tests = Path(__file__).parent
+    for mutant in MUTANTS:
+        assert (SOURCE / mutant.file).read_text().count(mutant.old) == 1, mutant.name
+        file, test = mutant.test.split("::")
+        assert f"def {test.split('[')[0]}(" in (tests / file).read_text(), mutant.name
