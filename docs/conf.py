@@ -1,5 +1,7 @@
 """The documentation site: `make docs` builds it into docs/_build, with warnings as errors."""
 
+import base64
+import json
 import re
 from importlib import metadata
 from pathlib import Path
@@ -7,16 +9,40 @@ from pathlib import Path
 # Pages may link to notebooks, and notebooks to each other and to pages: they need to stand among the pages.
 _COPIES = Path(__file__).parent / "notebooks"
 _COPIES.mkdir(exist_ok=True)
-for _notebook in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"):
+_NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+for _notebook in _NOTEBOOKS:
     (_COPIES / _notebook.name).write_text(_notebook.read_text().replace("](../docs/", "](../"))
+
+
+def _pictures(notebook: Path) -> str:
+    """A grid of all that a notebook draws, under the headings where it does."""
+    heading, figures = "", []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        for line in cell["source"] if cell["cell_type"] == "markdown" else ():
+            heading = re.sub(r"^#+ *(\d+\.)? *", "", line).strip() if line.startswith("#") else heading
+        for output in cell.get("outputs", ()):
+            if png := output.get("data", {}).get("image/png"):
+                name = f"{notebook.stem}_{len(figures)}.png"
+                (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
+                figures.append(
+                    f"```{{figure}} notebooks/{name}\n:target: notebooks/{notebook.stem}.html\n\n{heading}\n```"
+                )
+    title = f"## {{doc}}`notebooks/{notebook.stem}`"
+    return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
+
+
+(_COPIES / "pictures.txt").write_text("\n\n".join(map(_pictures, _NOTEBOOKS)) + "\n")
 
 project = "mpmtl_prob"
 author = copyright = "The mpmtl_prob developers"
 release = metadata.version("mpmtl-prob")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = "mpmtl_prob"
 
 myst_heading_anchors = 3

@@ -2,8 +2,10 @@
 
 import doctest
 import importlib
+import itertools
 import json
 import re
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -28,6 +30,8 @@ def shape(text):
     ("page", "printed"),
     [
         ("tutorial.md", "with one release"),
+        ("tutorial_people.md", "everybody: a billboard"),
+        ("tutorial_adaptation.md", "one target record"),
         ("guide.md", "Nothing was charged"),
         ("threat_models.md", "any one other person"),
         ("adaptation.md", "one target record"),
@@ -77,6 +81,19 @@ def test_the_most_used_functions_have_an_example():
 
 def test_the_results_page_is_what_its_json_files_say():
     assert (DOCS / "results.md").read_text() == results.page(results.load(DOCS / "results"))
+
+
+def test_the_table_of_licences_names_every_requirement():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    names = {re.match(r"[\w-]+", each)[0] for each in asked} - {"mpmtl-prob"}
+    text = (DOCS / "licences.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"| **{name}** |" not in text} == set()
+
+
+def test_the_citation_has_the_version_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def prose(path):
