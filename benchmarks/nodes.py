@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--m", type=int, default=1_000_000, help="tasks")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of a stage")
+    parser.add_argument("--remark", default="", help="for the page, as of other work on the machine")
     parser.add_argument("--scratch", help="where files are written; default the system's folder for such")
     record.option(parser)
     options = parser.parse_args()
@@ -113,7 +114,8 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
             sizes = {"m": options.m, "n": N, "d": D, "part": PART, "GB of files": size}
-            record.write(options.json, {"sizes": sizes, "one process": seconds, "lines": lines}, "flwr")
+            found = {"sizes": sizes, "one process": seconds, "lines": lines, "remark": options.remark}
+            record.write(options.json, found, "flwr")
     finally:
         shutil.rmtree(scratch)
 

@@ -223,7 +223,7 @@ def _nodes(report: Report) -> Iterable[str]:
         "cores: more of them cannot be faster here than the cores allow. Seconds "
         "are from the first message to the release, and contain the start of a Python process for every message; one process "
         f"without Flower took {report['one process']:.0f}. Memory is that of all processes of the largest node, with their "
-        "libraries."
+        f"libraries. {report.get('remark', '')}".rstrip()
     )
     rows = [
         (
@@ -411,6 +411,7 @@ SECTIONS: dict[str, Section] = {
     "streamed": ("Tasks that do not fit in memory", _streamed),
     "federated": ("A release without a curator", _federated),
     "nodes": ("One table over several nodes", _nodes),
+    "nodes_million": ("The same, a million tasks", _nodes),
     "adaptation": ("A public source and a private target", _adaptation),
     "intervals": ("Coverage", _coverage),
     "calibration": ("Calibration of the curator's models", _calibration),
