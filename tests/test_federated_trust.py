@@ -1,6 +1,8 @@
 """Nobody has to be believed: what a site insists upon, whose keys it takes, and messages that are not as agreed."""
 
+import os
 import re
+import stat
 from dataclasses import replace
 
 import numpy as np
@@ -207,8 +209,8 @@ def test_a_signature_is_for_one_site_one_run_and_its_terms(signers, kind):
         site._adverts(invitation, {1: own_keys(number, signer, about)})
 
 
-def stories(everybody, invitation, lists):
-    """A server that tells every site a list of arrivals of its own; what each opens."""
+def stories(everybody, invitation, lists, *, apart=False):
+    """A server that tells every site a list of arrivals of its own, ``apart`` with its signatures alone; what each opens."""
     told, opened = iter(lists), {}
     lists = {}
 
@@ -216,6 +218,8 @@ def stories(everybody, invitation, lists):
         if stage == "confirm":
             lists[i] = np.array(next(told), dtype="<u4").tobytes()
             return {"arrived": lists[i]}
+        if stage == "reveal" and apart:
+            received = {j: text for j, text in received.items() if j == "arrived" or lists[int(j)] == lists[i]}
         return received | {"arrived": lists[i]} if stage == "reveal" else received
 
     keep = lambda stage, i, reply: (opened.update({i: set(reply)}) if stage == "reveal" else None) or reply
@@ -274,8 +278,99 @@ def test_some_may_sign_and_others_not_where_nobody_insists(signers):
     assert federated.run(invite(), sites(), progress_bar=False).moved.keys() == {"advertise", "share", "mask", "reveal"}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "options", "need"),
+    [
+        ({}, {"dropouts": 2}, 3),
+        ({}, {"dropouts": 3}, 3),
+        ({"colluders": 2}, {"dropouts": 2}, 4),
+        ({}, {"trust": "no_curator", "dropouts": 2, "colluders": 2}, 4),
+    ],
+)
+def test_sites_that_sign_insist_that_two_lists_cannot_both_be_signed_by_enough(signers, conditions, options, need):
+    invitation, insists = invite(**options), Conditions(**conditions)
+    site = federated.Site(0, W[:, [0]], conditions=insists, signer=signers[0])
+    if invitation.agreed.least > need:
+        site.answer(invitation, "advertise", {})
+    else:
+        with pytest.raises(RunRefused, match=f"least: sites that sign expect more than {need} of 6 in the sum"):
+            site.answer(invitation, "advertise", {})
+    federated.Site(0, W[:, [0]], conditions=insists).answer(invitation, "advertise", {})  # unsigned there are no lists
+
+
+def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch):
+    """With half of the sites enough, and without that condition, a server opens the sums of two halves."""
+    monkeypatch.setattr(Conditions, "_of_the_lists", lambda *_: None)
+    invitation, halves = invite(dropouts=3), ([0, 1, 2], [3, 4, 5])
+    _, _, opened = stories(signed(signers), invitation, [halves[i // 3] for i in range(N)], apart=True)
+    assert opened == {
+        i: {f"seed {j}" for j in halves[i // 3]} | {f"key {j}" for j in halves[1 - i // 3]} for i in range(N)
+    }
+
+
+def test_a_site_has_the_number_of_its_key_and_one_that_is_invited(signers):
+    with pytest.raises(ValueError, match="number: expected 1, by which this site's own key is known, got 0"):
+        federated.Site(0, W[:, [0]], signer=signers[1])
+    late = federated.Site(N, W[:, [0]])
+    with pytest.raises(RunRefused, match="sites: expected more than 6, the number of this one, got 6"):
+        late.answer(invite(), "advertise", {})
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "keys").mkdir()
+    for i in range(3):
+        federated.write_key(tmp_path / f"{i}.key", tmp_path / "keys" / f"{i}.pub")
+    return tmp_path
+
+
+def test_keys_are_read_from_files(files):
+    read = [Signer.read(files / f"{i}.key", files / "keys") for i in range(3)]
+    assert [signer.number for signer in read] == [0, 1, 2]
+    _, advert = secure_sum.advertise()
+    read[0].check(b"invited", 2, advert, read[2].sign(b"invited", 2, advert))
+    with pytest.raises(FileExistsError):  # and none is written over
+        federated.write_key(files / "0.key", files / "keys" / "0.pub")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: (f / "0.key").write_text("none"), r"private: expected an Ed25519PrivateKey in PEM, without a .*0\.key"),
+        (lambda f: (f / "keys" / "1.pub").write_text("none"), r"known: expected an Ed25519PublicKey in PEM, .*1\.pub"),
+        (lambda f: (f / "keys" / "0.pub").unlink(), "known: expected this site's own public key among them"),
+        (lambda f: (f / "keys" / "9.pub").write_bytes((f / "keys" / "1.pub").read_bytes()), "known: expected a key of its"),
+        (lambda f: (f / "keys" / "1.pub").rename(f / "keys" / "01.pub"), "known: expected files by the numbers of sites"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_keys_are_named_and_not_shown(files, change, said):
+    secret = (files / "0.key").read_text().splitlines()[1]
+    change(files)
+    with pytest.raises(ValueError, match=said) as error:
+        Signer.read(files / "0.key", files / "keys")
+    assert secret not in str(error.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other permissions")
+def test_a_private_key_is_its_owners_alone(files):
+    assert stat.S_IMODE((files / "0.key").stat().st_mode) == 0o600
+    (files / "0.key").chmod(0o640)
+    with pytest.raises(ValueError, match="private: expected a file that its owner alone can read"):
+        Signer.read(files / "0.key", files / "keys")
+
+
+@pytest.mark.parametrize("kind", ["Keys", "Shared", "Masked", "Revealed"])
+def test_secrets_of_a_run_do_not_show(kind):
+    fields = getattr(secure_sum, kind)._fields
+    assert repr(getattr(secure_sum, kind)(*(b"secret",) * len(fields))) == f"{kind}(...)"
+
+
 def test_keys_do_not_show_and_must_be_keys(signers):
     assert repr(signers[0]) == "Signer(knows 6 sites)"
+    with pytest.raises(ValueError, match="known: expected this site's own public key among them"):
+        replace(signers[0], known={1: signers[0].known[1]})
+    with pytest.raises(ValueError, match="known: expected a key of its own for every site, got one twice"):
+        replace(signers[0], known={0: signers[0].known[0], 1: signers[0].known[0]})
     with pytest.raises(ValueError, match="private: expected a key of 32 bytes"):
         Signer(b"short", {})
     with pytest.raises(ValueError, match=r"known\[3\]: expected a key of 32 bytes"):

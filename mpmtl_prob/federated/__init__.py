@@ -7,7 +7,7 @@ from mpmtl_prob.federated.local import Outcome, run
 from mpmtl_prob.federated.protocol import Site, serve, settle
 from mpmtl_prob.federated.report import Report, invite_report, read_report, report_message
 from mpmtl_prob.federated.secure_sum import TooFewOwners
-from mpmtl_prob.federated.signing import Signer, new_key
+from mpmtl_prob.federated.signing import Signer, new_key, write_key
 
 __all__ = [
     "Account",
@@ -28,4 +28,5 @@ __all__ = [
     "run",
     "serve",
     "settle",
+    "write_key",
 ]

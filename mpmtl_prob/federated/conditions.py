@@ -58,8 +58,12 @@ class Conditions:
         whole("least", self.least)
         whole("colluders", self.colluders, 0)
 
-    def check(self, invitation: Invitation) -> None:
+    def check(self, invitation: Invitation, *, signed: bool = False) -> None:
         """Say nothing if the invitation meets them.
+
+        Args:
+            invitation: to the run.
+            signed: sites sign the list of arrivals, and no two lists may find as many signatures as open masks.
 
         Raises:
             RunRefused: it does not, or contradicts itself.
@@ -70,6 +74,8 @@ class Conditions:
         self._of_the_noise(invitation)
         if invitation.trust is not Trust.CURATOR:
             self._of_the_sum(invitation)
+            if signed:
+                self._of_the_lists(invitation)
 
     def _of_the_noise(self, invitation: Invitation) -> None:
         said = invitation.terms
@@ -105,3 +111,11 @@ class Conditions:
         if agreed.threshold < max(enough, self.colluders + 1):
             raise RunRefused(f"threshold: this site expects that {max(enough, self.colluders + 1)} shares open a mask, "
                              f"got {agreed.threshold}")  # fmt: skip
+
+    def _of_the_lists(self, invitation: Invitation) -> None:
+        """Of two lists at most one is signed by ``least``, as honest sites sign one and those who collude may sign both."""
+        colluders = max(self.colluders, *(getattr(law, "colluders", 0) for law in invitation.terms.mechanisms))
+        if 2 * invitation.agreed.least <= invitation.sites + colluders:
+            raise RunRefused(f"least: sites that sign expect more than {(invitation.sites + colluders) // 2} of "
+                             f"{invitation.sites} in the sum, so that no two lists of arrivals are signed by enough, "
+                             f"got {invitation.agreed.least}")  # fmt: skip

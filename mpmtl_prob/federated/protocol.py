@@ -55,6 +55,9 @@ class Site:
         conditions: what it insists upon before it says anything; default that the noise is what the invitation says.
         signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
         unsafe_seed: draws the site's noise from this seed, for demonstrations.
+
+    Raises:
+        ValueError: a number that is none, or another than the signer's.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Site:
         unsafe_seed: int | None = None,
     ) -> None:
         self.number = whole("number", number, 0)
+        if signer is not None and signer.number != number:
+            raise ValueError(f"number: expected {signer.number}, by which this site's own key is known, got {number}")
         self.account = Account() if account is None else account
         self.conditions = Conditions() if conditions is None else conditions
         self.signer = signer
@@ -96,7 +101,9 @@ class Site:
         """
         agreed, me = invitation.agreed, self.number
         if self._invitation is None:
-            self.conditions.check(invitation)
+            self.conditions.check(invitation, signed=self.signer is not None)
+            if me >= invitation.sites:
+                raise RunRefused(f"sites: expected more than {me}, the number of this one, got {invitation.sites}")
         elif self._invitation != invitation:
             raise ValueError("invitation: expected the one that this site has answered before")
         self._invitation = invitation

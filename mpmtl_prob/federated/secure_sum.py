@@ -114,6 +114,10 @@ class Revealed(NamedTuple):
     keys: Mapping[int, int]
 
 
+for _secret_kind in (Keys, Shared, Masked, Revealed):  # in logs and errors their names will do
+    _secret_kind.__repr__ = lambda self: f"{type(self).__name__}(...)"  # type: ignore[method-assign]
+
+
 def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tuple[int, ...]]:
     """Who shares masks with whom: all with all, or neighbours on a circle whose order the public keys settle.
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
 from mpmtl_prob.federated.account import RunRefused
 from mpmtl_prob.federated.secure_sum import Advert
@@ -17,6 +29,23 @@ def new_key() -> tuple[bytes, bytes]:
     """A private key, to be kept, and the public one, to be told to the others by a way that the server is not on."""
     key = Ed25519PrivateKey.generate()
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
+
+
+def write_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -> None:
+    """A new pair of keys as PEM files, like those of ``openssl genpkey -algorithm ed25519``.
+
+    Args:
+        private: file to be kept; nobody but its owner may read it (mode 0600).
+        public: file to be told to the others, ``NUMBER.pub`` by the number of the site.
+
+    Raises:
+        FileExistsError: there is a private key already.
+    """
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text)
+    Path(public).write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,10 +60,10 @@ class Signer:
 
     Attributes:
         private: its own, 32 bytes.
-        known: the public ones of all sites, 32 bytes each, by their numbers.
+        known: the public ones of all sites, its own among them, 32 bytes each, by their numbers.
 
     Raises:
-        ValueError: what is no key.
+        ValueError: what is no key, one that two sites have, or no key of this site.
     """
 
     private: bytes
@@ -44,9 +73,45 @@ class Signer:
         for name, key in (("private", self.private), *((f"known[{i}]", key) for i, key in self.known.items())):
             if not isinstance(key, bytes) or len(key) != 32:
                 raise ValueError(f"{name}: expected a key of 32 bytes")
+        if len(set(self.known.values())) < len(self.known):
+            raise ValueError("known: expected a key of its own for every site, got one twice")
+        if self._public not in self.known.values():
+            raise ValueError("known: expected this site's own public key among them")
 
     def __repr__(self) -> str:
         return f"Signer(knows {len(self.known)} sites)"
+
+    @classmethod
+    def read(cls, private: str | os.PathLike[str], known: str | os.PathLike[str]) -> Signer:
+        """From PEM files, as :func:`write_key` writes them.
+
+        Args:
+            private: this site's own, which nobody else may read.
+            known: a folder with the public keys of all sites, its own among them: ``0.pub``, ``1.pub``, and so on.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: what is no key, a private one that others may read, or a folder without this site's own.
+        """
+        path = Path(private)
+        if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise ValueError(f"private: expected a file that its owner alone can read, got {path} (chmod 600)")
+        own = _loaded("private", path, lambda text: load_pem_private_key(text, None), Ed25519PrivateKey)
+        keys = {}
+        for file in sorted(Path(known).glob("*.pub")):
+            if not (file.stem.isascii() and file.stem.isdecimal() and str(int(file.stem)) == file.stem):
+                raise ValueError(f"known: expected files by the numbers of sites, such as 0.pub, got {file}")
+            keys[int(file.stem)] = _loaded("known", file, load_pem_public_key, Ed25519PublicKey).public_bytes_raw()
+        return cls(own.private_bytes_raw(), keys)
+
+    @property
+    def number(self) -> int:
+        """Of this site: under which its own public key is known."""
+        return next(i for i, key in self.known.items() if key == self._public)
+
+    @property
+    def _public(self) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, invited: bytes, number: int, said: Advert | Arrived) -> bytes:
         """A signature, 64 bytes.
@@ -76,6 +141,16 @@ class Arrived(NamedTuple):
     """A list of those whose vectors arrived, as it was sent."""
 
     text: bytes
+
+
+def _loaded(name: str, path: Path, load: Callable[[bytes], object], kind: Any) -> Any:
+    """The key of a PEM file, whose text is in no error."""
+    text, key = path.read_bytes(), None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load(text)
+    if not isinstance(key, kind):
+        raise ValueError(f"{name}: expected an {kind.__name__} in PEM, without a passphrase, got {path}")
+    return key
 
 
 def _what(said: Advert | Arrived) -> str:
