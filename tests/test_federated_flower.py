@@ -36,11 +36,12 @@ def rows(part):
 class Grid:
     """Three nodes in this process, whose messages are real and whose link is not; node k has the id 100 + k.
 
-    ``change(stage, k)``: "gone", the link says so; "silent", nobody says anything; "raises", the client app does.
+    ``change(stage, k)``: "gone", the link says so; "silent", nobody says anything; "raises", the client app does; or what the
+    node says instead, as records.
     """
 
-    def __init__(self, folder, change=lambda stage, k: None, nodes=3, trust="secure_sum", **options):
-        self._folder, self._change, self._nodes = folder, change, nodes
+    def __init__(self, folder, change=lambda stage, k: None, nodes=3, trust="secure_sum", signers=(), **options):
+        self._folder, self._change, self._nodes, self._signers = folder, change, nodes, dict(enumerate(signers))
         self._options = options | {"conditions": federated.Conditions(trust=trust)}
 
     def get_node_ids(self):
@@ -56,9 +57,14 @@ class Grid:
                 reply = Message(Error(code=5, reason="gone"), reply_to=message)
                 reply.metadata.__dict__["_src_node_id"] = 1  # of the link
                 yield reply
+            elif isinstance(fate, dict):
+                yield Message(
+                    RecordDict({name: ConfigRecord(record) for name, record in fate.items()}), reply_to=message
+                )
             elif fate != "silent":
                 source = (lambda: 1 / 0) if fate == "raises" else lambda k=k: rows(k)
-                yield flower.answer(message, source, self._folder / str(k), **self._options)
+                options = self._options | {"signer": self._signers.get(k)}
+                yield flower.answer(message, source, self._folder / str(k), **options)
 
 
 def run(tmp_path, config=(), **options):
@@ -101,6 +107,59 @@ def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, caps
     assert found.refused == {1: "ZeroDivisionError"}
     assert "division" not in json.dumps(outcome(tmp_path))
     assert "division by zero" in capsys.readouterr().err  # the owner is
+
+
+MALFORMED = [
+    {},
+    {"message": {"vector": "no bytes"}, "site": {"number": 1}},
+    {"message": {"vector": b""}},
+    {"message": {"vector": b""}, "site": {"number": "one"}},
+    {"message": {"vector": b""}, "site": {"number": -1}},
+    {"message": {"vector": b""}, "site": {"number": 0}},  # another's
+    {"message": {"vector": b""}, "site": {"number": 2**40}},
+    {"refused": {}},
+    {"refused": {"error": "x" * 10_000}},
+    {"refused": {"error": "a\nshare: 3 of 3 answered"}},
+]
+
+
+@pytest.mark.parametrize("reply", MALFORMED)
+@pytest.mark.parametrize("stage", ["advertise", "mask"])
+def test_a_node_that_answers_something_else_is_left_out_and_writes_nothing_into_the_log(tmp_path, stage, reply, capsys):
+    assert run(tmp_path, change=lambda at, k: reply if (at, k) == (stage, 1) else None).sites == 2
+    assert "x" * 100 not in capsys.readouterr().out + json.dumps(outcome(tmp_path))
+    assert "share: 3 of 3" not in json.dumps(outcome(tmp_path))
+
+
+@pytest.fixture
+def signers():
+    private, public = zip(*(federated.new_key() for _ in range(3)), strict=True)
+    return [federated.Signer(key, dict(enumerate(public))) for key in private]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_site_that_signs_has_the_number_of_its_key_wherever_its_node_stands(tmp_path, signers, order):
+    found = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
+    assert found.sites == 3
+    assert "confirm" in found.moved
+    np.testing.assert_array_equal(found.release.sigma, run(tmp_path / "unsigned", config={"dropouts": 0}).release.sigma)
+    gone = lambda at, k: "gone" if (at, k) == ("share", 1) else None
+    with pytest.raises(federated.TooFewOwners, match="share: 2 owners"):
+        run(tmp_path, runs=2, config={"dropouts": 0}, signers=[signers[k] for k in order], change=gone)
+
+
+def test_signed_runs_go_on_without_nodes_that_never_came(tmp_path, signers):
+    assert run(tmp_path, nodes=2, signers=[signers[2], signers[0]]).sites == 2
+
+
+def test_a_number_that_is_not_the_keys_is_refused(tmp_path, signers):
+    call = {"stage": "share", "number": 1, "invitation": flower.wire.write(flower.invited(CONFIG | {"out": ""}))}
+    message = Message(
+        RecordDict({"call": ConfigRecord(call), "message": ConfigRecord({})}), 100, f"query.{flower.ACTION}"
+    )
+    message.metadata.__dict__["_message_id"] = "1"
+    reply = flower.answer(message, rows(0), tmp_path, conditions=federated.Conditions(), signer=signers[0])
+    assert set(reply.content) == {"refused"}
 
 
 def test_an_owner_does_not_do_what_it_does_not_accept(tmp_path):
@@ -180,6 +239,12 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch):
     np.testing.assert_allclose(found["source"]().own(0)[0], X)
     np.testing.assert_allclose(found["source"]().own(0)[1], y)
     assert found["conditions"].trust == "no_curator"
+    assert found["signer"] is None
+    federated.write_key(tmp_path / "site.key", tmp_path / "0.pub")
+    signing = {"signing-key": str(tmp_path / "site.key"), "known-keys": str(tmp_path)}
+    assert data.owner(node | signing, {})["signer"].number == 0
+    with pytest.raises(ValueError, match="signing-key, known-keys: expected both"):
+        data.owner(node | {"signing-key": "x"}, {})
     simulated = {"partition-id": 1, "num-partitions": 70}
     found = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
     assert found["folder"] == Path(tmp_path) / "owner-1"

@@ -10,7 +10,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Of a message, and in a client app ``@app.query(ACTION)``.
 ACTION = "mpmtl"
+_NAME = 60  # letters of an error's name at most
 _POLL = 0.5  # seconds between two looks at who is connected
 
 
@@ -69,12 +71,15 @@ def run(
     total, inside = conduct(server, nodes.ask)
     release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)
     text = _file_of(release)
-    nodes.ask("release", {i: {"release": text} for i in range(len(nodes.ids))})
+    nodes.ask("release", {i: {"release": text} for i in nodes.ids})
     return Outcome(release, inside, dict(nodes.moved), nodes.refused)
 
 
 class Nodes:
     """The nodes of a run by their sites' numbers, and what became of them.
+
+    A site that signs has its number from the keys that sites know of each other, and says it at the first stage; the others
+    have those that are left. From then on a node is known by its id, which the link says, and not by what it writes.
 
     Attributes:
         ids: Flower's, by number.
@@ -87,36 +92,47 @@ class Nodes:
 
     def __init__(self, grid: Grid, invitation: Invitation, timeout: float) -> None:
         self._grid, self._timeout, self._invitation = grid, timeout, wire.write(invitation)
-        self.ids = _connected(grid, invitation.sites, invitation.agreed.least, timeout)
+        self.ids = dict(enumerate(_connected(grid, invitation.sites, invitation.agreed.least, timeout)))
+        self._sites, self._first = invitation.sites, True
         self.moved: Counter[str] = Counter()
         self.refused: dict[int, str] = {}
 
     def ask(self, stage: str, sending: Mapping[int, Message]) -> dict[int, Message]:
-        """What came back, by number. A node is known by its id, which the link says, and not by what it writes."""
+        """What came back, by number."""
         from flwr.app import ConfigRecord, RecordDict
         from flwr.app import Message as FlowerMessage
 
-        letters, numbers = [], {}
+        letters, asked = [], set()
         for i, received in sending.items():
-            if i >= len(self.ids) or i in self.refused:
+            if i not in self.ids or i in self.refused:
                 continue
             call = {"stage": stage, "number": i, "invitation": self._invitation}
             content = RecordDict({"call": ConfigRecord(call), "message": ConfigRecord(dict(received))})
             letters.append(FlowerMessage(content, self.ids[i], f"query.{ACTION}", ttl=self._timeout))
-            numbers[self.ids[i]] = i
+            asked.add(self.ids[i])
             self.moved[stage] += size(received)
-        replies: dict[int, Message] = {}
+        found: dict[int, tuple[Message | str, int]] = {}
         for reply in self._grid.send_and_receive(letters, timeout=self._timeout):
-            if reply.has_error() or reply.metadata.src_node_id not in numbers:
-                continue  # of the link, for a node that is gone, or whose process broke down
-            i = numbers[reply.metadata.src_node_id]
-            if "message" in reply.content.config_records:
-                replies[i] = _only_bytes(reply.content.config_records["message"])
-                self.moved[stage] += size(replies[i])
-            else:
-                self.refused[i] = str(reply.content.config_records["refused"]["error"])
-        said = ", ".join(f"{i}: {name}" for i, name in self.refused.items())
-        print(f"{stage}: {len(replies)} of {len(letters)} answered" + (f"; refused {said}" if said else ""), flush=True)
+            if reply.metadata.src_node_id in asked and not reply.has_error():  # the link says so of a node that is gone
+                with suppress(KeyError, ValueError, TypeError):  # another answer than agreed is none
+                    found[reply.metadata.src_node_id] = _read(reply)
+        if self._first:
+            claimed = {node: number for node, (_, number) in found.items()}
+            self.ids, self._first = _by_number(self.ids.values(), claimed, self._sites), False
+        replies: dict[int, Message] = {}
+        for i, node in self.ids.items():
+            said, number = found.get(node, (None, i))
+            if isinstance(said, str):
+                self.refused[i] = said
+            elif number != i:
+                self.refused[i] = f"says that it is site {number}"
+            elif said is not None:
+                replies[i] = said
+                self.moved[stage] += size(said)
+        named = ", ".join(f"{i}: {name}" for i, name in self.refused.items())
+        print(
+            f"{stage}: {len(replies)} of {len(letters)} answered" + (f"; refused {named}" if named else ""), flush=True
+        )
         return replies
 
 
@@ -139,10 +155,12 @@ def answer(
         call, received = message.content.config_records["call"], message.content.config_records["message"]
         site = _Owner(source, folder, conditions, options)
         replied = site.answer(call, _only_bytes(received))
+        number = site.number(call)
     except Exception as error:  # Flower would send its text to the server
         print(f"no answer: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return FlowerMessage(RecordDict({"refused": ConfigRecord({"error": type(error).__name__})}), reply_to=message)
-    return FlowerMessage(RecordDict({"message": ConfigRecord(dict(replied))}), reply_to=message)
+    content = RecordDict({"message": ConfigRecord(dict(replied)), "site": ConfigRecord({"number": number})})
+    return FlowerMessage(content, reply_to=message)
 
 
 class _Owner(NamedTuple):
@@ -153,8 +171,14 @@ class _Owner(NamedTuple):
     conditions: Conditions
     options: Mapping[str, Any]
 
+    def number(self, call: Mapping[str, Any]) -> int:
+        """Of this site: that of its key, if it has one, and else what the server says."""
+        signer = self.options.get("signer")
+        number: int = whole("number", call["number"], 0) if signer is None else signer.number
+        return number
+
     def answer(self, call: Mapping[str, Any], received: Message) -> Message:
-        invitation, number, stage = wire.read(call["invitation"]), whole("number", call["number"], 0), call["stage"]
+        invitation, number, stage = wire.read(call["invitation"]), self.number(call), call["stage"]
         if stage == "release":
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.folder / f"release-{invitation.agreed.run.hex()[:8]}.nc").write_bytes(received["release"])
@@ -241,6 +265,23 @@ def _connected(grid: Grid, wanted: int, least: int, timeout: float) -> list[int]
     if len(ids) < least:
         raise TooFewOwners("connect", len(ids), least)
     return ids[:wanted]
+
+
+def _read(reply: FlowerMessage) -> tuple[Message | str, int]:
+    """What a site answered, or the name of its error, and its number. Raises an error for anything else."""
+    records = reply.content.config_records
+    if "refused" in records:
+        name = str(records["refused"]["error"])
+        return (name if name.isidentifier() and len(name) < _NAME else "Exception"), -1
+    return _only_bytes(records["message"]), whole("number", records["site"]["number"], 0)
+
+
+def _by_number(nodes: Collection[int], claimed: Mapping[int, int], sites: int) -> dict[int, int]:
+    """Nodes by the numbers that they alone claim; those who have not said one that there is take what is left, in order."""
+    often = Counter(claimed.values())
+    found = {i: node for node, i in claimed.items() if 0 <= i < sites and often[i] == 1}
+    rest = [node for node in nodes if node not in found.values()]
+    return found | dict(zip([i for i in range(sites) if i not in found], rest, strict=False))
 
 
 def _only_bytes(record: Mapping[str, Any]) -> Message:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob import TaskData, TaskShards
-from mpmtl_prob.federated import Conditions
+from mpmtl_prob.federated import Conditions, Signer
 from mpmtl_prob.privacy import Ledger
 
 
@@ -37,8 +37,19 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "runs": node.get("runs", 1),
         "ledger": Ledger(ledger) if ledger.exists() else None,
+        "signer": signer(node),
         "unsafe_seed": None if seed < 0 else seed,
     }
+
+
+def signer(node: Mapping[str, Any]) -> Signer | None:
+    """The owner's long-term key, and those of all sites; None where neither is named."""
+    named = [node.get(name) for name in ("signing-key", "known-keys")]
+    if named == [None, None]:
+        return None
+    if None in named:
+        raise ValueError("signing-key, known-keys: expected both, got one of them")
+    return Signer.read(*map(str, named))
 
 
 def source(node: Mapping[str, Any]) -> Callable[[], TaskData | TaskShards]:
