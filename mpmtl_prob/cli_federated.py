@@ -28,7 +28,8 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--folder", type=Path, help="sites: folder for everything that they write")
     parser.add_argument("--nodes", type=int, default=3, help="sites: how many, each with its part of the tasks")
     parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
-    parser.add_argument("--insecure", action="store_true", help="sites: without TLS")
+    parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
+    parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -70,7 +71,7 @@ def _sites(options: argparse.Namespace) -> None:
     }  # fmt: skip
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
-        with Sites(options.folder, parts, tls=not options.insecure) as sites:
+        with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
             outcome = sites.run(config, progress_bar=not options.quiet)
     except RunFailed as error:
         raise ValueError(str(error)) from error

@@ -1,9 +1,10 @@
-"""The app by real processes on this machine: a link, three nodes, TLS; killed nodes, and Ctrl-C.
+"""The app by real processes on this machine: a link, three nodes, TLS, keys; a server and an app that cheat; killed nodes.
 
 Minutes, most of them spent on starting Python: `make federated` runs it, and the weekly job.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
+from mpmtl_prob.federated import certificates
+from mpmtl_prob.federated import sites as by_processes
 from mpmtl_prob.federated.sites import RunFailed, Sites
 
 pytest.importorskip("flwr")
@@ -69,10 +72,13 @@ def left(folder):
     return found
 
 
-def test_over_tls_it_is_the_curators_release_bit_for_bit(tmp_path):
-    with Sites(tmp_path / "sites", nodes(tmp_path)) as sites:
+def test_over_tls_with_signed_keys_it_is_the_curators_release_bit_for_bit(tmp_path):
+    with Sites(tmp_path / "sites", nodes(tmp_path), signed=True) as sites:
+        uninvited(sites)
         outcome = sites.run(CONFIG | {"unsafe-seed": 3}, progress_bar=False)
+        assert "No SuperNode found with the given public key" in (tmp_path / "sites" / "link" / "log").read_text()
     assert outcome["sites"] == 3
+    assert "confirm" in outcome["moved"]
     central = mp.release(TASKS, 1.0, unsafe_seed=3)
     for path in (tmp_path / "sites").rglob("release*.nc"):
         np.testing.assert_array_equal(mp.Release.load(path).sigma, central.sigma)
@@ -80,6 +86,78 @@ def test_over_tls_it_is_the_curators_release_bit_for_bit(tmp_path):
     assert [len(account(tmp_path, k).answered()) for k in range(3)] == [1, 1, 1]
     assert list(tmp_path.rglob("*.state")) == []
     assert left(tmp_path / "sites") == []
+
+
+def uninvited(sites):
+    """A node that speaks TLS, and of whose key the link has not been told."""
+    home = sites.folder / "stranger"
+    home.mkdir()
+    private, _ = certificates.write_node_key(home)
+    options = [*sites._line()[1], "--superlink", f"127.0.0.1:{sites._port}", "--port", str(by_processes._free_port())]
+    command = [
+        sys.executable,
+        "-m",
+        "mpmtl_prob.federated.node",
+        *options,
+        "--auth-supernode-private-key",
+        str(private),
+    ]
+    sites._launch("stranger", command)
+
+
+def copied(tmp_path, monkeypatch):
+    """The app, with a line in it that its nodes never agreed to."""
+    mine = shutil.copytree(by_processes.app(), tmp_path / "mine" / "mpmtl-federated")
+    client = mine / "mpmtl_federated" / "client_app.py"
+    client.write_text(client.read_text() + f"open({str(tmp_path / 'was here')!r}, 'w').close()\n")
+    monkeypatch.setattr(by_processes, "app", lambda: mine)
+
+
+def test_a_node_runs_no_app_but_its_own(tmp_path, monkeypatch):
+    with Sites(tmp_path / "sites", nodes(tmp_path), tls=False) as sites:
+        with monkeypatch.context() as changed:
+            copied(tmp_path, changed)
+            with pytest.raises(RunFailed, match="TooFewOwners: advertise: 0 owners are there, and it takes 3"):
+                sites.run(CONFIG, progress_bar=False)
+        assert not (tmp_path / "was here").exists()
+        assert sites.run(CONFIG, progress_bar=False)["sites"] == 3  # and goes on with that
+
+
+HONEST = """    replies = yield "share", {i: {str(j): keys[j] for j in (i, *graph[i])} for i in adverts}
+"""
+FALSE = """    false = keys | {1: b"".join(secure_sum.advertise()[1]) + signatures[1]}
+    replies = yield "share", {i: {str(j): (keys if i == 1 else false)[j] for j in (i, *graph[i])} for i in adverts}
+"""
+
+
+class Cheated(Sites):
+    """The link runs a package of its own, in which the server puts a key of its making in the place of site 1's."""
+
+    def __enter__(self):
+        package = shutil.copytree(Path(mp.__file__).parent, self.folder / "its" / "mpmtl_prob")
+        protocol = package / "federated" / "protocol.py"
+        text = protocol.read_text()
+        assert text.count(HONEST) == 1
+        protocol.write_text(text.replace(HONEST, FALSE))
+        return super().__enter__()
+
+    def _popen(self, command, name, **options):
+        with pytest.MonkeyPatch.context() as changed:
+            if name == "link":
+                changed.setenv("PYTHONPATH", f"{self.folder / 'its'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+            return super()._popen(command, name, **options)
+
+
+def test_a_server_that_swaps_a_key_is_found_out_where_sites_sign(tmp_path):
+    with (
+        Cheated(tmp_path / "sites", nodes(tmp_path), tls=False, signed=True) as sites,
+        pytest.raises(RunFailed, match="TooFewOwners: share: 1 owners are there, and it takes 3"),
+    ):
+        sites.run(CONFIG, progress_bar=False)
+    for k in (0, 2):
+        log = (tmp_path / "sites" / f"node-{k}" / "log").read_text()
+        assert "RunRefused: advert: that of site 1 is not signed by it for this run" in log
+    assert [len(account(tmp_path, k).answered()) for k in range(3)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("dropouts", [1, 0])

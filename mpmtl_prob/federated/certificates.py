@@ -1,4 +1,4 @@
-"""Certificates for trying TLS on one machine. Links that others reach have those of a public or an own authority."""
+"""Certificates and keys for trying TLS on one machine. Links that others reach have those of a public or an own authority."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    SECP384R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _DAYS = 7
@@ -45,10 +50,21 @@ def write(folder: Path) -> Certificates:
         x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
     )
     found.server.write_bytes(server.sign(signer, SHA256()).public_bytes(Encoding.PEM))
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with open(os.open(found.key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(private)
+    _keep(found.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return found
+
+
+def write_node_key(folder: Path) -> tuple[Path, Path]:
+    """A key by which a link knows a node, private and public: what ``ssh-keygen -t ecdsa -b 384`` writes."""
+    key, private, public = generate_private_key(SECP384R1()), folder / "node.key", folder / "node.key.pub"
+    _keep(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    return private, public
+
+
+def _keep(path: Path, private: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(private)
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey) -> x509.CertificateBuilder:

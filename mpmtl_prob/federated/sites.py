@@ -18,6 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from mpmtl_prob.federated import certificates
+from mpmtl_prob.federated.signing import write_key
 
 _STARTED, _STOPPED = 60.0, 5.0  # seconds to wait for at most
 _ANSWERED = re.compile(r"(\w+): (\d+) of (\d+) answered")
@@ -47,15 +48,18 @@ class Sites:
     Args:
         folder: for everything that they write: a folder for each with its log, the outcome of runs in ``out``.
         nodes: the configuration of each; see the app's README.
-        tls: with certificates that are made for the purpose.
+        tls: with certificates that are made for the purpose, and keys by which the link admits these nodes and no others.
+        signed: with long-term keys of the sites, which answer nobody else.
 
     Raises:
         ImportError: without the extra ``flower``.
-        RuntimeError: the link does not come up.
+        RuntimeError: the link does not come up, or does not admit a node.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], nodes: Sequence[Config], *, tls: bool = True) -> None:
-        self.folder, self._nodes = Path(folder).resolve(), nodes
+    def __init__(
+        self, folder: str | os.PathLike[str], nodes: Sequence[Config], *, tls: bool = True, signed: bool = False
+    ) -> None:
+        self.folder, self._nodes, self._signed = Path(folder).resolve(), nodes, signed
         self._certificates = certificates.write(self.folder / "certificates") if tls else None
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._port = _free_port()
@@ -108,25 +112,52 @@ class Sites:
         self.processes.clear()
 
     def _start(self) -> None:
+        own, known = self._line()
         link = ["--host", "127.0.0.1", "--port", str(self._port), "--disable-runtime-dependency-installation"]
-        own, known = ["--insecure"], ["--insecure"]
+        self._launch("link", [_program("flower-superlink"), *own, *link])
+        self._wait()
+        for i, config in enumerate(self._nodes):
+            home = self.folder / f"node-{i}"
+            home.mkdir(exist_ok=True)
+            options = ["--superlink", f"127.0.0.1:{self._port}", "--port", str(_free_port()), *known]
+            node = {"folder": str(home / "owner")} | self._keys(home, i) | dict(config)
+            options += [*self._admitted(home), "--node-config", _toml(node, " ")]
+            self._launch(home.name, [sys.executable, "-m", "mpmtl_prob.federated.node", *options])
+
+    def _line(self) -> tuple[list[str], list[str]]:
+        """How the link and a node speak to each other, as options of both; and so does who submits a run."""
+        link, node = ["--insecure"], ["--insecure"]
         here: dict[str, Any] = {"address": f"127.0.0.1:{self._port}", "insecure": True}
         if files := self._certificates:
-            own = ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.server), "--ssl-keyfile",
-                   str(files.key)]  # fmt: skip
-            known = ["--root-certificates", str(files.authority)]
+            link = ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.server), "--ssl-keyfile",
+                    str(files.key), "--enable-supernode-auth"]  # fmt: skip
+            node = ["--root-certificates", str(files.authority)]
             here = {"address": f"127.0.0.1:{self._port}", "root-certificates": str(files.authority)}
         home = self.folder / "link" / "flower"
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{_toml(here, "\n")}\n')
-        self._launch("link", [_program("flower-superlink"), *own, *link])
-        self._wait()
-        for i, config in enumerate(self._nodes):
-            node = {"folder": str(self.folder / f"node-{i}" / "owner")} | dict(config)
-            options = ["--superlink", f"127.0.0.1:{self._port}", "--port", str(_free_port())]
-            self._launch(
-                f"node-{i}", [_program("flower-supernode"), *known, *options, "--node-config", _toml(node, " ")]
-            )
+        return link, node
+
+    def _admitted(self, node: Path) -> list[str]:
+        """Options of a node that the link has been told to admit; without TLS it admits everybody."""
+        if self._certificates is None:
+            return []
+        private, public = certificates.write_node_key(node)
+        command = [_program("flwr"), "supernode", "register", str(public), "here"]
+        with open(node / "register.log", "wb") as log, _ended(self._popen(command, "link", stdout=log)) as registered:
+            if registered.wait(_STARTED):
+                raise RuntimeError(f"the link does not admit {node.name}; see {log.name}")
+        return ["--auth-supernode-private-key", str(private)]
+
+    def _keys(self, node: Path, number: int) -> dict[str, str]:
+        """A new long-term key of a site, and where the public ones of all are."""
+        if not self._signed:
+            return {}
+        private, known = node / "site.key", self.folder / "keys"
+        known.mkdir(exist_ok=True)
+        private.unlink(missing_ok=True)
+        write_key(private, known / f"{number}.pub")
+        return {"signing-key": str(private), "known-keys": str(known)}
 
     def _launch(self, name: str, command: Sequence[str]) -> None:
         (self.folder / name).mkdir(parents=True, exist_ok=True)
