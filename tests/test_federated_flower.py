@@ -9,6 +9,7 @@ import pytest
 import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob.federated import flower, sites
+from mpmtl_prob.shards import Part
 
 pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict
@@ -189,6 +190,24 @@ def test_the_server_pays_before_it_publishes(tmp_path):
         run(tmp_path, config=ledger, runs=2)
     assert outcome(tmp_path)["error"] == "BudgetExceeded"
     assert len(mp.privacy.Ledger(tmp_path / "server.db").charges()) == 1
+
+
+def shard(k):
+    tasks = tuple(range(k, 6, 3))
+    return Part(f"shard {k}", tasks, TASKS.features, lambda: mp.TaskData.from_lists(*zip(*map(TASKS.own, tasks), strict=True),
+                                                                                   tasks=tasks))  # fmt: skip
+
+
+def test_a_machine_of_shards_answers_as_often_as_it_means_to_too(tmp_path, monkeypatch):
+    shards = mp.TaskShards(tuple(map(shard, range(3))), progress_bar=False)
+    monkeypatch.setattr("test_federated_flower.rows", lambda k: shards)
+    config = {"trust": "curator", "shards": True}
+    lost = lambda at, k: "gone" if (at, k) == ("shards", 1) else None
+    assert run(tmp_path, config=config, trust="curator", change=lost).sites == 2  # two were asked twice, in one run
+    assert [len(federated.Account(tmp_path / str(k) / "account.db").answered()) for k in range(3)] == [1, 1, 1]
+    with pytest.raises(flower.scattered.LostShards):
+        run(tmp_path, config=config, trust="curator")
+    assert outcome(tmp_path)["says"] == "0 tasks are in the sum, and 6 were announced"
 
 
 def test_no_secret_stays(tmp_path):

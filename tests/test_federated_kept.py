@@ -185,6 +185,8 @@ def test_an_invitation_arrives_as_it_was_sent(trust):
         lambda fields: fields["terms"].update(lattice="small"),
         lambda fields: fields.update(mechanisms=[{"kind": "VectorGaussian"}]),
         lambda fields: fields.update(mechanisms=[]),
+        lambda fields: fields["agreed"].__setitem__(0, "00" * 400),
+        lambda fields: fields["agreed"].__setitem__(0, ""),
     ],
 )
 def test_what_is_no_invitation_is_named(change):

@@ -108,6 +108,11 @@ def test_a_sum_that_is_none_is_as_good_as_lost(text):
     np.testing.assert_array_equal(gathered(EVERYWHERE, change=change)[0].sigma, ONE_MACHINE)
 
 
+def test_a_list_that_is_none_is_as_good_as_lost():
+    change = lambda stage, _, i, reply: {"shard 0": b"many"} if stage == "list" and i == 0 else reply
+    np.testing.assert_array_equal(gathered(EVERYWHERE, change=change)[0].sigma, ONE_MACHINE)
+
+
 def test_it_takes_trust_in_a_curator():
     with pytest.raises(ValueError, match="trust: expected 'curator'"):
         gathered(EVERYWHERE, invite("secure_sum"))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob._files import write_text
 from mpmtl_prob.federated import scattered, wire
+from mpmtl_prob.federated.account import Account, RunRefused
 from mpmtl_prob.federated.conditions import Conditions
 from mpmtl_prob.federated.invitation import Invitation, invite
 from mpmtl_prob.federated.kept import KeptSite
@@ -183,14 +184,25 @@ class _Owner(NamedTuple):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.folder / f"release-{invitation.agreed.run.hex()[:8]}.nc").write_bytes(received["release"])
             return {}
+        site = KeptSite(number, self.source, self.folder, conditions=self.conditions, **self.options)
         if stage in ("list", "shards"):
             shards = self.source() if callable(self.source) else self.source
             if not isinstance(shards, TaskShards):
                 raise ValueError("shards: this site has none")
             self.conditions.check(invitation)
-            return scattered.answer(shards, invitation, stage, received)
-        site = KeptSite(number, self.source, self.folder, conditions=self.conditions, **self.options)
+            answered = scattered.answer(shards, invitation, stage, received)
+            self._enter(site.account, invitation, stage)
+            return answered
         return site.answer(invitation, stage, received)
+
+    @staticmethod
+    def _enter(account: Account, invitation: Invitation, stage: str) -> None:
+        """A machine that is asked for what another has lost says more in the same run, which counts once."""
+        run = invitation.agreed.run
+        if stage == "list":
+            account.enter(run, invitation.trust, seen=True)
+        elif run.hex() not in (known for known, *_ in account.answered()):
+            raise RunRefused(f"run {run.hex()[:8]}: this site was not asked for a list of its shards")
 
 
 def main(grid: Grid, config: Mapping[str, Any]) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._check import one_of, whole
-from mpmtl_prob.federated.secure_sum import Agreed, risk, unbroken
+from mpmtl_prob.federated.secure_sum import RUN, Agreed, risk, unbroken
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.laws import GaussianShares
@@ -153,7 +153,7 @@ def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: in
         raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
     few = partners is not None and partners < n - 1
     threshold = unbroken(partners, colluders) if partners and few else max(2, 2 * n // 3)
-    agreed = Agreed(secrets.token_bytes(16), length, threshold, partners if few else None)
+    agreed = Agreed(secrets.token_bytes(RUN), length, threshold, partners if few else None)
     if partners and few and threshold > partners + 1:
         raise ValueError(f"partners: expected more of them with {colluders} colluders, got {partners}")
     usual = min(n // 3, _may_vanish(agreed, n, SAFE)) if few else n // 3

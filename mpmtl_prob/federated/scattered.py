@@ -50,8 +50,12 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
     if invitation.trust is not Trust.CURATOR:
         raise ValueError(f"trust: expected 'curator', who sees every shard's sum, got {invitation.trust.value!r}")
     need = invitation.terms.num_tasks
-    lists = yield "list", {i: {} for i in range(invitation.sites)}
-    tasks = {name: int(number) for own in lists.values() for name, number in own.items()}
+    replies = yield "list", {i: {} for i in range(invitation.sites)}
+    lists: dict[int, dict[str, int]] = {}
+    for i, own in replies.items():
+        with suppress(ValueError):  # a machine that says something else is not there
+            lists[i] = {name: int(number) for name, number in own.items()}
+    tasks = {name: number for own in lists.values() for name, number in own.items()}
     left = {name: [i for i, own in lists.items() if name in own] for name in sorted(tasks)}  # who was not asked yet
     there, found = set(lists), dict[str, Vector]()
     while missing := [name for name in tasks if name not in found]:

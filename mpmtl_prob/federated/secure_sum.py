@@ -40,6 +40,7 @@ Vector = NDArray[np.uint64]
 Random = Callable[[int], bytes]
 
 PRIME = 2**256 + 297  # shares of 32 bytes are numbers modulo this
+RUN = 16  # bytes of a run's name
 _SECRET, _SHARE = 32, 33  # bytes of a secret, and of a share of it
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob.federated.invitation import Invitation, Trust
-from mpmtl_prob.federated.secure_sum import Agreed
+from mpmtl_prob.federated.secure_sum import RUN, Agreed
 from mpmtl_prob.privacy.laws import MatrixNoise, read_law, write_law
 from mpmtl_prob.releases.terms import Terms
 
@@ -37,6 +37,8 @@ def read(text: bytes) -> Invitation:
         if len(laws) < len(read_laws):
             raise TypeError("mechanisms")
         run, length, threshold, partners, least = fields["agreed"]
+        if len(bytes.fromhex(run)) != RUN:
+            raise ValueError(f"run: expected a name of {RUN} bytes")
         agreed = Agreed(
             bytes.fromhex(run),
             whole("length", length),
