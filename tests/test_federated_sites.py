@@ -192,6 +192,57 @@ def test_a_node_that_is_killed_while_it_works_is_left_out_or_its_loss_is_named(t
     assert left(tmp_path / "sites") == []
 
 
+def killed_at_work(sites, name, stage):
+    """End a node when the run has come past a stage and the node has started a process to answer the next one."""
+    log, node = sites.folder / "run.log", sites.processes[name].pid
+    while f"{stage}: " not in (log.read_text() if log.exists() else ""):
+        time.sleep(0.02)
+    while not any(b"flwr-clientapp" in command for command in commands(node)):
+        time.sleep(0.02)
+    os.killpg(node, signal.SIGKILL)
+
+
+def commands(session):
+    """Of the processes of a session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(path.read_text().rpartition(")")[2].split()[3]) == session:
+                found.append((path.parent / "cmdline").read_bytes())
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, everywhere):
+    pytest.importorskip("pyarrow")
+    found = []
+    for k in range(3):
+        path = tmp_path / ("rows" if everywhere else f"rows-{k}")
+        path.mkdir(exist_ok=True)
+        frame(k).rename(columns=str).to_parquet(path / f"part-{k}.parquet")
+        found.append({"data": str(path), "task": "who", "target": "mark", "trust": "curator"})
+    config = CONFIG | {"features": "0,1,2", "trust": "curator", "shards": True, "unsafe-seed": 3}
+    with Sites(tmp_path / "sites", found, tls=False) as sites:
+        killer = threading.Thread(target=killed_at_work, args=(sites, "node-1", "list"), daemon=True)
+        killer.start()
+        if everywhere:
+            outcome = sites.run(config, progress_bar=False)
+            release = mp.Release.load(tmp_path / "sites" / "out" / "release.nc")
+            assert outcome["sites"] == 2
+            assert release.num_tasks == 6
+            np.testing.assert_array_equal(release.sigma, mp.release(TASKS, 1.0, unsafe_seed=3).sigma)
+        else:
+            with pytest.raises(
+                RunFailed, match=r"LostShards: 4 tasks are in the sum, and 6 were announced; lost: part-\d"
+            ):
+                sites.run(config, progress_bar=False)
+        killer.join()
+    assert "shards: 2 of 3 answered" in (tmp_path / "sites" / "run.log").read_text()
+    assert left(tmp_path / "sites") == []
+
+
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "sites"
     command = [sys.executable, "-m", "mpmtl_prob.cli", "federated", "sites", "--folder", str(folder), "--quiet"]
