@@ -35,6 +35,7 @@ def shape(text):
         ("guide.md", "Nothing was charged"),
         ("threat_models.md", "any one other person"),
         ("adaptation.md", "one target record"),
+        ("federated.md", "sites signed one list of arrivals"),
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],
 )

@@ -171,6 +171,16 @@ def test_secrets_are_their_owners_alone_and_do_not_stay(tmp_path):
     assert path not in states(tmp_path / "0")
 
 
+def test_a_server_that_comes_back_a_day_later_is_told_nothing(tmp_path):
+    invitation = invite()
+    site, received = answers(invitation, tmp_path, "reveal")
+    (path,) = states(tmp_path / "0")
+    os.utime(path, (time.time() - 2 * kept._DAY,) * 2)
+    with pytest.raises(ValueError, match="keeps nothing of the one before"):
+        site.answer(invitation, "reveal", received)
+    assert states(tmp_path / "0") == []
+
+
 @pytest.mark.parametrize("trust", federated.Trust)
 def test_an_invitation_arrives_as_it_was_sent(trust):
     invitation = federated.invite(1.0, OWNERS, ["a", "b", "c"], trust=trust, dropouts=1)

@@ -120,6 +120,7 @@ def lie(invitation, agreed=None, law=None, **terms):
         (lie(invite(), agreed={"least": 1}), "least: this site expects 2 sites in the sum, got 1"),
         (lie(invite(), agreed={"threshold": 1}), "threshold: this site expects that 2 shares"),
         (lie(invite(), agreed={"partners": 4, "threshold": 3}), "threshold: this site expects that 4 shares"),
+        (lie(invite(), num_tasks=3), "num_tasks: expected one for each of 4 sites, got 3"),
         (lie(invite(), agreed={"length": 3}), "length: expected that of a second moment of 2 features, got 3"),
         (lie(invite(), lattice=2.0**-25), "lattice: expected one on which the sum of 6 tasks is exact"),
         (lie(invite("no_curator"), lattice=2.0**-12), "lattice: expected one on which"),
@@ -173,6 +174,14 @@ def own_keys(number, signer=None, invitation=None):
     """Keys of the server's making in place of a site's."""
     _, advert = secure_sum.advertise()
     return b"".join(advert) + (signer.sign(invitation.digest, number, advert) if signer else b"")
+
+
+def test_the_number_of_sites_costs_a_site_nothing():
+    many = replace(invite(), sites=2**60)
+    site = sites()[0]
+    site.answer(many, "advertise", {})
+    with pytest.raises(ValueError, match="received: expected messages of sites by their numbers"):
+        site.answer(many, "share", {"01": b""})
 
 
 def test_keys_in_place_of_somebodys_are_taken_by_those_alone_who_know_nobody(signers):

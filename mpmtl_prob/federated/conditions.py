@@ -25,7 +25,8 @@ class Conditions:
         trust: the most that others are trusted with: "curator", "secure_sum" or "no_curator".
         epsilon: the largest of one run, > 0; default what the invitation states.
         delta: the largest at that epsilon, in (0, 1); default 1 / (m log m) for the m tasks that are announced, and up to
-            1 / m where epsilon is not given either.
+            1 / m where epsilon is not given either: who announces few tasks may then add little noise, so that a site which
+            does not believe in m says its own.
         adjacency: "replace" or "zero_out", for which both have to hold; default the invitation's.
         least: how many sites have to be in the sum.
         colluders: how many sites may work together without learning more of this one.
@@ -107,6 +108,10 @@ class Conditions:
             raise RunRefused(f"length: expected that of a second moment of {d} features, got {agreed.length}")
         if not max(2, self.least) <= agreed.least <= invitation.sites:
             raise RunRefused(f"least: this site expects {max(2, self.least)} sites in the sum, got {agreed.least}")
+        if invitation.terms.num_tasks < agreed.least:
+            raise RunRefused(
+                f"num_tasks: expected one for each of {agreed.least} sites, got {invitation.terms.num_tasks}"
+            )
         enough = 2 if agreed.partners is None else unbroken(agreed.partners, self.colluders)
         if agreed.threshold < max(enough, self.colluders + 1):
             raise RunRefused(f"threshold: this site expects that {max(enough, self.colluders + 1)} shares open a mask, "

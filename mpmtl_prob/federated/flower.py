@@ -180,29 +180,29 @@ class _Owner(NamedTuple):
 
     def answer(self, call: Mapping[str, Any], received: Message) -> Message:
         invitation, number, stage = wire.read(call["invitation"]), self.number(call), call["stage"]
-        if stage == "release":
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.folder / f"release-{invitation.agreed.run.hex()[:8]}.nc").write_bytes(received["release"])
-            return {}
         site = KeptSite(number, self.source, self.folder, conditions=self.conditions, **self.options)
+        if stage == "release":
+            self._known(site.account, invitation)
+            with open(self.folder / f"release-{invitation.agreed.run.hex()[:8]}.nc", "xb") as file:
+                file.write(received["release"])
+            return {}
         if stage in ("list", "shards"):
             shards = self.source() if callable(self.source) else self.source
             if not isinstance(shards, TaskShards):
                 raise ValueError("shards: this site has none")
             self.conditions.check(invitation)
             answered = scattered.answer(shards, invitation, stage, received)
-            self._enter(site.account, invitation, stage)
+            if stage == "list":  # later stages, of which there may be several, are of the same run and count no more
+                site.account.enter(invitation.agreed.run, invitation.trust, seen=True)
+            self._known(site.account, invitation)
             return answered
         return site.answer(invitation, stage, received)
 
     @staticmethod
-    def _enter(account: Account, invitation: Invitation, stage: str) -> None:
-        """A machine that is asked for what another has lost says more in the same run, which counts once."""
-        run = invitation.agreed.run
-        if stage == "list":
-            account.enter(run, invitation.trust, seen=True)
-        elif run.hex() not in (known for known, *_ in account.answered()):
-            raise RunRefused(f"run {run.hex()[:8]}: this site was not asked for a list of its shards")
+    def _known(account: Account, invitation: Invitation) -> None:
+        run = invitation.agreed.run.hex()
+        if run not in (known for known, *_ in account.answered()):
+            raise RunRefused(f"run {run[:8]}: this site has not answered it")
 
 
 def main(grid: Grid, config: Mapping[str, Any]) -> Outcome:

@@ -61,9 +61,8 @@ class KeptSite(Site):
         Raises:
             ValueError: also where a stage was left out or answered before, or the file is of another invitation.
         """
-        if stage in ("send", "advertise"):
-            self._sweep()
-        else:
+        self._sweep()
+        if stage not in ("send", "advertise"):
             self._resume(invitation, self._take(invitation))
         reply = super().answer(invitation, stage, received)
         if stage not in ("send", "reveal"):

@@ -27,7 +27,7 @@ def main() -> None:
 
     if not all(callable(getattr(flower, name, None)) for name in ("_verify_fab", "_pull_and_store_message")):
         raise ImportError("flwr: expected 1.41, whose nodes verify apps where this one does")
-    flower._verify_fab = lambda fab, _: _digest(fab.content) in _own()
+    flower._verify_fab = lambda fab, _: {fab.hash_str, _digest(fab.content)} == {_own()}
     flower._pull_and_store_message = _verifying(flower._pull_and_store_message)
     flower_supernode()
 
@@ -44,11 +44,11 @@ def _verifying(pull: Callable[..., int | None]) -> Callable[..., int | None]:
     return pulled
 
 
-def _own() -> set[str]:
+def _own() -> str:
     """Of the app that is installed here."""
     from flwr.cli.build import build_fab_from_disk
 
-    return {_digest(build_fab_from_disk(app()))}
+    return _digest(build_fab_from_disk(app()))
 
 
 def _digest(text: bytes) -> str:

@@ -13,6 +13,7 @@ How much is trusted to whom:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +37,8 @@ from mpmtl_prob.releases.terms import Terms, message
 from mpmtl_prob.shards import TaskShards
 from mpmtl_prob.tasks import FloatArray, TaskData
 
+_NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
+#: Byte strings by name.
 Message = dict[str, bytes]
 #: Rows of tasks, or their messages, d x k; or what reads them.
 Rows = TaskData | TaskShards | ArrayLike
@@ -306,10 +309,10 @@ def _revealed(_: int, reply: Message) -> Revealed:
 
 def _numbered(received: Message, invitation: Invitation) -> dict[int, bytes]:
     """What is passed on from other sites, by their numbers."""
-    names = {str(i): i for i in range(invitation.sites)}
-    if strangers := received.keys() - names.keys():
-        raise ValueError(f"received: expected messages of sites by their numbers, got {sorted(strangers)[:3]}")
-    return {names[name]: text for name, text in received.items()}
+    found = {int(name): text for name, text in received.items() if _NUMBER.fullmatch(name)}
+    if len(found) < len(received) or max(found, default=0) >= invitation.sites:
+        raise ValueError(f"received: expected messages of sites by their numbers, got {sorted(received)[:3]}")
+    return found
 
 
 def _confirmed(signer: Signer, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
