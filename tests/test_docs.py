@@ -122,6 +122,8 @@ def test_links_lead_somewhere(page):
             continue  # another site
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page
+        if page.parent == DOCS and name.startswith("notebooks/"):
+            target = ROOT / name  # building the pages copies them there
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
 

@@ -210,7 +210,7 @@ def test_a_machine_of_shards_answers_as_often_as_it_means_to_too(tmp_path, monke
     assert outcome(tmp_path)["says"] == "0 tasks are in the sum, and 6 were announced"
 
 
-def test_a_release_is_taken_once_and_of_a_run_that_was_answered(tmp_path):
+def test_a_release_is_taken_once_and_of_a_run_that_was_answered(tmp_path, monkeypatch):
     def sent(invitation):
         call = {"stage": "release", "number": 0, "invitation": flower.wire.write(invitation)}
         records = {"call": ConfigRecord(call), "message": ConfigRecord({"release": b"x" * 100})}
@@ -218,15 +218,11 @@ def test_a_release_is_taken_once_and_of_a_run_that_was_answered(tmp_path):
         message.metadata.__dict__["_message_id"] = "1"
         return set(flower.answer(message, rows(0), tmp_path / "0", conditions=federated.Conditions()).content)
 
-    known = []
-    invited = lambda config: known.append(invite(config)) or known[0]
-    invite, flower.invited = flower.invited, invited
-    try:
-        run(tmp_path)
-    finally:
-        flower.invited = invite
-    assert sent(invite(CONFIG)) == {"refused"}
-    assert sent(known[0]) == {"refused"}
+    answered, other = flower.invited(CONFIG), flower.invited(CONFIG)
+    monkeypatch.setattr(flower, "invited", lambda _: answered)
+    run(tmp_path)
+    assert sent(other) == {"refused"}
+    assert sent(answered) == {"refused"}
     (path,) = (tmp_path / "0").glob("*.nc")
     mp.Release.load(path)
 

@@ -171,7 +171,7 @@ def coalition_sees(x, threshold, trials):
         keys, adverts = zip(*(s.advertise() for _ in range(5)), strict=True)
         adverts = dict(enumerate(adverts))
         shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in range(5)), strict=True)
-        pair = lambda i, j: s.stream(agreed, s._secret(agreed, keys[i].masks, adverts[j].masks, b"mask"))  # noqa: B023
+        pair = lambda i, j: s.stream(agreed, s._secret(agreed, s._private(keys[i].masks), adverts[j].masks, b"mask"))  # noqa: B023
         for k, i in enumerate((1, 2, 3)):
             letters = {j: boxes[j][i] for j in range(5) if j != i}
             vector = np.full(1, x[k], dtype=np.uint64)
@@ -204,7 +204,7 @@ def test_at_the_threshold_a_coalition_sees_a_vector():
     both = [s._Opener(2).secret({i: masked[i].shares[1][which] for i in (0, 3)}) for which in (0, 1)]
     hidden = sent[1].vector - s.stream(agreed, both[0])
     for j in (0, 2, 3):
-        pair = s.stream(agreed, s._secret(agreed, both[1], adverts[j].masks, b"mask"))
+        pair = s.stream(agreed, s._secret(agreed, s._private(both[1]), adverts[j].masks, b"mask"))
         hidden = hidden - pair if j > 1 else hidden + pair
     np.testing.assert_array_equal(hidden, x[1])
     with pytest.raises(s.TooFewOwners):

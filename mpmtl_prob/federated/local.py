@@ -85,7 +85,9 @@ def run(
     gone = {i: STAGES[stage] for i, stage in (leave or {}).items()}
     moved: Counter[str] = Counter()
     refused: dict[int, str] = {}
-    with tqdm(total=len(sites) * (1 if invitation.trust is Trust.CURATOR else 4), disable=not progress_bar) as bar:
+    with tqdm(
+        total=len(sites) * (1 if invitation.trust is Trust.CURATOR else 4), miniters=1, disable=not progress_bar
+    ) as bar:
 
         def ask(stage: str, sending: dict[int, Message]) -> dict[int, Message]:
             bar.set_description(stage)

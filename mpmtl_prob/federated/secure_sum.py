@@ -201,10 +201,10 @@ def share(
     seed, holders = random(_SECRET), (me, *partners)
     seeds = split(int.from_bytes(seed), agreed.threshold, holders, random)
     masks = split(int.from_bytes(keys.masks), agreed.threshold, holders, random)
-    letters = {}
+    letters, own = {}, _private(keys.letters)
     for j in partners:
         text = seeds[j].to_bytes(_SHARE) + masks[j].to_bytes(_SHARE)
-        letters[j] = _box(agreed, keys.letters, adverts[j].letters, me, j).encrypt(bytes(12), text, None)
+        letters[j] = _box(agreed, own, adverts[j].letters, me, j).encrypt(bytes(12), text, None)
     return Shared(seed, (seeds[me], masks[me]), partners, dict(adverts)), letters
 
 
@@ -232,15 +232,16 @@ def mask(
         raise ValueError(f"letters: expected those of partners, got some of {sorted(strangers)}")
     _enough("mask", len(letters) + 1, agreed)
     shares, hidden = {me: shared.own}, vector + stream(agreed, shared.seed)
+    own, masks = _private(keys.letters), _private(keys.masks)
     for j, letter in letters.items():
         try:
-            text = _box(agreed, keys.letters, shared.adverts[j].letters, j, me).decrypt(bytes(12), letter, None)
+            text = _box(agreed, own, shared.adverts[j].letters, j, me).decrypt(bytes(12), letter, None)
         except InvalidTag:
             text = b""
         if len(text) != 2 * _SHARE:
             raise ValueError(f"letters: that of {j} was changed on its way")
         shares[j] = (int.from_bytes(text[:_SHARE]), int.from_bytes(text[_SHARE:]))
-        pair = stream(agreed, _secret(agreed, keys.masks, shared.adverts[j].masks, b"mask"))
+        pair = stream(agreed, _secret(agreed, masks, shared.adverts[j].masks, b"mask"))
         hidden = hidden + pair if me < j else hidden - pair
     return Masked(shares), Sent(hidden, _seal(agreed, shared.seed))
 
@@ -299,8 +300,9 @@ def total(
         key = opener.secret({k: own.keys[i] for k, own in revealed.items() if i in own.keys})
         if _public(key) != adverts[i].masks:
             raise ValueError(f"revealed: the shares of {i} do not open its key")
+        masks = _private(key)
         for j in left:
-            pair = stream(agreed, _secret(agreed, key, adverts[j].masks, b"mask"))
+            pair = stream(agreed, _secret(agreed, masks, adverts[j].masks, b"mask"))
             found = found - pair if j < i else found + pair
     return found
 
@@ -370,20 +372,25 @@ def _place(holder: int) -> int:
     return holder + 1
 
 
+def _private(text: bytes) -> X25519PrivateKey:
+    """Made once for many partners: it costs as much as what is done with one of them."""
+    return X25519PrivateKey.from_private_bytes(text)
+
+
 def _public(private: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return _private(private).public_key().public_bytes_raw()
 
 
-def _secret(agreed: Agreed, private: bytes, public: bytes, use: bytes) -> bytes:
+def _secret(agreed: Agreed, private: X25519PrivateKey, public: bytes, use: bytes) -> bytes:
     """What two owners share, and nobody else knows."""
     try:
-        both = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        both = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:  # of another length, or one of the few with which everybody shares the same
         raise ValueError("adverts: expected public keys, got one that is none") from None
     return HKDF(SHA256(), _SECRET, salt=agreed.run, info=use).derive(both)
 
 
-def _box(agreed: Agreed, private: bytes, public: bytes, writer: int, reader: int) -> ChaCha20Poly1305:
+def _box(agreed: Agreed, private: X25519PrivateKey, public: bytes, writer: int, reader: int) -> ChaCha20Poly1305:
     """For one letter: its key is used once."""
     return ChaCha20Poly1305(_secret(agreed, private, public, b"letter %d %d" % (writer, reader)))
 

@@ -90,7 +90,8 @@ class Sites:
         settings = self.folder / "run.toml"
         settings.write_text(_toml(dict(config) | {"sites": len(self._nodes), "out": str(out)}, "\n"))
         command = [_program("flwr"), "run", str(app()), "here", "--stream", "--run-config", str(settings)]
-        log, stages = self.folder / "run.log", tqdm(total=None, disable=not progress_bar, unit="stage", desc="starting")
+        log = self.folder / "run.log"
+        stages = tqdm(total=self._stages(config), disable=not progress_bar, desc="starting")
         with open(log, "w") as file, stages as bar, _ended(self._popen(command, "link", stdout=subprocess.PIPE)) as ran:
             assert ran.stdout is not None
             for line in ran.stdout:
@@ -105,6 +106,12 @@ class Sites:
         if "error" in outcome:
             raise RunFailed(outcome["error"], outcome["says"])
         return outcome
+
+    def _stages(self, config: Config) -> int:
+        """How many there are if nobody is lost."""
+        if config.get("trust") == "curator":
+            return 3 if config.get("shards") else 2
+        return 6 if self._signed else 5
 
     def stop(self) -> None:
         """End every process that was started, and whatever these have started."""
