@@ -9,7 +9,8 @@
 - ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
 - ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
   features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
-  source records). This is no algorithm of the paper; it is the one to start with.
+  source records), ``task_prior`` (other private tasks in place of public records). This is no algorithm of the paper; it is
+  the one to start with.
 - ``scaling``, ``tables``, ``report``: the way from files to a model that can be read, ``mpmtl-prob adapt``.
 
 Everything is about one record of the target, replaced by another; the number of records is public.
