@@ -3,9 +3,9 @@
 - ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs; ``real``: School by kind
   of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
 - ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
-- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx`` and
-  ``ncnvx`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what
-  holds.
+- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx``,
+  ``ncnvx`` and ``network`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what
+  theorems say and what holds.
 - ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
 - ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
   features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
@@ -27,6 +27,7 @@ from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.matching import KMM, DiscrepancyMinimisation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
+from mpmtl_prob.adaptation.network import NetworkAdap
 from mpmtl_prob.adaptation.one_release import AdaptedPosterior, OneRelease, infer
 from mpmtl_prob.adaptation.tilting import tilted
 
@@ -40,6 +41,7 @@ __all__ = [
     "Domain",
     "MomentRelease",
     "NCnvxAdap",
+    "NetworkAdap",
     "NoisyGradient",
     "OneRelease",
     "SourceOnly",
