@@ -4,8 +4,8 @@
   of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
 - ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
 - ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx``,
-  ``ncnvx`` and ``network`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what
-  theorems say and what holds.
+  ``ncnvx`` and ``network`` are the estimators, ``label_posterior`` what a classifier's descent says, approximately; ``solver``
+  the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what holds.
 - ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
 - ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
   features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
@@ -24,6 +24,7 @@ from mpmtl_prob.adaptation.baselines import NoisyGradient, SourceOnly, Unprotect
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.discrepancy import Ball, private_discrepancy
 from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.adaptation.label_posterior import ApproximatePosterior, approximate_posterior
 from mpmtl_prob.adaptation.matching import KMM, DiscrepancyMinimisation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
@@ -35,6 +36,7 @@ __all__ = [
     "KMM",
     "AdaSSP",
     "AdaptedPosterior",
+    "ApproximatePosterior",
     "Ball",
     "CnvxAdap",
     "DiscrepancyMinimisation",
@@ -48,6 +50,7 @@ __all__ = [
     "Unprotected",
     "WarmDescent",
     "accounting",
+    "approximate_posterior",
     "bounds",
     "infer",
     "paper_files",

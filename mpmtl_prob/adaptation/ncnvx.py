@@ -52,7 +52,8 @@ class NCnvxAdap(Adaptation):
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         seed: of the candidates and of the step whose predictor is returned, t* uniform on 1..T.
 
-    A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_``, and ``loss_``.
+    A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_`` and ``loss_``;
+    "profiled" ``answers_``, what was let out of the private records step by step, with ``noise_sd_`` of noise.
 
     >>> from mpmtl_prob.adaptation import NCnvxAdap, problems
     >>> data = problems.two_sources(records=(300, 200), seed=0)
@@ -89,6 +90,7 @@ class NCnvxAdap(Adaptation):
             ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
         """
         public, private, loss, penalties, sizes = self._settled(source, target)
+        self.answers_: descent.Answers | None = None
         size, T, both = loss.size(public.num_features), whole("steps", self.steps), self.variant == "printed"
         first, where = self._first(loss, public), self.discrepancy  # type: tuple[FloatArray, Any]
         if isinstance(where, str):
@@ -101,6 +103,7 @@ class NCnvxAdap(Adaptation):
             ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.discrepancy_, self.guarantee_, self.loss_ = drawn.discrepancy, drawn.guarantee, loss
+        self.num_records_ = private.num_records
         self.coef_ = self._shaped(self._found(public, private, loss, penalties, sizes, drawn, first), loss)
         return self
 
@@ -175,13 +178,15 @@ class NCnvxAdap(Adaptation):
         if self.variant == "profiled":
             step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
             slope = penalties.profile_slope
-            self.path_ = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            found = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            self.path_ = found.w[1:]
+            self.answers_ = None if drawn.noise is None else found  # without noise they are no one's to show
+            self.noise_sd_ = 2 * loss.lipschitz * drawn.ratio
             return self.path_[T // 2 :].mean(axis=0)
         eta = 1 / bounds.smoothness(loss, penalties, sizes) if self.step_size is None else self.step_size
-        found = descent.with_weights(
+        self.path_ = descent.with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, StepSizes(eta, eta, eta), T, start, move_private=True
-        )
-        self.path_ = found.w
+        ).w
         t = int(np.random.default_rng(self.seed).integers(T))  # t* uniform on 1..T (Algorithm 2)
         return self.path_[t]
 

@@ -71,13 +71,13 @@ class AdaptedPosterior:
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the weights, a pair of (d,)."""
-        return _between(self.w, probability)
+        return between(self.w, probability)
 
     def predictive(self, X: ArrayLike, probability: float = 0.9, *, seed: int = 0) -> tuple[FloatArray, FloatArray]:
         """Central intervals of targets at rows X, a pair of (n,)."""
         scores = self.w @ np.asarray(X, dtype=np.float64).T
         noise = np.random.default_rng(seed).standard_normal(scores.shape) * self.sigma[:, None]
-        return _between(scores + noise, probability)
+        return between(scores + noise, probability)
 
 
 @dataclass(repr=False, eq=False)
@@ -302,7 +302,8 @@ def infer(
     return AdaptedPosterior(w, tau, sigma, k, domains, {})
 
 
-def _between(values: FloatArray, probability: float) -> tuple[FloatArray, FloatArray]:
+def between(values: FloatArray, probability: float) -> tuple[FloatArray, FloatArray]:
+    """Central intervals of draws (S, ...), a pair of (...)."""
     tail = (1 - in_range("probability", probability, 0, 1)) / 2
     lower, upper = np.quantile(values, [tail, 1 - tail], axis=0)
     return lower, upper
