@@ -4,8 +4,8 @@
   of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
 - ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
 - ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx``,
-  ``ncnvx`` and ``network`` are the estimators, ``label_posterior`` what a classifier's descent says, approximately; ``solver``
-  the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what holds.
+  ``ncnvx`` and ``network`` are the estimators, ``label_posterior`` what a classifier's descent says, approximately;
+  ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what holds.
 - ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
 - ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
   features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
