@@ -21,7 +21,7 @@ from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
-from mpmtl_prob.adaptation.public_fit import robust
+from mpmtl_prob.adaptation.public_fit import robust, shift_scale
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
@@ -262,11 +262,13 @@ class OneRelease(Adaptation):
             )
             return np.zeros(d), t if self.residual_bound is None else self.residual_bound, prior
         every = stacked(public)
-        whole_fit, fits = robust(every), [robust(each) for each in public.values()]
+        whole_fit = robust(every)
+        fits = [robust(each, whole_fit) for each in public.values()] if len(public) > 1 else [whole_fit]
         moment = every.X.T @ every.X / every.num_records
         width = np.sqrt(np.trace(moment) / d)
         sigma = min(fit.scale for fit in fits)
-        near = 2 * sigma / width if self.shift_scale is None else positive("shift_scale", self.shift_scale)
+        wanted = self.shift_scale
+        near = shift_scale(sigma, width) if wanted is None else positive("shift_scale", wanted)
         far = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
         means = np.stack([*(fit.w for fit in fits), np.zeros(d)])
         covariances = np.stack([*(fit.covariance for fit in fits), np.zeros((d, d))])
