@@ -265,7 +265,7 @@ class OneRelease(Adaptation):
         whole_fit = robust(every)
         fits = [robust(each, whole_fit) for each in public.values()] if len(public) > 1 else [whole_fit]
         moment = every.X.T @ every.X / every.num_records
-        width = np.sqrt(np.trace(moment) / d)
+        width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
         sigma = min(fit.scale for fit in fits)
         wanted = self.shift_scale
         near = shift_scale(sigma, width) if wanted is None else positive("shift_scale", wanted)
