@@ -92,6 +92,8 @@ class OneRelease(Adaptation):
         residual_bound: c; default the 95 % quantile of the public residuals' sizes, and at least 2.5 of their scale.
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
+        sharpness: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages for
+            their weights, default learnt.
         row_bound: r, public: longer rows are shortened.
         intercept: a last feature that is 1; the bound of a row with it is sqrt(r^2 + 1).
         target_bound: of the targets' sizes, public; it is c where there is no public record.
@@ -121,6 +123,7 @@ class OneRelease(Adaptation):
     posterior: str = "conditional"
     residual_bound: float | None = None
     shift_scale: float | None = None
+    sharpness: float | None = None
     row_bound: float = 1.0
     intercept: bool = False
     target_bound: float = 1.0
@@ -149,6 +152,8 @@ class OneRelease(Adaptation):
         whole("chains", self.chains)
         whole("warmup", self.warmup)
         positive("target_bound", self.target_bound)
+        if self.sharpness is not None:
+            positive("sharpness", self.sharpness)
         source, others = task_prior.apart(source)
         public, private = self._domains(source, target)
         self._check(others, public, private)
@@ -163,8 +168,9 @@ class OneRelease(Adaptation):
         names, self.others_ = [*public], next((each.release for each in others.values()), None)
         for name, shared in others.items():
             self.prior_, nodes = task_prior.beside(
-                self.prior_, shared, self.release_, intercept=self.intercept, target_bound=self.target_bound
-            )
+                self.prior_, shared, self.release_,
+                sharpness=self.sharpness, intercept=self.intercept, target_bound=self.target_bound,
+            )  # fmt: skip
             names += [name] * nodes
         self.posterior_ = infer(
             self.release_, self.prior_, (*names, NONE),

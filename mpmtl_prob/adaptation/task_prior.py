@@ -58,7 +58,13 @@ def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, 
 
 
 def beside(
-    prior: Prior, shared: SharedPosterior, release: MomentRelease, *, intercept: bool, target_bound: float
+    prior: Prior,
+    shared: SharedPosterior,
+    release: MomentRelease,
+    *,
+    sharpness: float | None,
+    intercept: bool,
+    target_bound: float,
 ) -> tuple[Prior, int]:
     """The prior with other tasks before its last domain, "none", and how many domains they are.
 
@@ -66,6 +72,7 @@ def beside(
         prior: of public records, or of none.
         shared: public.
         release: of the target, by which its features' sizes are known.
+        sharpness: p, or None: learnt.
         intercept: whether the last weight is one: other tasks say nothing of it, and it is N(0, t^2).
         target_bound: t.
     """
@@ -73,7 +80,7 @@ def beside(
 
     d = len(release.centre)
     moment = shape(release.xx, release.sd * release.row_bound**2, release.num_records, prior.second_moment).mean
-    omegas, weights = sharpened(shared, None)
+    omegas, weights = sharpened(shared, sharpness)
     scaled = shared.release.scaling == "pareto"
     shapes = np.stack([covariance(omega, moment / max(release.num_records, 1), scaled) for omega in omegas])
     free = np.zeros((d, d))
