@@ -9,6 +9,7 @@ from mpmtl_prob.adaptation import (
     DiscrepancyMinimisation,
     Domain,
     NoisyGradient,
+    OneRelease,
     SourceOnly,
     Unprotected,
     WarmDescent,
@@ -92,6 +93,27 @@ def test_the_robust_covariance_is_the_spread_of_the_fit():
         fits.append(fit.w)
         claimed.append(fit.covariance)
     np.testing.assert_allclose(np.cov(np.array(fits).T), np.mean(claimed, axis=0), rtol=0.5, atol=5e-4)
+
+
+@pytest.mark.parametrize("size", [1, 5, 6, 17])
+def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_little_it_knows(size):
+    sklearn = pytest.importorskip("sklearn.linear_model")
+    data = problems.shifted((800, 300), 0.3, num_features=6, noise=0.1, tests=2000, seed=2)
+    few = Domain(data.source.X[:size], data.source.y[:size])
+    most = robust(data.source)
+    fit, reach = robust(few, most), 2 * most.scale / np.sqrt(np.mean(few.X**2))
+    model = sklearn.Ridge(alpha=6 * most.scale**2 / reach**2, fit_intercept=False)
+    wanted = most.w + model.fit(few.X, few.y - few.X @ most.w).coef_
+    np.testing.assert_allclose(fit.w, wanted, atol=1e-9)
+    assert fit.scale == most.scale
+    assert np.linalg.norm(fit.w - most.w) < 3 * np.sqrt(np.trace(fit.covariance))
+    alone = robust(few)
+    assert alone.scale > 0.03 or size == 1  # an interpolating fit had 1e-7
+    release = {"epsilon": 2.0, "delta": 1e-3, "unsafe_seed": 0}
+    large = error(OneRelease(**release).fit(data.source, data.target), data)
+    both = OneRelease(**release).fit({"large": data.source, "few": few}, data.target)
+    assert error(both, data) < 1.05 * large
+    assert error(OneRelease(**release).fit(few, data.target), data) < 4 * large
 
 
 def test_ridge_yardsticks():

@@ -127,12 +127,12 @@ def test_candidates_are_chosen_without_private_records():
     data = problems.two_sources((80, 12), tests=1, seed=2)
     label = lambda records: Domain(records.X, np.where(records.y > 0, 1.0, -1.0))
     source, target, loss = label(data.source), label(data.target), Logistic(1.0, 3.0)
-    search = candidate_search(loss, source, 0, 50)
+    search = candidate_search(loss, source, 0, number=50)
     before = search(source, target)
     X = target.X.copy()
     X[3] = [1.0, 0, 0, 0, 0, 0, 0, 0]
     assert abs(search(source, Domain(X, target.y)) - before) <= loss.bound / 12
-    assert candidate_search(loss, source, 0, 50)(source, target) == before
+    assert candidate_search(loss, source, 0, number=50)(source, target) == before
 
 
 @pytest.mark.parametrize(

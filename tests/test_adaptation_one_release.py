@@ -167,7 +167,13 @@ def prior_of(d):
     C = np.diag(np.linspace(0.12, 0.05, d))
     means = np.stack([np.full(d, 0.3), np.zeros(d)])
     return Prior(
-        means, np.stack([1e-4 * np.eye(d), np.zeros((d, d))]), np.array([0.4, 2.0]), 0.15, C, np.log([0.98, 0.02])
+        means,
+        np.stack([1e-4 * np.eye(d), np.zeros((d, d))]),
+        np.stack(2 * [np.eye(d)]),
+        np.array([0.4, 2.0]),
+        0.15,
+        C,
+        np.log([0.98, 0.02]),
     )
 
 

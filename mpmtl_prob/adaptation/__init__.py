@@ -3,13 +3,14 @@
 - ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs; ``real``: School by kind
   of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
 - ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
-- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx`` and
-  ``ncnvx`` are the estimators, ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what
-  holds.
+- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx``,
+  ``ncnvx`` and ``network`` are the estimators, ``label_posterior`` what a classifier's descent says, approximately;
+  ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what holds.
 - ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
 - ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
   features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
-  source records). This is no algorithm of the paper; it is the one to start with.
+  source records), ``task_prior`` (other private tasks in place of public records). This is no algorithm of the paper; it is
+  the one to start with.
 - ``scaling``, ``tables``, ``report``: the way from files to a model that can be read, ``mpmtl-prob adapt``.
 
 Everything is about one record of the target, replaced by another; the number of records is public.
@@ -23,9 +24,11 @@ from mpmtl_prob.adaptation.baselines import NoisyGradient, SourceOnly, Unprotect
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.discrepancy import Ball, private_discrepancy
 from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.adaptation.label_posterior import ApproximatePosterior, approximate_posterior
 from mpmtl_prob.adaptation.matching import KMM, DiscrepancyMinimisation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
+from mpmtl_prob.adaptation.network import NetworkAdap
 from mpmtl_prob.adaptation.one_release import AdaptedPosterior, OneRelease, infer
 from mpmtl_prob.adaptation.tilting import tilted
 
@@ -33,18 +36,21 @@ __all__ = [
     "KMM",
     "AdaSSP",
     "AdaptedPosterior",
+    "ApproximatePosterior",
     "Ball",
     "CnvxAdap",
     "DiscrepancyMinimisation",
     "Domain",
     "MomentRelease",
     "NCnvxAdap",
+    "NetworkAdap",
     "NoisyGradient",
     "OneRelease",
     "SourceOnly",
     "Unprotected",
     "WarmDescent",
     "accounting",
+    "approximate_posterior",
     "bounds",
     "infer",
     "paper_files",

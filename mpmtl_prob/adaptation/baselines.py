@@ -15,7 +15,7 @@ from mpmtl_prob._check import in_range, one_of, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.descent import PrivateSums
-from mpmtl_prob.adaptation.domain import Domain, pair
+from mpmtl_prob.adaptation.domain import Domain, numbers, pair
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.losses import Squared
 from mpmtl_prob.adaptation.private import Budget, draw
@@ -67,10 +67,11 @@ class Unprotected(Adaptation):
     ridge: float = 1e-4
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Least squares with a ridge."""
+        """Least squares with a ridge. Raises ValueError for records that are no numbers: nothing is promised to them."""
         one_of("records", self.records, ("target", "pooled"))
         in_range("ridge", self.ridge, 0, np.inf, left_closed=True)
         public, private = pair(source, target)
+        numbers("target", private)
         rows = [private] if self.records == "target" else [public, private]
         every = Domain(np.concatenate([each.X for each in rows]), np.concatenate([each.y for each in rows]))
         self.coef_, self.guarantee_ = least_squares(every, self.ridge), NOT_PRIVATE

@@ -170,7 +170,7 @@ class CnvxAdap(Adaptation):
             sums = PrivateSums(private, loss, longest, drawn.noise, drawn.lattice)
             step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
             slope = penalties.profile_slope
-            path = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, first)
+            path = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, first).w[1:]
             best = penalties.best_weights(loss.values(path[-1], public.X, public.y) + drawn.discrepancy)
             return path, best
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)

@@ -1,10 +1,11 @@
 """The posterior of the target's weights without a sampler: Gaussian given the sizes of shift and residuals, on a grid.
 
-    w | k, tau ~ N(w_k, V_k + tau^2 I / d)       k: a public domain, or none, with w_k = 0
+    w | k, tau ~ N(w_k, V_k + tau^2 T_k / d)     k: a public domain, or none, with w_k = 0
     tau ~ half-Cauchy,  log sigma ~ N(log of the public residuals' scale, .6^2)
 
-and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. On the grid are tau and the size t of the target's
-residuals, t^2 = sigma^2 + delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
+and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
+(:mod:`mpmtl_prob.adaptation.task_prior`). On the grid are tau and the size t of the target's residuals,
+t^2 = sigma^2 + delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
 delta = w - w_0, with a covariance that is iterated. In the evidence the doubt about X'X is multiplied with the shift that the
 prior expects: with the posterior's, whatever explains the noise away were favoured.
 """
@@ -21,6 +22,9 @@ from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import Shape, shape
 from mpmtl_prob.tasks import FloatArray
 
+#: prior probability of "none": so small that without information the posterior is the public fits', and evidence soon
+#: outweighs it
+NONE_BEFORE = 0.02
 #: sd of log sigma round the public residuals' scale
 SIGMA_SPREAD = 0.6
 #: tau on the grid, relative to its scale
@@ -39,6 +43,7 @@ class Prior(NamedTuple):
     Attributes:
         means: w_k, (K + 1, d); the last is none's, zero.
         covariances: V_k, (K + 1, d, d).
+        shapes: T_k, (K + 1, d, d).
         scales: of the half-Cauchy of tau_k, in units of weights, (K + 1,).
         sigma: scale of the public residuals.
         second_moment: of the source's features, (d, d).
@@ -47,6 +52,7 @@ class Prior(NamedTuple):
 
     means: FloatArray
     covariances: FloatArray
+    shapes: FloatArray
     scales: FloatArray
     sigma: float
     second_moment: FloatArray
@@ -122,7 +128,7 @@ def _domain(
     n, N, d = max(release.num_records, 1), found.mean, len(release.centre)
     C, m = N / n, prior.means[k] - release.centre
     noise = (release.sd * release.row_bound * release.residual_bound) ** 2 * np.eye(d)  # s^2, of x'rho
-    P = prior.covariances[k] + (prior.scales[k] * TAUS)[:, None, None] ** 2 * np.eye(d) / d
+    P = prior.covariances[k] + (prior.scales[k] * TAUS)[:, None, None] ** 2 * prior.shapes[k] / d
     t2 = psi.total
     off = release.rr - release.num_records * psi.square  # of rho'rho from what t leads one to expect, (H,)
     noise_rr = 2 * (release.sd * release.residual_bound**2) ** 2

@@ -140,6 +140,18 @@ def with_weights(
     return Path(found, total[:m] / steps, total[m:] / steps)
 
 
+class Answers(NamedTuple):
+    """A profiled descent, all of it public where there is noise.
+
+    Attributes:
+        w: w_0..w_T, (T + 1, d).
+        private: what each step was told of the private records at w_0..w_{T-1}, (T, d).
+    """
+
+    w: FloatArray
+    private: FloatArray
+
+
 def profiled(
     source: Domain,
     private: PrivateSums,
@@ -149,15 +161,17 @@ def profiled(
     step: float,
     steps: int,
     start: FloatArray,
-) -> FloatArray:
-    """The same with the best weights put in for every w: no record has one that must be learnt. w_1..w_T, (T, d)."""
-    loss, w, found = private.loss, start.copy(), np.empty((steps, len(start)))
+) -> Answers:
+    """The same with the best weights put in for every w: no record has one that must be learnt."""
+    loss, w = private.loss, start.copy()
+    found, told = np.empty((steps + 1, len(start))), np.empty((steps, len(start)))
+    found[0] = w
     for t in range(steps):
         outer = slope(loss.values(w, source.X, source.y) + discrepancy)
         gradient = sizes.each_public * (outer[:, None] * loss.gradients(w, source.X, source.y)).sum(axis=0)
         with np.errstate(all="ignore"):
             own = slope(loss.values(w, private.records.X, private.records.y))
-        gradient = gradient + sizes.each_private * private.gradient(t, w, own)
-        w = project(w - step * gradient, loss.weight_bound)
-        found[t] = w
-    return found
+        told[t] = private.gradient(t, w, own)
+        w = project(w - step * (gradient + sizes.each_private * told[t]), loss.weight_bound)
+        found[t + 1] = w
+    return Answers(found, told)

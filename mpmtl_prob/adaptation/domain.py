@@ -14,6 +14,8 @@ from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.privacy.lattice import clipped
 from mpmtl_prob.tasks import FloatArray
 
+_LARGEST = 1e100  # whose square is a double, and many of these add up
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain(Discreet):
@@ -94,13 +96,25 @@ def domain(name: str, value: Any) -> Domain:
 
 
 def public_domain(name: str, value: Any) -> Domain:
-    """A domain whose records are nobody's secret. Raises ValueError where they are not finite or there are none."""
+    """A domain whose records are nobody's secret. Raises ValueError as :func:`numbers`, and where there are none."""
     found = domain(name, value)
     if not found.num_records:
         raise ValueError(f"{name}: expected at least one record, got none")
-    if bad := int(np.sum(~(np.isfinite(found.X).all(axis=1) & np.isfinite(found.y)))):
+    return numbers(name, found)
+
+
+def numbers(name: str, records: Domain) -> Domain:
+    """The records, where it may be said what is in them, and nothing bounds them: not of private ones with a guarantee.
+
+    Raises:
+        ValueError: entries that are not finite, or whose squares' sums might not be.
+    """
+    largest = np.maximum(np.abs(records.X).max(axis=1), np.abs(records.y))
+    if bad := int(np.sum(~np.isfinite(largest))):
         raise ValueError(f"{name}: expected finite numbers, got {bad} records with others")
-    return found
+    if bad := int(np.sum(largest > _LARGEST)):
+        raise ValueError(f"{name}: expected numbers up to {_LARGEST:.0e}, got {bad} records with larger ones")
+    return records
 
 
 def pair(source: Any, target: Any) -> tuple[Domain, Domain]:

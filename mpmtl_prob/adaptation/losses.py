@@ -35,6 +35,8 @@ class Loss(ABC):
 
     #: columns of the weights
     outputs = 1
+    #: in the weights, so that a solver finds the least of it
+    convex = True
 
     @property
     @abstractmethod
@@ -57,14 +59,18 @@ class Loss(ABC):
 
     @abstractmethod
     def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Derivatives by the record's scores w'x, (n, k): the gradient of record i is x_i slopes_i'."""
+        """Derivatives by the record's scores, (n, k); with scores w'x the gradient of record i is x_i slopes_i'."""
+
+    def size(self, num_features: int) -> int:
+        """How many weights there are."""
+        return num_features * self.outputs
 
     def gradients(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
         """Of every record, (n, d k)."""
         return (X[:, :, None] * self.slopes(w, X, y)[:, None, :]).reshape(len(X), X.shape[1] * self.outputs)
 
     def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """w'x of every record, (n, k), each from its own row."""
+        """Of every record, w'x, (n, k), each from its own row."""
         return np.sum(X[:, :, None] * w.reshape(X.shape[1], self.outputs)[None], axis=1)
 
 

@@ -52,7 +52,8 @@ class NCnvxAdap(Adaptation):
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         seed: of the candidates and of the step whose predictor is returned, t* uniform on 1..T.
 
-    A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_``, and ``loss_``.
+    A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_`` and ``loss_``;
+    "profiled" ``answers_``, what was let out of the private records step by step, with ``noise_sd_`` of noise.
 
     >>> from mpmtl_prob.adaptation import NCnvxAdap, problems
     >>> data = problems.two_sources(records=(300, 200), seed=0)
@@ -89,20 +90,39 @@ class NCnvxAdap(Adaptation):
             ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
         """
         public, private, loss, penalties, sizes = self._settled(source, target)
-        size, T, both = public.num_features * loss.outputs, whole("steps", self.steps), self.variant == "printed"
-        where: Any = self.discrepancy
+        self.answers_: descent.Answers | None = None
+        size, T, both = loss.size(public.num_features), whole("steps", self.steps), self.variant == "printed"
+        first, where = self._first(loss, public), self.discrepancy  # type: tuple[FloatArray, Any]
         if isinstance(where, str):
             one_of("discrepancy", where, ("candidates",))
-            where = (candidate_search(loss, public, whole("seed", self.seed, 0)), loss.bound)
+            found = candidate_search(loss, public, whole("seed", self.seed, 0), self._public_fit(loss, public))
+            where = (found, loss.bound)
         drawn = draw(
             Budget(self.epsilon, self.delta, self.accounting, self.discrepancy_share), public, private, where,
             steps=T, size=size + private.num_records * both, queries=1 + both,
             ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.discrepancy_, self.guarantee_, self.loss_ = drawn.discrepancy, drawn.guarantee, loss
-        w = self._found(public, private, loss, penalties, sizes, drawn, size)
-        self.coef_ = w if loss.outputs == 1 else w.reshape(public.num_features, loss.outputs)
+        self.num_records_ = private.num_records
+        self.coef_ = self._shaped(self._found(public, private, loss, penalties, sizes, drawn, first), loss)
         return self
+
+    def _loss(self, classes: int) -> Loss:
+        two = classes == 2
+        return Logistic(*self._bounds) if two else Softmax(*self._bounds, classes)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        return self.row_bound, self.weight_bound
+
+    def _shaped(self, w: FloatArray, loss: Loss) -> FloatArray:
+        return w if loss.outputs == 1 else w.reshape(-1, loss.outputs)
+
+    def _public_fit(self, loss: Loss, public: Domain) -> FloatArray:
+        return public_fit(loss, public)
+
+    def _first(self, loss: Loss, public: Domain) -> FloatArray:
+        return np.zeros(loss.size(public.num_features))
 
     def _settled(self, source: Any, target: Any) -> tuple[Domain, Domain, Loss, Smoothed, Sizes]:
         public, private = pair(source, target)
@@ -115,11 +135,7 @@ class NCnvxAdap(Adaptation):
         self.classes_ = np.unique(public.y)
         if len(self.classes_) < 2:
             raise ValueError(f"source: expected labels of at least two classes, got {len(self.classes_)}")
-        loss: Loss = (
-            Logistic(self.row_bound, self.weight_bound)
-            if len(self.classes_) == 2
-            else Softmax(self.row_bound, self.weight_bound, len(self.classes_))
-        )
+        loss = self._loss(len(self.classes_))
         m, n = public.num_records, private.num_records
         inverse_temperature = (
             (m + n) ** (2 / 3)
@@ -140,13 +156,20 @@ class NCnvxAdap(Adaptation):
         return Domain(X.bounded(self.row_bound, 1.0).X, 2.0 * code - 1 if loss.outputs == 1 else code, records.features)
 
     def _found(
-        self, public: Domain, private: Domain, loss: Loss, penalties: Smoothed, sizes: Sizes, drawn: Drawn, size: int
+        self,
+        public: Domain,
+        private: Domain,
+        loss: Loss,
+        penalties: Smoothed,
+        sizes: Sizes,
+        drawn: Drawn,
+        start: FloatArray,
     ) -> FloatArray:
-        start, T = np.zeros(size), self.steps
-        if self.epsilon is None:
+        T = self.steps
+        if self.epsilon is None and loss.convex:
             problem = Problem(public, private, loss, sizes, drawn.discrepancy)
             best = min(
-                (minimise(problem, penalties, first) for first in (start, public_fit(loss, public))),
+                (minimise(problem, penalties, first) for first in (start, self._public_fit(loss, public))),
                 key=lambda found: found.objective,
             )
             self.path_ = best.w[None]
@@ -155,13 +178,15 @@ class NCnvxAdap(Adaptation):
         if self.variant == "profiled":
             step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
             slope = penalties.profile_slope
-            self.path_ = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            found = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            self.path_ = found.w[1:]
+            self.answers_ = None if drawn.noise is None else found  # without noise they are no one's to show
+            self.noise_sd_ = 2 * loss.lipschitz * drawn.ratio
             return self.path_[T // 2 :].mean(axis=0)
         eta = 1 / bounds.smoothness(loss, penalties, sizes) if self.step_size is None else self.step_size
-        found = descent.with_weights(
+        self.path_ = descent.with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, StepSizes(eta, eta, eta), T, start, move_private=True
-        )
-        self.path_ = found.w
+        ).w
         t = int(np.random.default_rng(self.seed).integers(T))  # t* uniform on 1..T (Algorithm 2)
         return self.path_[t]
 
@@ -176,13 +201,17 @@ def public_fit(loss: Loss, source: Domain) -> FloatArray:
     return accelerated(value, gradient, start, loss.weight_bound, curvature, 1e-6 * loss.lipschitz, 20_000)
 
 
-def candidate_search(loss: Loss, source: Domain, seed: int, number: int = 200) -> Any:
+def candidate_search(
+    loss: Loss, source: Domain, seed: int, best: FloatArray | None = None, *, number: int = 200
+) -> Any:
     """d = max |mean_priv l - mean_pub l| over finitely many predictors, chosen without private records.
 
     A mean of losses in [0, B] moves by at most B / n with a record, and so does the largest of finitely many; losses are cut
-    to a grid, so that their sums are exact. The candidates are the fit to the source, and points round it and in the ball.
+    to a grid, so that their sums are exact. The candidates are the ``best`` fit to the source, and points round it and in the
+    ball.
     """
-    rng, best = np.random.default_rng(seed), public_fit(loss, source)
+    rng = np.random.default_rng(seed)
+    best = public_fit(loss, source) if best is None else best
     steps = rng.standard_normal((number, best.size))
     steps *= loss.weight_bound * rng.random((number, 1)) ** 3 / np.linalg.norm(steps, axis=1)[:, None]
     candidates = [best, *(descent.project(best + step, loss.weight_bound) for step in steps)]

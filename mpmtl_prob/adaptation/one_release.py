@@ -6,7 +6,7 @@ It is no algorithm of the paper; at the same budget it beats the paper's, and ha
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,20 +15,21 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import write_netcdf
-from mpmtl_prob.adaptation import files
-from mpmtl_prob.adaptation.conditional import Prior
+from mpmtl_prob.adaptation import files, task_prior
+from mpmtl_prob.adaptation.conditional import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
-from mpmtl_prob.adaptation.public_fit import robust
+from mpmtl_prob.adaptation.public_fit import robust, shift_scale
+from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.units import Unit
+from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
 
 #: the domain of targets that resemble no public one
 NONE = "none"
-#: its prior probability: so small that without information the posterior is the public fits', and evidence soon outweighs it
-NONE_BEFORE = 0.02
 _DRAWS = ("w", "tau", "sigma", "domain")
 
 
@@ -41,7 +42,7 @@ class AdaptedPosterior:
         tau: how far they are from the domain that they resemble, (S,).
         sigma: of a target's noise, (S,).
         domain: index of the domain, (S,).
-        domains: names of the public domains, and "none".
+        domains: names of the public domains, and "none"; one name may stand for several.
         statistics: of the sampler, (chain, draw); empty where there was none.
     """
 
@@ -60,18 +61,23 @@ class AdaptedPosterior:
     @property
     def domain_weights(self) -> dict[Hashable, float]:
         """P(k | release): which public domain the private records resemble, or none."""
-        counts = np.bincount(self.domain.astype(int), minlength=len(self.domains))
-        return {name: float(count / len(self.w)) for name, count in zip(self.domains, counts, strict=True)}
+        counts, found = (
+            np.bincount(self.domain.astype(int), minlength=len(self.domains)),
+            dict.fromkeys(self.domains, 0.0),
+        )
+        for name, count in zip(self.domains, counts, strict=True):
+            found[name] += float(count / len(self.w))
+        return found
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of the weights, a pair of (d,)."""
-        return _between(self.w, probability)
+        return between(self.w, probability)
 
     def predictive(self, X: ArrayLike, probability: float = 0.9, *, seed: int = 0) -> tuple[FloatArray, FloatArray]:
         """Central intervals of targets at rows X, a pair of (n,)."""
         scores = self.w @ np.asarray(X, dtype=np.float64).T
         noise = np.random.default_rng(seed).standard_normal(scores.shape) * self.sigma[:, None]
-        return _between(scores + noise, probability)
+        return between(scores + noise, probability)
 
 
 @dataclass(repr=False, eq=False)
@@ -86,6 +92,8 @@ class OneRelease(Adaptation):
         residual_bound: c; default the 95 % quantile of the public residuals' sizes, and at least 2.5 of their scale.
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
+        sharpness: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages for
+            their weights, default learnt.
         row_bound: r, public: longer rows are shortened.
         intercept: a last feature that is 1; the bound of a row with it is sqrt(r^2 + 1).
         target_bound: of the targets' sizes, public; it is c where there is no public record.
@@ -97,8 +105,9 @@ class OneRelease(Adaptation):
         seed: of the draws.
         progress_bar: of the sampler.
 
-    A fit has ``release_`` (public), ``posterior_``, ``coef_`` and ``intercept_`` (its mean), ``guarantee_``,
-    ``source_`` and ``prior_``. With an intercept it is the last of the posterior's weights.
+    A fit has ``release_`` (public), ``posterior_``, ``coef_`` and ``intercept_`` (its mean), ``guarantee_`` of the target's
+    records, ``guarantees_`` by unit, that of other tasks' covariance too, ``source_``, ``prior_`` and ``others_``. With an
+    intercept it is the last of the posterior's weights.
 
     >>> from mpmtl_prob.adaptation import OneRelease, problems
     >>> data = problems.two_sources(records=(2000, 500), seed=0)
@@ -114,6 +123,7 @@ class OneRelease(Adaptation):
     posterior: str = "conditional"
     residual_bound: float | None = None
     shift_scale: float | None = None
+    sharpness: float | None = None
     row_bound: float = 1.0
     intercept: bool = False
     target_bound: float = 1.0
@@ -129,7 +139,8 @@ class OneRelease(Adaptation):
         """Fit to public domains and a private target.
 
         Args:
-            source: a Domain or a pair (X, y); several by name; or None for no public record.
+            source: a Domain or a pair (X, y); the posterior of a covariance that other, private tasks share
+                (:func:`mpmtl_prob.inference.shared_covariance`); several by name; or None.
             target: private, a Domain or a pair.
 
         Raises:
@@ -141,7 +152,11 @@ class OneRelease(Adaptation):
         whole("chains", self.chains)
         whole("warmup", self.warmup)
         positive("target_bound", self.target_bound)
+        if self.sharpness is not None:
+            positive("sharpness", self.sharpness)
+        source, others = task_prior.apart(source)
         public, private = self._domains(source, target)
+        self._check(others, public, private)
         if self.posterior == "nuts" and private.num_features > 30:
             raise ValueError(f"posterior: expected 'conditional' for more than 30 features, got {private.num_features}")
         centre, c, self.prior_ = self._settled(public, private.num_features)
@@ -150,8 +165,15 @@ class OneRelease(Adaptation):
             private, centre=centre, residual_bound=c, epsilon=self.epsilon, delta=self.delta,
             row_bound=self._bound, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
+        names, self.others_ = [*public], next((each.release for each in others.values()), None)
+        for name, shared in others.items():
+            self.prior_, nodes = task_prior.beside(
+                self.prior_, shared, self.release_,
+                sharpness=self.sharpness, intercept=self.intercept, target_bound=self.target_bound,
+            )  # fmt: skip
+            names += [name] * nodes
         self.posterior_ = infer(
-            self.release_, self.prior_, (*public, NONE),
+            self.release_, self.prior_, (*names, NONE),
             posterior=self.posterior, draws=draws, chains=self.chains, warmup=self.warmup, seed=seed,
             progress_bar=self.progress_bar,
         )  # fmt: skip
@@ -167,6 +189,9 @@ class OneRelease(Adaptation):
         mean, d = self.posterior_.mean, len(self.release_.centre) - self.intercept
         self.coef_, self.intercept_ = mean[:d], float(mean[d]) if self.intercept else 0.0
         self.guarantee_ = self.release_.guarantee
+        self.guarantees_: dict[Unit, Guarantee] = {Unit.TARGET_RECORD: self.guarantee_}
+        if self.others_ is not None:
+            self.guarantees_[self.others_.guarantee.unit] = self.others_.guarantee
 
     def interval(self, X: ArrayLike, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of targets at rows X, a pair of (n,)."""
@@ -191,6 +216,8 @@ class OneRelease(Adaptation):
             "posterior": files.arrays({k: getattr(found, k) for k in _DRAWS}, found.domains),
             "statistics": files.arrays(found.statistics, tuple(found.statistics)),
         }
+        if self.others_ is not None:
+            groups["others"] = self.others_.to_xarray()
         tree = xr.DataTree.from_dict(groups)
         tree.attrs = {"intercept": int(self.intercept), "row_bound": self.row_bound}
         write_netcdf(tree, path)
@@ -205,6 +232,7 @@ class OneRelease(Adaptation):
             model = cls(row_bound=float(tree.attrs["row_bound"]), intercept=bool(tree.attrs["intercept"]))
             group = lambda name: tree[name].to_dataset()
             model.release_ = MomentRelease.from_xarray(group("release"))
+            model.others_ = Release.from_xarray(group("others")) if "others" in tree.children else None
             held, _ = files.from_arrays(group("prior"), Prior._fields)
             model.prior_ = Prior(**held | {"sigma": float(held["sigma"])})  # type: ignore[arg-type]
             draws, domains = files.from_arrays(group("posterior"), _DRAWS)
@@ -219,12 +247,15 @@ class OneRelease(Adaptation):
         if source is None or (isinstance(source, dict) and not source):
             return {}, private
         public = several(source)
-        if NONE in public:
-            raise ValueError(f"source: expected other names than {NONE!r}, which stands for no public domain")
         public = {k: each.with_intercept() if self.intercept else each for k, each in public.items()}
         for each in public.values():
             pair(each, private)
         return {name: each.bounded(r, self.target_bound) for name, each in public.items()}, private
+
+    def _check(self, others: Mapping[Hashable, Any], public: Mapping[Hashable, Domain], private: Domain) -> None:
+        if NONE in {*others, *public}:
+            raise ValueError(f"source: expected other names than {NONE!r}, which stands for no public domain")
+        task_prior.check(others, private.features[: private.num_features - self.intercept])
 
     def _settled(self, public: dict[Hashable, Domain], d: int) -> tuple[FloatArray, float, Prior]:
         """w_0, c and the prior, of public records alone."""
@@ -232,19 +263,24 @@ class OneRelease(Adaptation):
         if not public:
             flat = r**2 / (2 * d) * np.eye(d)  # rows half as long as they may be
             scale = t / np.sqrt(np.trace(flat) / d)
-            prior = Prior(np.zeros((1, d)), np.zeros((1, d, d)), np.array([scale]), t / 4, flat, np.zeros(1))
+            prior = Prior(
+                np.zeros((1, d)), np.zeros((1, d, d)), np.eye(d)[None], np.array([scale]), t / 4, flat, np.zeros(1)
+            )
             return np.zeros(d), t if self.residual_bound is None else self.residual_bound, prior
         every = stacked(public)
-        whole_fit, fits = robust(every), [robust(each) for each in public.values()]
+        whole_fit = robust(every)
+        fits = [robust(each, whole_fit) for each in public.values()] if len(public) > 1 else [whole_fit]
         moment = every.X.T @ every.X / every.num_records
-        width = np.sqrt(np.trace(moment) / d)
+        width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
         sigma = min(fit.scale for fit in fits)
-        near = 2 * sigma / width if self.shift_scale is None else positive("shift_scale", self.shift_scale)
+        wanted = self.shift_scale
+        near = shift_scale(sigma, width) if wanted is None else positive("shift_scale", wanted)
         far = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
         means = np.stack([*(fit.w for fit in fits), np.zeros(d)])
         covariances = np.stack([*(fit.covariance for fit in fits), np.zeros((d, d))])
         log_odds = np.log([(1 - NONE_BEFORE) / len(fits)] * len(fits) + [NONE_BEFORE])
-        prior = Prior(means, covariances, np.array([near] * len(fits) + [far]), sigma, moment, log_odds)
+        shapes, scales = np.broadcast_to(np.eye(d), covariances.shape), np.array([near] * len(fits) + [far])
+        prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds)
         c = max(whole_fit.residual_bound(every), 2.5 * sigma)
         return whole_fit.w, c if self.residual_bound is None else positive("residual_bound", self.residual_bound), prior
 
@@ -274,7 +310,8 @@ def infer(
     return AdaptedPosterior(w, tau, sigma, k, domains, {})
 
 
-def _between(values: FloatArray, probability: float) -> tuple[FloatArray, FloatArray]:
+def between(values: FloatArray, probability: float) -> tuple[FloatArray, FloatArray]:
+    """Central intervals of draws (S, ...), a pair of (...)."""
     tail = (1 - in_range("probability", probability, 0, 1)) / 2
     lower, upper = np.quantile(values, [tail, 1 - tail], axis=0)
     return lower, upper

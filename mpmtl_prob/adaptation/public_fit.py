@@ -11,6 +11,8 @@ from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.tasks import FloatArray
 
 _HUBER = 1.345  # 95 % efficient for Gaussian residuals
+#: records per feature below which a fit would follow its own records, and find residuals next to nothing
+FEW = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +70,19 @@ def huber(
     return w
 
 
-def robust(records: Domain) -> PublicFit:
+def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
     """Huber's regression at 1.345 times the residuals' scale, with its sandwich covariance.
+
+    Args:
+        records: public.
+        towards: a fit to more public records. With fewer than three records per feature the result is a ridge regression that
+            starts from it, or from zero, and says how little is known.
 
     Source: Huber and Ronchetti (2009), sections 7.6 and 7.8.
     """
     X, y, d = records.X, records.y, records.num_features
+    if len(y) < FEW * d:
+        return _few(records, towards)
     w = least_squares(records)
     scale = _scale(y - X @ w, y)
     for _ in range(50):
@@ -89,6 +98,36 @@ def robust(records: Domain) -> PublicFit:
     meat = (X * (psi**2)[:, None]).T @ X
     room = len(y) / max(len(y) - d, 1)  # degrees of freedom
     return PublicFit(w, room * bread @ meat @ bread, scale)
+
+
+def _few(records: Domain, towards: PublicFit | None) -> PublicFit:
+    """The posterior of a Gaussian regression whose prior lets weights explain as much as a shift may, or as labels vary.
+
+    w ~ N(w_0, V_0 + t^2 I / d) and errors of scale s, both of ``towards``, with t as far as a target may be from its domain;
+    without it w_0 = 0, and half of the labels' mean square is left to errors at first.
+    """
+    X, y, d = records.X, records.y, records.num_features
+    width = max(float(np.sqrt(np.mean(X**2))), 1e-12)
+    size = max(float(np.sqrt(np.mean(y**2))), _scale(y, y))
+    w, V, s, reach = (
+        (np.zeros(d), np.zeros((d, d)), size, size / width)
+        if towards is None
+        else (towards.w, towards.covariance, towards.scale, shift_scale(towards.scale, width))
+    )
+    prior = d / reach**2 * np.eye(d)
+    inverse = np.linalg.inv(X.T @ X / s**2 + prior)
+    residuals = y - X @ w
+    w = w + inverse @ X.T @ residuals / s**2
+    kept = inverse @ prior
+    if towards is None:
+        left, room = y - X @ w, len(y) - float(np.sum((X @ inverse) * X)) / s**2  # degrees of freedom: always some
+        s = max(float(np.sqrt(left @ left / max(room, 1e-6))), _scale(left, y))
+    return PublicFit(w, inverse + kept @ V @ kept.T, s)
+
+
+def shift_scale(scale: float, width: float) -> float:
+    """tau of which the shift explains four times as much as noise of that scale, for features of that root mean square."""
+    return 2 * scale / width
 
 
 def _scale(residuals: FloatArray, y: FloatArray) -> float:

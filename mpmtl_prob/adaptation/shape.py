@@ -21,7 +21,8 @@ from mpmtl_prob.tasks import FloatArray
 SCALES = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0])
 #: of the common factor round 1
 FACTOR_SPREAD = 0.7
-#: where the source hardly varies the target may: departures there are measured by this share of its mean variance
+#: where the source hardly varies the target may: departures there are measured by this share of its mean variance. It was
+#: picked from 0, .1, .3 and 1 on one split of School (pupils of mixed schools private, seed 7)
 _UNSEEN = 0.3
 _LEAST = 0.05  # a variance of the target, relative to the source's along the same axis
 

@@ -1,7 +1,7 @@
 """The whole model of one release, for NUTS: the features' second moment, the shift and the noise, none of them plugged in.
 
     X'X = n f L A A'L'                    L L' = C_s of the source, A lower triangular near I, log f ~ N(0, .7^2)
-    delta ~ mixture over domains k and sizes tau of N(w_k - w_0, V_k + tau^2 I / d)
+    delta ~ mixture over domains k and sizes tau of N(w_k - w_0, V_k + tau^2 T_k / d)
     log sigma ~ N(log of the public residuals' scale, .6^2)
     S_xx ~ N(X'X, noise),  (S_xr, S_rr) | X'X, delta, sigma ~ N(.), as in :mod:`mpmtl_prob.adaptation.clipping`
 
@@ -43,8 +43,8 @@ class Observed(NamedTuple):
         c: residual bound.
         root: L.
         means: w_k - w_0, (K + 1, d).
-        axes: eigenvectors of V_k, (K + 1, d, d).
-        values: its eigenvalues and tau^2 / d, (K + 1, G, d).
+        axes: eigenvectors of V_k + tau^2 T_k / d, (K + 1, G, d, d).
+        values: its eigenvalues, (K + 1, G, d).
         log_odds: of domains and sizes, (K + 1, G).
         sigma: scale of the public residuals.
         centre: of the coordinates of delta, (d,).
@@ -70,8 +70,8 @@ class Observed(NamedTuple):
 def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
     """What the model is given; ``grid``, the conditional posterior, sets coordinates alone."""
     r, d = release.row_bound, len(release.centre)
-    values, axes = np.linalg.eigh(prior.covariances)
-    spread = values[:, None, :] + (prior.scales[:, None] * TAUS)[..., None] ** 2 / d
+    tau2 = (prior.scales[:, None] * TAUS)[..., None, None] ** 2
+    values, axes = np.linalg.eigh(prior.covariances[:, None] + tau2 * prior.shapes[:, None] / d)
     log_tau = np.log(TAUS / (1 + TAUS**2))  # half-Cauchy, on equal steps of log tau
     log_odds = prior.log_odds[:, None] + log_tau - np.logaddexp.reduce(log_tau)
     mean = grid.mean
@@ -91,7 +91,7 @@ def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
         np.linalg.cholesky(source + 1e-9 * np.trace(source) / d * np.eye(d)),
         (prior.means - release.centre) * r,
         axes,
-        np.maximum(spread, 1e-12) * r**2,
+        np.maximum(values, 1e-12) * r**2,
         log_odds,
         prior.sigma,
         (mean - release.centre) * r,
@@ -125,8 +125,8 @@ def model(data: Observed) -> None:
 
 def log_prior(data: Observed, delta: Any) -> Any:
     """Log density of delta with every domain and size, (K + 1, G)."""
-    inside = jnp.einsum("kij,ki->kj", data.axes, delta - data.means)
-    return data.log_odds - 0.5 * (inside[:, None] ** 2 / data.values + jnp.log(2 * jnp.pi * data.values)).sum(-1)
+    inside = jnp.einsum("kgij,ki->kgj", data.axes, delta - data.means)
+    return data.log_odds - 0.5 * (inside**2 / data.values + jnp.log(2 * jnp.pi * data.values)).sum(-1)
 
 
 def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:

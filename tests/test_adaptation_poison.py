@@ -1,0 +1,161 @@
+"""Whatever is in a private record: no error, no warning, nothing that is not finite, and no other record feels it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mpmtl_prob.adaptation import (
+    KMM,
+    AdaSSP,
+    CnvxAdap,
+    DiscrepancyMinimisation,
+    Domain,
+    NCnvxAdap,
+    NetworkAdap,
+    NoisyGradient,
+    OneRelease,
+    SourceOnly,
+    Unprotected,
+    WarmDescent,
+    problems,
+    tilted,
+)
+from mpmtl_prob.adaptation.report import adapt
+from mpmtl_prob.cli import main
+from mpmtl_prob.privacy import Ledger
+
+DATA = problems.two_sources((60, 20), num_features=3, tests=2, seed=3)
+SHORT = {"steps": 3, "discrepancy": 0.0}  # a noisy one is slow to account for, and one arm has it
+PRIVATE = {
+    "one release": (OneRelease, {"draws": 20}),
+    "one release, an intercept": (OneRelease, {"draws": 20, "intercept": True}),
+    "AdaSSP": (AdaSSP, {}),
+    "AdaSSP, labels": (AdaSSP, {"residuals": False}),
+    "printed": (CnvxAdap, SHORT | {"variant": "printed", "discrepancy": "global"}),
+    "rescaled": (CnvxAdap, SHORT | {"variant": "rescaled"}),
+    "frozen": (CnvxAdap, SHORT | {"variant": "frozen"}),
+    "profiled": (CnvxAdap, SHORT),
+    "warm": (WarmDescent, SHORT),
+    "noisy gradient": (NoisyGradient, {"steps": 3}),
+    "printed classifier": (NCnvxAdap, SHORT | {"variant": "printed"}),
+    "profiled classifier": (NCnvxAdap, SHORT),
+    "network": (NetworkAdap, SHORT | {"hidden": 2}),
+    "classifier with a discrepancy": (NCnvxAdap, {"steps": 3}),
+}
+CLASSIFIERS = (NCnvxAdap, NetworkAdap)
+
+
+def records(kind):
+    label = (
+        (lambda each: Domain(each.X, (each.y > 0).astype(float)))
+        if issubclass(kind, CLASSIFIERS)
+        else lambda each: each
+    )
+    return label(DATA.source), label(DATA.target)
+
+
+def replaced(target, x, y):
+    X, labels = target.X.copy(), target.y.copy()
+    X[4], labels[4] = x, y
+    return X, labels
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_record_that_is_no_number_is_one_record_whatever_it_holds(name):
+    kind, options = PRIVATE[name]
+    source, target = records(kind)
+    fit = lambda rows: kind(epsilon=1.0, delta=1e-2, unsafe_seed=1, **options).fit(source, rows).coef_
+    nothing = [([np.nan] * 3, 0.0), ([1.0, np.inf, 0.0], 0.0), ([-np.inf, np.nan, 1e300], 0.0)]
+    first, *others = (fit(replaced(target, *each)) for each in nothing)
+    assert all(np.array_equal(first, other) for other in others)
+    for y in (np.nan, np.inf, -np.inf):  # a label that is none
+        assert np.all(np.isfinite(fit(replaced(target, 0.1, y))))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_any_table_has_an_answer_and_costs_what_it_says(name):
+    kind, options = PRIVATE[name]
+    source, target = records(kind)
+    X, y = target.X, target.y
+    last = np.column_stack([X[:, :2], np.ones(20)])
+    tables = {
+        "long": (X * 1e300, y),
+        "one long": replaced(target, 1e300, 1.0),
+        "alike": (np.repeat(X[:1], 20, axis=0), np.repeat(y[:1], 20)),
+        "none": (X[:0], y[:0]),
+        "one": (X[:1], y[:1]),
+        "constant": (last, y),
+        "zeros": (0 * X, 0 * y),
+        "short": (X * 1e-300, y),
+        "nowhere": (X * np.nan, y * np.nan),
+    }
+    book = Ledger(epsilon=50.0, delta=0.5, unit="target record")
+    for called, table in tables.items():
+        model = kind(epsilon=1.0, delta=1e-2, ledger=book, **options).fit(source, table)
+        assert np.all(np.isfinite(model.coef_)), called
+        assert model.guarantee_.proved.epsilon == 1.0
+    one = slice(0, 1)
+    for public, private in [
+        ((source.X[:, one], source.y), (X[:, one], y)),  # one feature
+        ((np.column_stack([source.X[:, :2], np.ones(60)]), source.y), (last, y)),  # one that never varies
+        ((0 * source.X, source.y), (X, y)),  # public rows that say nothing
+    ]:
+        assert np.all(np.isfinite(kind(epsilon=1.0, delta=1e-2, ledger=book, **options).fit(public, private).coef_))
+    assert len(book.charges()) == len(tables) + 3
+
+
+@pytest.mark.parametrize("model", [Unprotected(), Unprotected("pooled"), KMM(), DiscrepancyMinimisation()], ids=repr)
+def test_yardsticks_without_a_promise_say_what_they_cannot_read(model):
+    for value, message in ((np.nan, "target: expected finite numbers, got 1 records"), (1e200, "numbers up to 1e")):
+        with pytest.raises(ValueError, match=message):
+            model.fit(DATA.source, replaced(DATA.target, value, 0.0))
+    assert np.all(np.isfinite(model.fit(DATA.source, (DATA.target.X[:0], DATA.target.y[:0])).coef_))
+
+
+def test_public_records_may_be_spoken_of():
+    for model in (SourceOnly(), OneRelease(), CnvxAdap(), AdaSSP()):
+        with pytest.raises(ValueError, match="source: expected numbers up to 1e"):
+            model.fit((DATA.source.X * 1e300, DATA.source.y), DATA.target)
+
+
+def test_what_is_free_after_a_release_of_anything_is_finite():
+    for table in ((DATA.target.X * np.nan, DATA.target.y), (DATA.target.X[:0], DATA.target.y[:0])):
+        release = OneRelease(epsilon=0.1, delta=1e-2, draws=5).fit(DATA.source, table).release_
+        assert np.all(np.isfinite(release.ridge()))
+        assert np.isfinite(release.discrepancy(DATA.source, 0.1).value)
+        assert np.all(np.isfinite(tilted(release, DATA.source, draws=3).weights))
+
+
+def test_the_command_has_an_answer_for_any_table(tmp_path, capsys):
+    names = ["a", "b", "c"]
+    public = pd.DataFrame(DATA.source.X, columns=names).assign(y=DATA.source.y)
+    public.to_csv(tmp_path / "public.csv", index=False)
+    private = pd.DataFrame(DATA.target.X, columns=names).assign(y=DATA.target.y)
+    tables = {
+        "none": private[:0],
+        "alike": private.iloc[[0] * 20],
+        "constant": private.assign(c=1.0),
+        "words": private.assign(b="4711 Main Street"),
+        "long": private.assign(a=1e300),
+    }
+    for name, table in tables.items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+        asked = [
+            "--source",
+            "public.csv",
+            "--target",
+            f"{name}.csv",
+            "--label",
+            "y",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-2",
+        ]
+        assert main(["adapt", *(str(tmp_path / each) if each.endswith("csv") else each for each in asked)]) == 0, name
+        said, error = capsys.readouterr()
+        assert error == ""
+        assert "nan" not in said
+        assert "4711" not in said
+    one = Domain(DATA.source.X[:, :1], DATA.source.y), Domain(DATA.target.X[:, :1], DATA.target.y)
+    assert np.all(np.isfinite(adapt(*one, label="y", epsilon=1.0, intercept=False).posterior.mean))
