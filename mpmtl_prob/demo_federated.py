@@ -63,12 +63,13 @@ class Shown:
         moved, n = self.outcome.moved, self.invitation.sites
         of = [(stage, f"{size / 1000:.1f} kB", f"{size / n / 1000:.2f} kB") for stage, size in moved.items()]
         total = sum(moved.values())
+        seen = "\n".join(f"{who:<16}{what}" for who, what in self.seen.items())
         of.append(("together", f"{total / 1000:.1f} kB", f"{total / n / 1000:.2f} kB"))
         return (
             f"{self.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n\n"
             f"{self.comparison}\n\n{demo.NOT_COVERED}\n\n"
             f"who saw what of {n} owners, trust = {self.invitation.trust.value}\n\n"
-            f"{aligned([('', 'sees'), *self.seen.items()])}\n\nbytes moved, both ways\n\n"
+            f"{seen}\n\nbytes moved, both ways\n\n"
             f"{aligned([('stage', 'all owners', 'one owner'), *of])}\n\n{self.outcome.release}"
         )
 
