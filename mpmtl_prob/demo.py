@@ -95,7 +95,7 @@ def _figures(
         axes = page.subplots()
         return page, axes
 
-    page, ax = figure((6.4, 4.0))
+    page, ax = figure((8.4, 4.0))
     plots.error_against_epsilon(comparison, epsilons, metric=metric, ax=ax)
     page.savefig(out / "error_against_epsilon.png", dpi=150)
     page, ax = figure((6.4, 4.0))

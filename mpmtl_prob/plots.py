@@ -322,7 +322,7 @@ def error_against_epsilon(
         metric: "nmse" or "nmse_within".
         ax: to draw on.
     """
-    ax = _axes(ax)
+    ax = _axes(ax, figsize=(8.4, 4.0))
     levels = {STL: ("--", _GREY), ALONE: (":", _GREY), NON_PRIVATE: ("-", _GREY)}
     for name, (style, color) in levels.items():
         ax.axhline(comparison[name][metric], ls=style, color=color, lw=1.2, label=name)
@@ -337,7 +337,8 @@ def error_against_epsilon(
         proved = all(_delta_is_small(comparison[f"{name}, eps = {epsilon:g}"]) for epsilon in order)
         ax.plot(order, error, style, color=color, ms=5, label=name if proved else f"{name} (eps only claimed)")
     ax.set(xscale="log", xlabel="eps", ylabel=metric.replace("_", ", "), title="What privacy costs")
-    ax.legend(frameon=False, fontsize=8)
+    # beside the lines: wherever it stood among them, some data would lie under it
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
 
 
