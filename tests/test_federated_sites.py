@@ -254,7 +254,10 @@ def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "sites"
     command = [sys.executable, "-m", "mpmtl_prob.cli", "federated", "sites", "--folder", str(folder), "--quiet"]
+    # a process that a shell runs in the background hands down that it ignores Ctrl-C
+    deaf = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        signal.signal(signal.SIGINT, deaf)
         while not (folder / "run.log").exists() and running.poll() is None:
             time.sleep(0.2)
         assert len(left(folder)) >= 4  # the link and three nodes
