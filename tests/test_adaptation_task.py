@@ -59,7 +59,7 @@ def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
     release = release_moments(target, centre=np.zeros(D), residual_bound=5.0, epsilon=1e5, delta=0.5)
 
     def by_the_release(T):
-        prior = Prior(np.zeros((1, D)), np.zeros((1, D, D)), T[None], np.array([1.0]), 0.4, flat, np.zeros(1))
+        prior = Prior(np.zeros((1, D)), np.zeros((1, D, D)), T[None], np.array([1.0]), 0.4, flat, *np.zeros((2, 1)))
         draws = posterior(release, prior).draw(np.random.default_rng(0), 20_000)[0]
         return draws.mean(0), np.cov(draws.T)
 

@@ -1,7 +1,7 @@
 """The posterior of the target's weights without a sampler: Gaussian given the sizes of shift and residuals, on a grid.
 
     w | k, tau ~ N(w_k, V_k + tau^2 T_k / d)     k: a public domain, or none, with w_k = 0
-    tau ~ half-Cauchy,  log sigma ~ N(log of the public residuals' scale, .6^2)
+    tau ~ half-Cauchy, or next to nothing with probability e_k;  log sigma ~ N(log of the public residuals' scale, .6^2)
 
 and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
 (:mod:`mpmtl_prob.adaptation.task_prior`). On the grid are tau and the size t of the target's residuals,
@@ -25,6 +25,8 @@ from mpmtl_prob.tasks import FloatArray
 #: prior probability of "none": so small that without information the posterior is the public fits', and evidence soon
 #: outweighs it
 NONE_BEFORE = 0.02
+#: prior probability that the target's weights are a public domain's own
+SAME_BEFORE = 0.1
 #: sd of log sigma round the public residuals' scale
 SIGMA_SPREAD = 0.6
 #: tau on the grid, relative to its scale
@@ -48,6 +50,7 @@ class Prior(NamedTuple):
         sigma: scale of the public residuals.
         second_moment: of the source's features, (d, d).
         log_odds: log prior probabilities, (K + 1,).
+        same: e_k, that there is no shift at all, (K + 1,).
     """
 
     means: FloatArray
@@ -57,6 +60,15 @@ class Prior(NamedTuple):
     sigma: float
     second_moment: FloatArray
     log_odds: FloatArray
+    same: FloatArray
+
+    @property
+    def log_tau(self) -> FloatArray:
+        """Log probabilities of the tau of :data:`TAUS`, (K + 1, G)."""
+        cauchy = TAUS / (1 + TAUS**2)  # on equal steps of log tau
+        first = np.arange(len(TAUS)) == 0
+        found: FloatArray = np.log((1 - self.same)[:, None] * cauchy / cauchy.sum() + self.same[:, None] * first)
+        return found
 
 
 class Grid(NamedTuple):
@@ -159,10 +171,10 @@ def _domain(
     # the evidence; what is not known of the features enters as the prior expects it
     log_weights = _log_normal(gap, A @ P[:, None] @ A + R + expected) - 0.5 * (np.log(var_rr) + off**2 / var_rr)
     sigma2 = np.maximum(t2 - np.einsum("...ij,ji", square, C), (1 - _MOST) * t2)
-    # priors: of sigma with d log sigma / d log t = t^2 / sigma^2, of tau on a grid of equal steps of its logarithm
+    # priors: of sigma with d log sigma / d log t = t^2 / sigma^2, and of tau
     log_sigma = 0.5 * np.log(sigma2 / prior.sigma**2)
     log_weights = log_weights - 0.5 * (log_sigma / SIGMA_SPREAD) ** 2 + np.log(t2 / sigma2)
-    log_weights = log_weights + np.log(TAUS / (1 + TAUS**2))[:, None]
+    log_weights = log_weights + prior.log_tau[k][:, None]
     log_weights = log_weights - 20.0 * np.maximum(share - 1.0, 0.0)  # more than there is to explain
     return log_weights, mean, covariance
 

@@ -72,8 +72,7 @@ def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
     r, d = release.row_bound, len(release.centre)
     tau2 = (prior.scales[:, None] * TAUS)[..., None, None] ** 2
     values, axes = np.linalg.eigh(prior.covariances[:, None] + tau2 * prior.shapes[:, None] / d)
-    log_tau = np.log(TAUS / (1 + TAUS**2))  # half-Cauchy, on equal steps of log tau
-    log_odds = prior.log_odds[:, None] + log_tau - np.logaddexp.reduce(log_tau)
+    log_odds = prior.log_odds[:, None] + prior.log_tau
     mean = grid.mean
     off = grid.means - mean
     square = np.einsum("kgh,kghij->ij", grid.weights, grid.covariances) + np.einsum(

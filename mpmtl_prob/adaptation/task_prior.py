@@ -99,6 +99,7 @@ def beside(
         shapes=between(prior.shapes, shapes),
         scales=between(prior.scales, np.full(K, prior.scales[-1])),
         log_odds=np.log(odds),
+        same=between(prior.same, np.zeros(K)),
     ), K
 
 
