@@ -1,6 +1,7 @@
 """Public source, private target: every arm at the same budget, on two generators and on School.
 
-    python benchmarks/adaptation.py [--seeds 10] [--data two_sources shifted school] [--again ARM ...] [--json OUT]
+    python benchmarks/adaptation.py [--seeds 20] [--splits 10] [--data two_sources shifted school] [--again ARM ...]
+        [--json OUT]
 
 Test errors of a cell (data, sizes, shift or target, budget) are means over seeds, each with data, a split and noise of its
 own. Descents are tuned for every data set on its public records alone, and once more with the test rows: the oracle. Every
@@ -42,7 +43,8 @@ def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=20, help="of made-up data")
+    parser.add_argument("--splits", type=int, default=10, help="of School")
     parser.add_argument("--data", nargs="+", default=["two_sources", "shifted", "school"], help="which of them")
     parser.add_argument("--again", nargs="+", default=[], metavar="ARM", help="arms that are measured anew")
     parser.add_argument(
@@ -53,9 +55,10 @@ def main() -> None:
     options.units.mkdir(parents=True, exist_ok=True)
     cells = [cell for cell in CELLS if cell.data in options.data]
     done: dict[Cell, list[dict[str, float]]] = {cell: [] for cell in cells}
-    with tqdm(total=options.seeds * len(cells), desc="adaptation") as bar:
-        for seed in range(options.seeds):  # all cells have as many seeds whenever it is stopped
-            for cell in cells:
+    seeds = {cell: options.splits if cell.data == "school" else options.seeds for cell in cells}
+    with tqdm(total=sum(seeds.values()), desc="adaptation") as bar:
+        for seed in range(max(seeds.values())):  # cells have as many seeds whenever it is stopped
+            for cell in [cell for cell in cells if seed < seeds[cell]]:
                 bar.set_postfix_str(f"{cell.data} {cell.records} {cell.shift} eps {cell.epsilon:g}, seed {seed}")
                 done[cell].append(unit(cell, seed, options.units, again=options.again))
                 bar.update()

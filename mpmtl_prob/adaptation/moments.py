@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from mpmtl_prob._check import in_range, positive
 from mpmtl_prob.adaptation import files
 from mpmtl_prob.adaptation.accounting import default_delta
+from mpmtl_prob.adaptation.clipping import moments
 from mpmtl_prob.adaptation.discrepancy import Ball, Extreme, Quadratic, discrepancy
 from mpmtl_prob.adaptation.domain import Domain, domain
 from mpmtl_prob.privacy import lattice
@@ -190,9 +192,9 @@ def release_moments(
     if w.shape != (private.num_features,) or not np.all(np.isfinite(w)):
         raise ValueError(f"centre: expected {private.num_features} finite weights, got shape {w.shape}")
     delta = default_delta(n) if delta is None else in_range("delta", delta, 0, 1)
-    law = calibrate_gaussian(epsilon, delta, d + 1, clip=LONGEST)
+    law = noise(epsilon, delta, d)
     h = lattice.step(LONGEST, d + 1, max(n, 1), (law,))
-    noise, guarantee = draw_matrices(
+    (E,), guarantee = draw_matrices(
         [law],
         epsilon=epsilon,
         adjacency="replace",
@@ -203,7 +205,30 @@ def release_moments(
         data=np.column_stack([private.X, private.y]),
     )
     v = rows(private, w, c, r, h)
-    return MomentRelease(v.T @ v + noise[0], law, n, w, c, r, private.features, guarantee, h)
+    return MomentRelease(v.T @ v + E, law, n, w, c, r, private.features, guarantee, h)
+
+
+def noise(epsilon: float, delta: float, num_features: int) -> Gaussian:
+    """Law of E, in units of v v'."""
+    return calibrate_gaussian(epsilon, delta, num_features + 1, clip=LONGEST)
+
+
+def cut(scale: float, sd: float, num_records: int, width: float) -> float:
+    """c: from 1.5 to 2.5 times the scale of the public residuals, where x'rho says most of a slope. All of it is public.
+
+    Noise grows with c, and what is cut is modelled: without noise 1.5 keeps 96 % of what the records say, and with a lot of
+    noise it is worth 1.46 times the budget of 2.5.
+
+    Args:
+        scale: t, as if the target were like the source.
+        sd: of the noise in x'rho, in units of c.
+        num_records: n.
+        width: root mean square of a feature.
+    """
+    c = scale * np.linspace(1.5, 2.5, 21)
+    psi = moments(scale, c, np, ndtr)
+    variance = (num_records * width**2 * psi.square + (sd * c) ** 2) / psi.kept**2
+    return float(c[np.argmin(variance)])
 
 
 def rows(records: Domain, centre: FloatArray, residual_bound: float, row_bound: float, h: float) -> FloatArray:

@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.adaptation import files, task_prior
+from mpmtl_prob.adaptation.accounting import default_delta
 from mpmtl_prob.adaptation.conditional import NONE_BEFORE, SAME_BEFORE, Prior
 from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
 from mpmtl_prob.adaptation.estimator import Adaptation
-from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
+from mpmtl_prob.adaptation.moments import MomentRelease, cut, noise, release_moments
 from mpmtl_prob.adaptation.public_fit import robust, shift_scale
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
@@ -32,9 +33,6 @@ from mpmtl_prob.tasks import FloatArray
 NONE = "none"
 #: the domain of all public records together
 ALL = "all"
-#: c, in units of the public residuals' scale: noise grows with c, and what is cut is modelled. Without noise, 1.5 keeps 96 %
-#: of what the records say; with much of it, it is worth 1.46 times the budget of 2.5, which keeps all.
-CUT = 1.5
 _DRAWS = ("w", "tau", "sigma", "domain")
 
 
@@ -94,7 +92,7 @@ class OneRelease(Adaptation):
         delta: default 1 / n^1.1.
         posterior: "conditional", in any dimension (0.03 CPU seconds at d = 8, 0.4 at 30, 40 at 100); or "nuts", the whole
             model, for at most 30 features.
-        residual_bound: c; default 1.5 times the scale of the public residuals.
+        residual_bound: c; default 1.5 to 2.5 times the scale of the public residuals, by how loud the noise is.
         shift_scale: median of tau, in units of weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
         sharpness: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages for
@@ -164,7 +162,7 @@ class OneRelease(Adaptation):
         self._check(others, public, private)
         if self.posterior == "nuts" and private.num_features > 30:
             raise ValueError(f"posterior: expected 'conditional' for more than 30 features, got {private.num_features}")
-        centre, c, self.prior_ = self._settled(public, private.num_features)
+        centre, c, self.prior_ = self._settled(public, private.num_records, private.num_features)
         self.source_ = stacked(public) if public else None
         self.release_ = release_moments(
             private, centre=centre, residual_bound=c, epsilon=self.epsilon, delta=self.delta,
@@ -266,8 +264,8 @@ class OneRelease(Adaptation):
                 raise ValueError(f"source: expected other names than {name!r}, which stands for {meaning}")
         task_prior.check(others, private.features[: private.num_features - self.intercept])
 
-    def _settled(self, public: dict[Hashable, Domain], d: int) -> tuple[FloatArray, float, Prior]:
-        """w_0, c and the prior, of public records alone."""
+    def _settled(self, public: dict[Hashable, Domain], n: int, d: int) -> tuple[FloatArray, float, Prior]:
+        """w_0, c and the prior, of public records and sizes alone."""
         r, t = self._bound, self.target_bound
         if not public:
             flat = r**2 / (2 * d) * np.eye(d)  # rows half as long as they may be
@@ -300,8 +298,10 @@ class OneRelease(Adaptation):
         shapes, scales = np.broadcast_to(np.eye(d), covariances.shape), np.array([near] * len(fits) + [far])
         same = np.array([SAME_BEFORE] * len(fits) + [0.0])
         prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same)
-        c = CUT * sigma
-        return whole_fit.w, c if self.residual_bound is None else positive("residual_bound", self.residual_bound), prior
+        if self.residual_bound is not None:
+            return whole_fit.w, positive("residual_bound", self.residual_bound), prior
+        delta = default_delta(n) if self.delta is None else in_range("delta", self.delta, 0, 1)
+        return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r, n, width), prior
 
 
 def infer(
