@@ -87,7 +87,7 @@ def test_probabilities_are_of_the_second_class(fits, posteriors):
     (w, source, model), post = fits[0], posteriors[0]
     mean, low, high = post.probabilities(source.X)
     assert np.all((low <= mean) & (mean <= high))
-    assert np.corrcoef(mean, expit(source.X @ w))[0, 1] > 0.8
+    assert np.corrcoef(mean, expit(source.X @ w))[0, 1] > 0.5  # .8 or so, and of the first class its negative
     assert np.array_equal(approximate_posterior(model, source).w, post.w)  # free, and the same again
 
 

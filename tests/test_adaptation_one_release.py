@@ -19,9 +19,9 @@ from mpmtl_prob.adaptation import (
     tilted,
 )
 from mpmtl_prob.adaptation.clipping import moments
-from mpmtl_prob.adaptation.conditional import Prior, posterior
+from mpmtl_prob.adaptation.conditional import TAUS, Prior, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
-from mpmtl_prob.adaptation.moments import rows
+from mpmtl_prob.adaptation.moments import cut, rows
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.adaptation.shape import shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
@@ -63,6 +63,21 @@ def test_moments_of_clipped_residuals_are_those_of_simulated_records(sigma, c):
 
 def options(**more):
     return {"centre": np.array([0.4, -0.2, 0.1]), "residual_bound": 0.3, "epsilon": 1.0, "delta": 1e-2} | more
+
+
+def test_residuals_are_cut_where_a_slope_is_known_best():
+    rng, n, width, scale = np.random.default_rng(3), 200, 0.3, 0.7
+    x, e = width * rng.standard_normal((2000, n)), scale * rng.standard_normal((2000, n))
+
+    def spread(c, sd):  # of the slope of one feature, simulated
+        kept = np.mean(np.abs(e) < c)
+        return np.std((x * np.clip(e, -c, c)).sum(axis=1) + sd * c * rng.standard_normal(2000)) / kept
+
+    quiet, loud = (cut(scale, sd, n, width) / scale for sd in (0.1, 30.0))
+    assert (quiet, loud) == pytest.approx((2.5, 1.5))
+    assert spread(1.5 * scale, 30.0) < 0.8 * spread(2.5 * scale, 30.0)  # .68 of it
+    assert spread(1.5 * scale, 0.0) < 1.1 * spread(2.5 * scale, 0.0)  # 1.02
+    assert cut(scale, 0.5, n, width) / scale == pytest.approx(1.85)
 
 
 def test_a_release_is_the_bounded_records_and_the_laws_own_noise():
@@ -159,7 +174,7 @@ def test_without_information_it_is_the_public_fit():
     error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
     grid = posterior(model.release_, model.prior_)
     assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
-    assert model.posterior_.domain_weights["source"] == pytest.approx(0.98, abs=0.01)
+    np.testing.assert_allclose(grid.weights.sum(axis=(1, 2)), [0.98, 0.02], atol=0.005)
 
 
 def prior_of(d):
@@ -183,6 +198,7 @@ def simulate(seed, n=80, d=2, epsilon=6.0):
     rng, prior = np.random.default_rng(seed), prior_of(d)
     k = int(rng.random() < 0.02)
     tau = min(prior.scales[k] * abs(rng.standard_cauchy()), 20.0 * prior.scales[k])
+    tau = TAUS[0] * prior.scales[k] if rng.random() < prior.same[k] else tau
     w = prior.means[k] + np.sqrt(prior.covariances[k, 0, 0] + tau**2 / d) * rng.standard_normal(d)
     sigma = prior.sigma * np.exp(0.6 * rng.standard_normal())
     A = np.eye(d) + np.tril(0.2 * rng.standard_normal((d, d)) / np.sqrt(d))
@@ -229,11 +245,11 @@ def test_the_test_of_calibration_sees_what_the_model_must_not_leave_out(simulate
 def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
     source, law = np.diag(np.linspace(0.3, 0.05, 6)), Gaussian(6, 2.0)
     true = 0.5 * 200 * source
-    found = [shape(law.sample(RNG, true), 2.0, 200, source) for _ in range(50)]
+    found = [shape(law.sample(RNG, true), 2.0, 200, source) for _ in range(150)]
     relative = np.array([np.diag(each.mean) / np.diag(true) - 1 for each in found])
     assert np.abs(relative.mean(0)).max() < 0.1  # without a common factor they were a quarter too large
     misses = [(each.mean - true)[i, j] / np.sqrt(each.variance[i, j]) for each in found for i, j in [(0, 0), (4, 1)]]
-    assert 0.4 < np.std(misses) < 1.4
+    assert 0.5 < np.std(misses) < 1.8  # 1.15, give or take .07
 
 
 def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
@@ -288,6 +304,17 @@ def test_it_tells_which_public_domain_the_target_resembles():
     assert other.posterior_.domain_weights["none"] > model.posterior_.domain_weights["none"]
 
 
+def test_with_several_domains_all_of_them_together_are_one_more():
+    data = problems.two_sources((600, 60), num_features=3, tests=10, seed=2)
+    model = OneRelease(unsafe_seed=0, draws=10).fit(data.sources, data.target)
+    assert model.posterior_.domains == ("bad", "good", "all", "none")
+    np.testing.assert_allclose(model.prior_.means[2], robust(data.source).w, rtol=1e-9)
+    np.testing.assert_array_equal(model.prior_.same, [0.1, 0.1, 0.1, 0.0])
+    np.testing.assert_allclose(np.exp(model.prior_.log_tau).sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match="source: expected other names than 'all'"):
+        OneRelease().fit({"all": data.source, "more": data.source}, data.target)
+
+
 def test_with_next_to_nothing_there_is_still_an_answer():
     none = (np.zeros((0, 3)), np.zeros(0))
     one = slice(0, 1)
@@ -326,7 +353,7 @@ def test_tilted_weights_bring_moments_together():
     assert gap(found.weights) < 0.1 * gap(np.full(2000, 1 / 2000))
     assert found.weights.sum() == pytest.approx(1.0)
     assert 100 < found.records < 2000
-    loud = release_moments(data.target, **options(epsilon=1e-3, delta=1e-9, residual_bound=1.0, unsafe_seed=0))
+    loud = release_moments(data.target, **options(epsilon=1e-5, delta=1e-9, residual_bound=1.0, unsafe_seed=0))
     assert tilted(loud, data.source, draws=3).records > 1500  # next to nothing is known: next to as it is
     assert isinstance(release.ball(1.0), Ball)
 
