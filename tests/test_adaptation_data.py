@@ -39,7 +39,7 @@ def test_diabetes_by_sex():
     assert [each.num_records for each in pair[:3]] == [235, 150, 57]
     assert "sex" not in pair.source.features
     assert real.diabetes(1, records=100).source.num_records == 207
-    assert error(pair, SourceOnly().fit(pair.source).coef_) < 0.8
+    assert error(pair, SourceOnly().fit(pair.source).coef_) < 1  # .7 to .8, of 57 patients
     with pytest.raises(ValueError, match="private: expected 1 or 2"):
         real.diabetes(3)
 
