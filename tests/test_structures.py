@@ -158,8 +158,9 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     def physical(flat):  # everything that the joint density is over
         value = sites(flat)
         _, trace = log_density(function, (observed,), {}, value)
-        rest = [value[name].ravel() for name in ("log_size", "G", "z_kappa") if name in value]
-        return jnp.concatenate([trace["log_phi"]["value"][None], *rest, trace["A"]["value"][LOWER]])
+        rest = [value[name].ravel() for name in ("G", "z_kappa") if name in value]
+        log_size = jnp.log(jax.nn.softplus(value["size"]))
+        return jnp.concatenate([trace["log_phi"]["value"][None], log_size, *rest, trace["A"]["value"][LOWER]])
 
     difference, jacobian = [], jax.jit(jax.jacobian(physical))
     for _ in range(5):
@@ -167,7 +168,7 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
         value, trace = evaluate(flat)
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
         found = {k: np.asarray(v) for k, v in sites(flat).items()}
-        log_lambda = found["log_size"] - 0.5 * (log_phi - np.log(PHI))
+        log_lambda = np.log(np.logaddexp(0, found["size"])) - 0.5 * (log_phi - np.log(PHI))
         if structure == "auto":  # Omega integrated out, by Bayes' rule at any Omega
             kappa, Phi = inverse_wishart(group_sparse_omega(log_phi, log_lambda), found["z_kappa"])
             assert_allclose(np.diag(Phi), trace["prior_scale"]["value"])

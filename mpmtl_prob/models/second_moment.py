@@ -128,18 +128,19 @@ def second_moment(
 
     Args:
         observed: from :func:`observe`.
-        root: S, its columns in the features' basis: what the prior holds A to be is S'S, (d, d).
+        root: S, its columns in the features' basis: what the prior holds A to be is S'S, (d, d); its diagonal where it has
+            no more, (d,).
         log_det_root: log|det S|.
         kappa: of the prior's Omega; infinite where Omega is known.
         rotated: S'S is nearly diagonal along the eigenvectors of Sigma, where it shows nothing, and not along the features.
     """
     if (free := observed.free) is None:
-        SV = root @ jnp.asarray(observed.eigenvectors)
+        SV = _times(root, jnp.asarray(observed.eigenvectors))
         below = (SV * jnp.asarray(observed.noise.floor)[..., None, :]) @ jnp.swapaxes(SV, -1, -2)
-        bounded = _Bounded(root, root @ jnp.swapaxes(root, -1, -2), log_det_root)
+        bounded = _Bounded(root, diagonal(root**2) if root.ndim == 1 else root @ root.T, log_det_root)
         return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), bounded, below)[1]
     shown = free.directions if rotated else free.features
-    SQ = root @ jnp.asarray(shown.basis)
+    SQ = _times(root, jnp.asarray(shown.basis))
     C = jnp.linalg.cholesky(jnp.swapaxes(SQ, -1, -2) @ SQ)
     return _anywhere(observed, free, shown, jnp.diagonal(C, axis1=-2, axis2=-1) ** 2, kappa)[1]
 
@@ -296,10 +297,20 @@ def _by_feature(observed: Observed) -> Array:
     return jnp.sum(jnp.square(observed.eigenvectors) * jnp.asarray(observed.hidden)[..., None, :], axis=-1)
 
 
+def _times(S: Array, M: Array) -> Array:
+    """S M, S as it is given, or by its diagonal."""
+    return S[:, None] * M if S.ndim == 1 else S @ M
+
+
+def _congruent(S: Array, M: Array) -> Array:
+    """S'M S."""
+    return S[:, None] * M * S if S.ndim == 1 else jnp.swapaxes(S, -1, -2) @ M @ S
+
+
 class _Bounded(NamedTuple):
     """S, where Sigma bounds A."""
 
-    root: Array  #: S, its columns in the features' basis, (d, d)
+    root: Array  #: S, its columns in the features' basis, (d, d), or its diagonal, (d,)
     outer: Array  #: S S', (d, d)
     log_det: Array  #: log|det S|
 
@@ -313,7 +324,7 @@ def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Ar
     left = jnp.arange(S.root.shape[-1], 0, -1, S.root.dtype)  # d - j, j = 0..d-1
     B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + below
     inverse, log_det_b = inverse_and_log_det(B)
-    A = numpyro.deterministic("A", jnp.swapaxes(S.root, -1, -2) @ inverse @ S.root)
+    A = numpyro.deterministic("A", _congruent(S.root, inverse))
     trace = jnp.sum(inverse * S.outer, axis=(-2, -1))
 
     log_det_a = 2 * S.log_det - log_det_b

@@ -107,7 +107,7 @@ def few_features(observed: Observed) -> None:
     psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
     ``lambda_j^2 / (1 + lambda_j^2)``, is uniform-like at both ends: it is the probability that the feature is included.
 
-    Sites: ``z``, ``log_size`` (d,), those of :func:`second_moment`; the deterministic ``log_phi``
+    Sites: ``z``, ``size`` (d,), those of :func:`second_moment`; the deterministic ``log_phi``
     (of psi), ``omega`` (d,) and ``inclusion`` (d,).
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
@@ -118,7 +118,7 @@ def few_features(observed: Observed) -> None:
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
-    found = second_moment(observed, jnp.diag(jnp.exp(log_root)), jnp.sum(log_root))
+    found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root))
     scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
@@ -129,7 +129,7 @@ def adaptive(observed: Observed) -> None:
     That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`few_features`: as
     kappa grows Omega becomes diag(s), and with equal lambda_j the model is :func:`full`.
 
-    Sites: ``z``, ``z_kappa``, ``log_size`` (d,), those of :func:`second_moment`; the deterministic
+    Sites: ``z``, ``z_kappa``, ``size`` (d,), those of :func:`second_moment`; the deterministic
     ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
     """
     *rounds, d = jnp.shape(observed.precision)
@@ -140,7 +140,7 @@ def adaptive(observed: Observed) -> None:
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
-    found = second_moment(observed, jnp.diag(jnp.exp(log_root)), jnp.sum(log_root), kappa)
+    found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root), kappa)
     total = found.A.sum(axis=0) if rounds else found.A
     ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
     _matrix_f(found, observed.num_tasks, kappa, Phi, inverse_and_log_det(ratio)[1])
@@ -152,7 +152,7 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
     ask for shrink to nothing.
 
-    Sites: ``z``, ``log_size`` (rank,), ``G`` (d, rank), those of :func:`second_moment`; the
+    Sites: ``z``, ``size`` (rank,), ``G`` (d, rank), those of :func:`second_moment`; the
     deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
 
     Args:
@@ -177,11 +177,14 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
 def _log_lambda(observed: Observed, log_psi: Array, size: int) -> Array:
     """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x).
 
-    The site is that of sqrt(psi) lambda, which a release shows where it shows anything: of psi alone it may know little.
+    The site is that of sqrt(psi) lambda, which a release shows where it shows anything: of psi alone it may know little. Its
+    softplus, so that small ones are on a logarithmic scale, large ones on a linear one: A follows them, and on a logarithmic
+    scale the density would end in a wall where A is too large.
     """
-    site = numpyro.sample("log_size", dist.ImproperUniform(constraints.real_vector, (), (size,)))
-    x = site - 0.5 * (log_psi - observed.log_phi_mean)
-    numpyro.factor("log_lambda_prior", -jnp.sum(jnp.logaddexp(x, -x)))
+    site = numpyro.sample("size", dist.ImproperUniform(constraints.real_vector, (), (size,)))
+    log_size = jnp.log(jax.nn.softplus(site))
+    x = log_size - 0.5 * (log_psi - observed.log_phi_mean)
+    numpyro.factor("lambda_prior", jnp.sum(jax.nn.log_sigmoid(site) - log_size - jnp.logaddexp(x, -x)))
     return x
 
 

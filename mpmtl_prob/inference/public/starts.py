@@ -96,7 +96,8 @@ def suggested(public: Observed) -> FloatArray:
 def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:
     """Where psi is half the smallest of these variances, and lambda explains the rest of each."""
     psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
+    size = np.sqrt((variances - psi) / np.exp(log_phi_mean))
     return {
         "z": (np.log(psi) - log_phi_mean) / coordinates.LOG_PHI_SD,
-        "log_size": 0.5 * (np.log(variances - psi) - log_phi_mean),
+        "size": size + np.log(-np.expm1(-size)),  # whose softplus it is
     }

@@ -105,7 +105,8 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
-    return Program(jax.jit(init), jax.jit(advance))
+    # run once a chain: to optimise it would take longer than it runs
+    return Program(jax.jit(init, compiler_options={"xla_backend_optimization_level": 0}), jax.jit(advance))
 
 
 def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
