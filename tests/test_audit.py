@@ -253,7 +253,7 @@ def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):
 def test_a_draw_of_too_little_noise_is_found():
     law = Wishart(2, 40.0, 0.5)
     wrong = audit.published(Wishart(2, 40.0, 0.1), 2.0**-26)
-    options = {"trials": 1000, "progress_bar": False, "confidence": SURE}
+    options = {"trials": 3000, "progress_bar": False, "confidence": SURE}
     assert audit.likelihood_ratio(
         law, audit.own_claim(law, adjacency="zero_out"), exact=True, sampler=wrong, **options
     ).broken
