@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 from chance import RARE
+from effort import effort
 from numpy.testing import assert_array_equal
 from scipy.stats import ks_2samp
 
@@ -13,7 +14,7 @@ from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.laws import VectorNoise, exact, read_law, write_law
 
 UNIT = 2.0**-20
-DRAWS = 1500
+DRAWS, CELLS = effort(800, 1500), effort(2000, 4000)
 
 
 def conforms(law):
@@ -47,7 +48,7 @@ def _loses_what_it_says(rounds, adjacency):
         assert known.delta(pure) == 0.0
     # the grid, whatever shortcut there is, from above and from below
     upper, lower = (
-        np.array([composition._compose(rounds, adjacency, side, 4000).get_delta_for_epsilon(each) for each in at])
+        np.array([composition._compose(rounds, adjacency, side, CELLS).get_delta_for_epsilon(each) for each in at])
         for side in (True, False)
     )
     assert (found <= upper * (1 + 1e-3) + 1e-9).all()

@@ -44,7 +44,7 @@ SMALL = Data("low rank", num_tasks=8, num_features=3, rows=8, group=4)
 
 def small(name, **changes):
     """A study with two replications, two budgets and eight tasks."""
-    sizes = {"data": (SMALL,), "replications": 2, "effort": Effort(folds=2, stride=13, chains=2, draws=100)}
+    sizes = {"data": (SMALL,), "replications": 2, "effort": Effort(folds=2, stride=13, chains=2, draws=200)}
     budgets = {"epsilons": (0.5, 1.0), "posterior_epsilons": (), "replacement_epsilons": (1.0,)}
     return replace(STUDIES[name], **(sizes | budgets | changes))
 

@@ -447,7 +447,7 @@ def spend(book, law):
 
 
 def test_an_adaptive_ledger_refuses_by_the_filter_and_says_so(tmp_path):
-    law, counts = calibrate(0.1, 1e-4, 3), {}
+    law, counts = calibrate(0.15, 1e-4, 3), {}
     for adaptive in (False, True):
         book = ledger(tmp_path / str(adaptive), adaptive=adaptive)
         refusal = spend(book, law)

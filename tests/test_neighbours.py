@@ -1,6 +1,7 @@
 """Two data sets that differ in one task: whatever did not pass the noisy door is equal bit for bit, or nothing is proved."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -106,6 +107,15 @@ def nothing_is_proved(estimator, one, other):
         assert fit.row_guarantee is None or fit.row_guarantee.proved is None
 
 
+@partial(jax.jit, static_argnums=0)
+def step(sharing, carry, t, run, published):
+    """What owners send in a round, and the state after it."""
+    sent = clip_columns(carry.W, run.clip)
+    history = carry.history.at[t].set(published[t])
+    W, _, state = sharing.update(sharing.mapping(history, t, run), sent, carry.state, t, run)
+    return sent, carry._replace(W=W, state=state, history=history)
+
+
 def messages(estimator, tasks):
     """What the owners of a run send in every round, given the same noise, and everything that the plan lets see."""
     plan: Plan = estimator.plan(tasks)
@@ -116,14 +126,9 @@ def messages(estimator, tasks):
     with jax.enable_x64(True):  # the releases of both runs are the same, so that what owners do next is theirs alone
         run, W0, noise = jax.tree.map(jax.numpy.asarray, (plan.run, plan.W0, noise))
         carry, sent = first_round(estimator.sharing, run, W0, noise), []
-        step = jax.jit(lambda M, W, state, t, run: estimator.sharing.update(M, W, state, t, run))
         for t in range(T):
-            W = jax.jit(clip_columns)(carry.W, run.clip)
+            W, carry = step(estimator.sharing, carry, t, run, noise.moment)
             sent.append(rest(W))
-            history = carry.history.at[t].set(noise.moment[t])
-            M = estimator.sharing.mapping(history, t, run)
-            W, _, state = step(M, W, carry.state, t, run)
-            carry = carry._replace(W=W, state=state, history=history)
     public = {name: getattr(plan.run, name) for name in ("threshold", "beta", "clip", "offset")}
     laws = [dataclasses.asdict(law) for law in (*plan.mechanisms, *plan.row_mechanisms)]
     return sent, public, laws, plan.size, rest(plan.run.step_size)
@@ -227,7 +232,7 @@ def test_other_tasks_first_messages_are_equal_bit_for_bit(change, pareto, d):
 def public():
     X, y = make(False, d=3)
     release = mp.release(TaskData.from_lists(X, y), epsilon=3.0, unsafe_seed=0)
-    return mp.inference.shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
+    return mp.inference.shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
@@ -267,5 +272,5 @@ def test_a_ledger_never_pays_for_a_run_of_which_nothing_is_proved():
 
 def test_noise_aware_proves_what_its_release_does():
     tasks, _ = pair("more rows", d=3)
-    fit = NoiseAware(1.0, chains=2, warmup=100, draws=50).fit(tasks)
+    fit = NoiseAware(1.0, chains=2, warmup=200, draws=50).fit(tasks)
     assert fit.guarantee.proved is not None

@@ -42,13 +42,13 @@ def test_the_bayes_factor_by_counting_everybodys_answers(samples, known):
 @pytest.mark.parametrize("known", [False, True])
 def test_probabilities_are_what_they_say(known):
     mechanism = NoisyMeans.at(2.0, 15, 40, view=views.billboard())
-    inside, outside = odds.suspect(mechanism, known=known, trials=4000).probability(0.3)
-    there = np.random.default_rng(0).random(4000) < 0.3
+    inside, outside = odds.suspect(mechanism, known=known, trials=2000).probability(0.3)
+    there = np.random.default_rng(0).random(2000) < 0.3
     said = np.where(there, inside, outside)
     for part in np.array_split(np.argsort(said), 5):  # the least likely fifth, and so on
         assert abs(there[part].mean() - said[part].mean()) < FAR * 0.5 / np.sqrt(len(part))
     # E[1 - probability | in] = E[probability | out] at even odds, exactly: both integrate f g / (f + g)
-    inside, outside = odds.suspect(mechanism, known=known, trials=8000, seed=1).probability()
+    inside, outside = odds.suspect(mechanism, known=known, trials=4000, seed=1).probability()
     gap = (1 - inside) - outside
     assert abs(gap.mean()) < FAR * gap.std() / np.sqrt(len(gap))
     assert inside.mean() - outside.mean() > FAR * np.hypot(inside.std(), outside.std()) / np.sqrt(len(gap))
