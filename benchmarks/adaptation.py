@@ -28,7 +28,11 @@ CELLS = (
     Cell("two_sources", (2000, 2000), None, 0.5),
     *(Cell("shifted", SMALL, shift, e) for shift in (0.0, 0.5, 1.2) for e in (1.0, 10.0)),
     *(Cell("shifted", LARGE, shift, e) for shift in (0.0, 0.5, 1.2) for e in (0.5, 1.0, 4.0, 10.0)),
-    *(Cell("school", (6000, 1000), target, 1.0) for target in ("mixed", "boys", "girls", "1987", "vr_band_1")),
+    *(
+        Cell("school", (6000, 1000), target, e)
+        for target in ("mixed", "boys", "girls", "1987", "vr_band_1")
+        for e in (0.5, 1.0, 4.0, 10.0)
+    ),
 )
 
 

@@ -161,7 +161,7 @@ def test_discrepancy_minimisation_is_near_its_semidefinite_optimum():
 def test_matching_helps_where_features_shift_and_the_line_bends():
     rng = np.random.default_rng(0)
     x_s, x_t = rng.uniform(-1, 1, 150), rng.uniform(0.5, 1, 100)
-    bend = lambda x: Domain(x[:, None] / 2, np.maximum(x, 0.2) / 2)
+    bend = lambda x: Domain(x[:, None] / 2, np.maximum(x, 0.2) / 2).with_intercept()
     source, target = bend(x_s), bend(x_t)
     plain = SourceOnly("squared").fit(source)
     for model in (KMM(), DiscrepancyMinimisation()):
