@@ -232,10 +232,10 @@ def test_models_of_ones_own(data):
 
 def test_other_numbers_do_not_compile_again(data, monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 1)
-    fit(low_rank, data.train, rate=(1.0, 0.5), sigma=1.0, **QUICK)
+    fit(low_rank, data.train, **QUICK)
     before = {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()}
     other = mp.datasets.synthetic_low_rank(6, 3, 20, 30, variance=30.0, group=3, seed=1)
-    fit(low_rank, other.train, rate=(3.0, 0.2), sigma=2.0, smoothing=0.4, **(QUICK | {"draws": 33}))
+    fit(low_rank, other.train, rate=(3.0, 0.2), smoothing=0.4, **(QUICK | {"draws": 33}))
     assert {p: (p.init._cache_size(), p.advance._cache_size()) for p in programs()} == before
 
 
