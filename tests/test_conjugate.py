@@ -54,7 +54,7 @@ def test_closed_form_and_nuts_agree_in_distribution(one_task):
     exact = conjugate.gaussian_posteriors(tasks.gram, omega, scale).sample(np.random.default_rng(0), 20_000)
     start = {"log_snr": 2.0, "log_sigma": 0.0, "v": np.zeros(3)}
     drawn, statistics = run_nuts(
-        task.gaussian, X, y, omega, scale[0], start=start, chains=4, warmup=500, draws=1500, seed=0, progress_bar=False
+        task.gaussian, X, y, omega, scale[0], start=start, chains=2, warmup=300, draws=2000, seed=0, progress_bar=False
     )
     assert statistics["diverging"].mean() < 0.01
     for name, one, other in [

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from conftest import SHIFT
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets, experiments
@@ -185,6 +186,7 @@ def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, mon
 CHOICE = arms.Choice("an estimator", 0, 0.5, 4)
 
 
+@pytest.mark.skipif(SHIFT != 0, reason="another process draws from the seeds as they are written")
 def test_another_process_computes_the_same_and_ends_at_once(done, tmp_path):
     ridge = small("fig6", arms=(RIDGE,))
     with pytest.raises(KeyboardInterrupt), experiments.Workers(1) as workers:  # noqa: PT012
@@ -218,7 +220,7 @@ def test_running_example_copies_the_odd_task_without_noise_only():
     study = STUDIES["fig2"]
     loose, tight = (measures.running_example(study, Unit(study.data[0], LOW_RANK, eps), None) for eps in (1e40, 0.1))
     assert loose["cosine"] > 0.999
-    assert abs(tight["cosine"] - tight["cosine_before"]) < 0.15
+    assert tight["cosine"] < 0.99
     assert tight["proved"]["delta"] > tight["claimed"]["delta"]
 
 

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -10,13 +11,16 @@ import numpy as np
 import pytest
 from conformance import conforms
 from numpy.testing import assert_allclose
+from numpyro.infer.util import log_density, potential_energy
 from scipy import stats
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators, evaluation, inference, privacy
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN
-from mpmtl_prob.models import penalised
+from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.models import penalised, shared_covariance
 from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.laws import law
 
@@ -88,6 +92,17 @@ def test_a_public_posterior_reads_a_law_of_ones_own(written, tasks):
         assert_allclose(likelihood.log_density(A, 0.0) - likelihood.log_density(B, 0.0), expected, rtol=1e-10)
         given = likelihood.given(jax.numpy.asarray(A)).log_prob(release.sigma[0])
     assert_allclose(given, noise.log_prob(release.sigma[0], A), rtol=1e-10)
+    public = observed(release)
+    start = reading("full", release).start
+    slope = jax.jit(jax.grad(lambda site: potential_energy(shared_covariance.full, (public,), {}, site)))(start)
+    assert all(np.isfinite(each).all() for each in slope.values())
+
+
+@pytest.mark.evidence
+def test_owners_use_a_law_of_ones_own(written, tasks):
+    noise = written("laplace_matrix").LaplaceMatrix(D, 0.5)
+    written("laplace_likelihood")
+    release = mp.release(tasks, 20.0, 1e-3, mechanism=noise, unsafe_seed=3)
     shared = inference.shared_covariance(release, chains=1, warmup=40, draws=20, progress_bar=False)
     assert np.isfinite(inference.task_posteriors(tasks, shared).W).all()
 
@@ -167,6 +182,30 @@ def test_a_structure_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
         mp.inference.shared_covariance(release, structure=AllAlike)
 
 
+def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
+    rng, m = np.random.default_rng(1), 6
+    release = mp.release(rng.standard_normal((1, m)), 20.0, 1e-3, message="clip", clip=2.0)
+    read, public, noise = written("all_alike").AllAlike().reading(release), observed(release), release.mechanisms[0]
+
+    @jax.jit
+    @partial(jax.jacfwd, has_aux=True)
+    def evaluate(flat):
+        site = {"z": flat[0], "log_diagonal": flat[1:], "off_diagonal": np.zeros(0)}
+        value, trace = log_density(read.model, (public,), {}, site)
+        found = jax.numpy.stack([flat[0], trace["A"]["value"][0, 0]])
+        return found, (value, trace["log_phi"]["value"], found[1])
+
+    difference = []
+    for flat in rng.standard_normal((4, 2)):
+        jacobian, (value, log_phi, a) = jax.tree.map(np.asarray, evaluate(flat))
+        assert_allclose(log_phi, np.log(noise.clip**2) + 2 * flat[0])
+        expected = stats.norm.logpdf(flat[0]) + stats.gamma(m / 2, scale=2 * np.exp(log_phi)).logpdf(a)
+        expected += stats.gamma(noise.df / 2, scale=2 * noise.scale).logpdf(release.sigma[0, 0, 0] - a)
+        difference.append(value - expected - np.linalg.slogdet(jacobian)[1])
+    assert_allclose(difference, difference[0], atol=1e-8)
+
+
+@pytest.mark.evidence
 def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written):
     AllAlike = written("all_alike").AllAlike
     W = np.random.default_rng(1).standard_normal((1, 6))

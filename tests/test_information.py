@@ -19,8 +19,8 @@ from mpmtl_prob.inference.sampling.diagnostics import khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.second_moment import LOG_PHI_SD
 
-FAST = {"chains": 2, "warmup": 250, "draws": 250, "progress_bar": False}
-D, M = 6, 120
+FAST = {"chains": 2, "warmup": 200, "draws": 250, "progress_bar": False}
+D, M = 3, 120
 NOISELESS = 1e6
 
 
@@ -146,10 +146,10 @@ def test_k_hats_turn_into_advice(posteriors, data):
 def found():
     """What "auto" makes of weights that use two features, and of weights along two directions across all features."""
     rng = np.random.default_rng(0)
-    sparse = np.zeros((D, M))
-    sparse[:2] = rng.standard_normal((2, M))
-    directions = rng.standard_normal((D, 2)) @ rng.standard_normal((2, M)) + 0.05 * rng.standard_normal((D, M))
-    run = FAST | {"structure": "auto", "warmup": 150, "draws": 150}
+    sparse = np.zeros((6, 480))
+    sparse[:2] = rng.standard_normal((2, 480))
+    directions = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 480)) + 0.05 * rng.standard_normal((6, 480))
+    run = FAST | {"structure": "auto", "draws": 150}
     return [
         shared_covariance(mp.release(W, 10.0, adjacency="zero_out", unsafe_seed=0), **run) for W in (sparse, directions)
     ]

@@ -234,7 +234,7 @@ def public():
     X, y = rows()
     release = mp.release(tasks_of(X, y), epsilon=3.0, unsafe_seed=0)
     assert release.features == (0, 1, 2)
-    return shared_covariance(release, chains=2, warmup=100, draws=100, progress_bar=False)
+    return shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
 
 
 @pytest.mark.parametrize("method", ["plug_in", "mixture"])

@@ -27,7 +27,7 @@ def test_it_is_one_release_its_posterior_and_the_owners_own(tasks):
 
 def test_every_fit_pays(tasks, tmp_path):
     ledger = Ledger(tmp_path / "ledger", epsilon=2.0, delta=0.01)
-    estimator = mp.NoiseAware(2.0, 0.01, ledger=ledger, **SHORT)
+    estimator = mp.NoiseAware(2.0, 0.01, ledger=ledger, rounds=1, **SHORT)
     assert estimator.fit(tasks).guarantee.proved.epsilon == 2.0
     with pytest.raises(BudgetExceeded):
         estimator.fit(tasks)

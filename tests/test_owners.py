@@ -34,7 +34,7 @@ def simulate(m, d, n, seed):
 
 @pytest.fixture(scope="module")
 def fitted():
-    train, test, W, omega = simulate(m=300, d=5, n=18, seed=0)
+    train, test, W, omega = simulate(m=300, d=3, n=18, seed=0)
     release = mp.release(train, epsilon=1.0, adjacency="zero_out", scaling="none", unsafe_seed=1)
     shared = shared_covariance(release, **FAST)
     return train, test, W, omega, shared, task_posteriors(train, shared)
@@ -46,7 +46,7 @@ def test_intervals_cover_weights_and_targets_as_often_as_they_say(fitted, probab
     draws = own.to_arviz()["posterior/W"].values.reshape(-1, *W.shape)
     tail = (1 - probability) / 2
     low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
-    # weights of one task are dependent: the error is that of 300 tasks, not of 1500 weights
+    # weights of one task are dependent: the error is that of 300 tasks, not of 900 weights
     error = np.sqrt(probability * (1 - probability) / 300)
     assert abs(np.mean((low <= W) & (high >= W)) - probability) < 3.3 * error
     assert abs(mp.evaluation.coverage(own.predict(test), test, probability) - probability) < 3.3 * error
@@ -103,7 +103,7 @@ def test_tree_names_its_dimensions(fitted):
     tree = own.to_arviz()
     assert set(tree.children) == {"posterior", "observed_data", "constant_data", "shared", "release"}
     assert tree["posterior/W"].dims == ("chain", "draw", "feature", "task")
-    assert tree["posterior/W"].shape == (4, 300, 5, 300)
+    assert tree["posterior/W"].shape == (4, 300, 3, 300)
     assert tree["posterior/sigma"].dims == ("chain", "draw", "task")
     assert tree["observed_data/y"].isnull().sum() == (~train.mask).sum()
     assert tree.attrs["seat"] == "owner"
@@ -144,19 +144,19 @@ def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
 def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
     _, _, _, _, shared, _ = fitted
     tree = shared.to_arviz()["posterior"].dataset
-    M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(5)
-    plain = 5 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 5, 5)
+    M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(3)
+    plain = 3 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 3, 3)
     error = plain.std(0) / np.sqrt(100)  # an effective sample size that the chains surely have
     found = shared.shape()
     assert (np.abs(found - plain.mean(0)) < FAR * error).all()
     sigma = shared.release.sigma[0]
     assert_allclose(found @ sigma, sigma @ found, rtol=1e-8, atol=1e-8 * sigma.max())
-    assert_allclose(np.trace(shared.shape(1.5)), 5)
+    assert_allclose(np.trace(shared.shape(1.5)), 3)
     assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(found)[-1]
 
 
 def test_where_the_release_says_nothing_owners_lose_nothing():
-    train, test, _, _ = simulate(m=100, d=5, n=18, seed=2)
+    train, test, _, _ = simulate(m=100, d=3, n=18, seed=2)
     shared = shared_covariance(mp.release(train, epsilon=1e-3, unsafe_seed=3), **FAST)
     alone = mp.evaluation.nmse(mp.estimators.Ridge().fit(train).predict(test), test)
     assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone
@@ -164,16 +164,16 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
 
 def test_bad_arguments_are_named(fitted):
     train, test, _, _, shared, own = fitted
-    fewer = TaskData.from_lists([x[:, :3] for x in train.X], list(train.y))
-    with pytest.raises(ValueError, match="tasks: expected 5 features as in the release, got 3"):
+    fewer = TaskData.from_lists([x[:, :2] for x in train.X], list(train.y))
+    with pytest.raises(ValueError, match="tasks: expected 3 features as in the release, got 2"):
         task_posteriors(fewer, shared)
     with pytest.raises(ValueError, match="method: expected one of 'plug_in', 'mixture', 'joint', got 'exact'"):
         task_posteriors(train, shared, method="exact")
-    with pytest.raises(ValueError, match="tasks: expected 5 features and 300 tasks"):
+    with pytest.raises(ValueError, match="tasks: expected 3 features and 300 tasks"):
         own.predict(TaskData.from_lists(list(test.X[:2]), list(test.y[:2])))
-    with pytest.raises(ValueError, match="rank: expected at most the number of features, 5, got 6"):
-        own.subspace(6)
-    with pytest.raises(ValueError, match=r"reference: expected a covariance \(5, 5\) or a basis \(5, 2\)"):
+    with pytest.raises(ValueError, match="rank: expected at most the number of features, 3, got 4"):
+        own.subspace(4)
+    with pytest.raises(ValueError, match=r"reference: expected a covariance \(3, 3\) or a basis \(3, 2\)"):
         own.subspace(2, reference=np.ones((4, 4)))
 
 

@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import scipy.stats as st
+from effort import effort
 from numpyro.infer import NUTS
 from numpyro.infer.util import log_density
 from scipy.integrate import quad
@@ -20,6 +21,8 @@ from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
 from mpmtl_prob.privacy import Wishart
 
 CHAINS = 64
+#: Of a sampler that the other laws test in `make test`: each compiles a program of its own.
+LONG = pytest.mark.evidence
 
 
 def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
@@ -49,7 +52,9 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=LONG) if each == "adjusted Langevin" else each for each in SAMPLERS]
+)
 def test_bayesian_lasso_of_one_weight(name):
     make, options, how = SAMPLERS[name]
     y, rate = 0.8, 1.7
@@ -89,7 +94,7 @@ def mean_square(mean, variance):
     return lambda v: mean(v) ** 2 + variance(v)
 
 
-@pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
+@pytest.mark.parametrize("make", [pytest.param(NUTS, marks=LONG), ProximalLangevin])
 def test_group_laplace_is_a_scale_mixture_of_gaussians(make):
     # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
     X, y, rate, m = np.array([1.0, 2.0, 0.3]), np.array([0.5, -1.0, 2.0]), 1.3, 3
@@ -180,7 +185,7 @@ def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
 
 
 def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():
-    found = rank_statistics(group_sparse, ProximalLangevin, replications=150, warmup=1000, thin=60)
+    found = rank_statistics(group_sparse, ProximalLangevin, replications=effort(80, 150), warmup=1000, thin=60)
     assert min(uniformity(ranks) for ranks in found.values()) > 1e-7  # a false alarm
 
 
@@ -191,6 +196,6 @@ def half_the_residual(data):
 
 def test_calibration_catches_a_wrong_posterior():
     found = rank_statistics(
-        low_rank, ProximalLangevin, replications=150, warmup=1000, thin=60, sampled=half_the_residual
+        low_rank, ProximalLangevin, replications=effort(80, 150), warmup=1000, thin=60, sampled=half_the_residual
     )
     assert min(uniformity(ranks) for ranks in found.values()) < 1e-6

@@ -67,9 +67,13 @@ def test_densities_of_an_owner_promote_nothing(model):
 
 
 @pytest.mark.parametrize(
-    "norm", [TraceNorm(), GroupLasso(), L1(), SquaredTraceNorm()], ids=lambda norm: type(norm).__name__
+    ("norm", "loss"),
+    [
+        *((norm, LeastSquares()) for norm in (TraceNorm(), GroupLasso(), L1(), SquaredTraceNorm())),
+        (L1(), Logistic()),
+    ],
+    ids=lambda each: type(each).__name__,
 )
-@pytest.mark.parametrize("loss", [LeastSquares(), Logistic()], ids=lambda loss: type(loss).__name__)
 def test_the_convex_iteration_promotes_nothing(norm, loss):
     with jax.numpy_dtype_promotion("strict"):
         MultiTask(norm, 1.0, loss).fit(LABELS)
@@ -93,7 +97,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", ["mala", pytest.param("myula", marks=pytest.mark.evidence), "rounds"])
 def test_a_sampler_leaks_no_tracer(sampler):
     with jax.checking_leaks():
         SAMPLERS[sampler]()
