@@ -178,8 +178,8 @@ def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
 
 def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
     rng = np.random.default_rng(3)
-    board = NoisyMeans.at(np.sqrt(0.1 / 6), 200, 100, view=views.billboard())
-    p = np.clip(rng.normal(0.3, 0.15, 100), -1, 1)
+    board = NoisyMeans.at(np.sqrt(0.05), 200, 300, view=views.billboard())
+    p = np.clip(rng.normal(0.3, 0.15, 300), -1, 1)
     h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
     learnt = posterior.public(h, board, chains=2, progress_bar=False)
     flat = posterior.public(h, board, population=(1, 1))
