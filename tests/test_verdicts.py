@@ -33,7 +33,7 @@ SINGLE, TOGETHER = 0.16, 0.02
 
 
 def noise(*shape):
-    """Differs from cell to cell, and is zero in the mean of the replications: equal means are equal, and no test is chance."""
+    """Differs from cell to cell, and is zero in the mean over replications: equal means are equal, and nothing is chance."""
     *cells, replications = shape
     row = stats.norm.ppf((np.arange(replications) + 0.5) / replications)
     made = [np.roll(row, i) * (1 + 0.1 * i) for i in range(int(np.prod(cells)))]
