@@ -244,8 +244,9 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
     here, there = (one.predict(tasks_of(*data)) for one, data in ((own, rows()), (elsewhere, moved(*rows()))))
     shift = tasks_of(*moved(*rows())).y - tasks_of(*rows()).y
     assert_allclose(there.mean, (here.mean + shift) * here.mask, atol=1e-6)
-    for low, high in zip(here.interval(), there.interval(), strict=True):
-        assert_allclose(high[here.mask], (low + shift)[here.mask], atol=1e-3)  # draws are kept in single precision
+    error = np.abs(there.draws - (here.draws + shift))[..., here.mask]
+    # draws are kept in single precision; rounding may pick another component of a mixture, for a draw in hundreds
+    assert np.mean(error < 1e-3) > (0.99 if method == "mixture" else 0.999999)
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
     own.save(tmp_path / "own.nc")
     assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)

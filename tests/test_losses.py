@@ -72,6 +72,21 @@ def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, 
         assert_allclose(smooth.gradient(W), rho * (V - W), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("d", [1, 4, 13])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
+    own, W = make((7, 5, 9), d), np.random.default_rng(1).standard_normal((d, 4))
+    found = set()
+    for n in (1, 31, 32, 33, 64, 65, 300):
+        other = make((n,), d, seed=n)
+        X, y = [own.X[i][own.mask[i]] for i in range(3)], [own.y[i][own.mask[i]] for i in range(3)]
+        smooth = loss.alone(TaskData.from_lists([*X, other.X[0]], [*y, other.y[0]]))
+        values, gradient = jax.jit(lambda smooth: (smooth.value(W), smooth.gradient(W)))(smooth)
+        parts = (values[:3], gradient[:, :3], smooth.curvature()[:3])
+        found.add(b"".join(np.asarray(part).tobytes() for part in parts))
+    assert len(found) == 1
+
+
 def test_the_logistic_loss_has_no_resolvent_in_closed_form():
     assert Logistic().of(make((3, 2, 3))).resolvent() is None
 

@@ -109,9 +109,11 @@ class Logistic:
         if not np.all(np.abs(tasks.y[tasks.mask]) == 1):
             raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
         X, y, weight = _rows(tasks, self.average)
-        short = [(0, 0), (0, -X.shape[1] % _BLOCK)]
+        blocks = -(-X.shape[1] // _BLOCK)
+        # one block more than is added up: a block that is all there is would be compiled in another way
+        short = [(0, 0), (0, (blocks + 1) * _BLOCK - X.shape[1])]
         X, y, weight = np.pad(X, [*short, (0, 0)]), np.pad(y, short), np.pad(weight, short)
-        return LogisticRows(X, y, weight, np.float64(self.strong_convexity), np.int64(X.shape[1] // _BLOCK))
+        return LogisticRows(X, y, weight, np.float64(self.strong_convexity), np.int64(blocks))
 
     def alone(self, tasks: TaskData) -> LogisticRows:
         """As :meth:`of`, whose gradient adds up rows block by block."""
@@ -210,7 +212,7 @@ class LogisticRows(_Rows):
     """phi = log(1 + exp(-y x'w)).
 
     Attributes:
-        blocks: of _BLOCK rows each, into which n falls.
+        blocks: of _BLOCK rows each, that are added up; n is one block more.
     """
 
     blocks: Any
