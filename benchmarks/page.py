@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -372,19 +373,20 @@ def _adaptation(report: Report) -> Iterable[str]:
     for data, text in words.items():
         if cells := [cell for cell in report["cells"] if cell["data"] == data]:
             yield text
-            yield _arms(cells, {"shifted": "shift", "school": "private"}.get(data))
+            for shift, alike in itertools.groupby(cells, lambda cell: cell["shift"]):
+                if shift is not None:
+                    yield f"A shift of {shift:g}:" if data == "shifted" else f"Private: *{shift}*."
+                yield _arms(list(alike))
 
 
 def _tried(report: Report) -> str:
     return ", ".join(f"*{name}* ({number} candidates)" for name, number in report["candidates"].items())
 
 
-def _arms(cells: Sequence[Report], shift: str | None) -> str:
+def _arms(cells: Sequence[Report]) -> str:
     """An arm a row, a cell a column."""
     head = lambda name, of: (name, *(of(cell) for cell in cells))
     rows = [head("(m, n)", lambda cell: "({}, {})".format(*cell["records"]))]
-    if shift:
-        rows.append(head(shift, lambda cell: str(cell["shift"])))
     rows.append(head("seeds", lambda cell: str(cell["seeds"])))
     best = [min(a["mean"] for name, a in cell["arms"].items() if _private(name)) for cell in cells]
     for name in cells[0]["arms"]:
