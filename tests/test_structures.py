@@ -296,7 +296,7 @@ def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
     W /= np.linalg.norm(W, axis=0)
     sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
     observed = observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
-    run = {"chains": 4, "warmup": 200, "draws": 2000, "seed": 0, "progress_bar": False}
+    run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
     usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
     found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
     assert statistics["diverging"].mean() < 0.01
