@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -373,10 +372,10 @@ def _adaptation(report: Report) -> Iterable[str]:
     for data, text in words.items():
         if cells := [cell for cell in report["cells"] if cell["data"] == data]:
             yield text
-            for shift, alike in itertools.groupby(cells, lambda cell: cell["shift"]):
+            for shift in dict.fromkeys(cell["shift"] for cell in cells):
                 if shift is not None:
                     yield f"A shift of {shift:g}:" if data == "shifted" else f"Private: *{shift}*."
-                yield _arms(list(alike))
+                yield _arms([cell for cell in cells if cell["shift"] == shift])
 
 
 def _tried(report: Report) -> str:

@@ -1,10 +1,11 @@
 """The default on data of many shapes: wins and losses against ridge, the trace norm and the papers' Algorithm 2.
 
+    make evidence-shapes
     python benchmarks/shapes.py [--shapes 40] [--epsilon 1] [--json OUT]
 
 Every shape is drawn at random, once, from the ranges in SHAPES: tasks, features, rows, the rank of the weights, their size,
 the law of the noise, rows equal or ragged, a common mean or none. The error is that of a test row's mean, over the
-variance of these means: 1 is what zero weights have without a common mean. NoiseAware is as it comes; ridge has every
+mean square of these means: zero weights have 1. NoiseAware is as it comes; ridge has every
 task's penalty by cross-validation on its own rows; the trace norm, which is not private, and Algorithm 2 have their best
 candidate on the test rows, which nobody has. Every shape is a file in --units, and is not run again.
 """
@@ -29,6 +30,7 @@ from alone import own_penalty  # noqa: E402
 from mpmtl_prob._files import write_text  # noqa: E402
 from mpmtl_prob.estimators import ConvergenceWarning, LowRank, TraceNorm  # noqa: E402
 from mpmtl_prob.evaluation import grids  # noqa: E402
+from mpmtl_prob.experiments.runner import digest  # noqa: E402
 from mpmtl_prob.inference import NoiseAware  # noqa: E402
 from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
@@ -92,8 +94,8 @@ def errors(seed: int, epsilon: float) -> dict[str, float]:
         return float(np.mean((np.einsum("tnj,jt->tn", X, found) - truth) ** 2) / np.mean(truth**2))
 
     own = NoiseAware(epsilon, seed=seed, unsafe_seed=seed, progress_bar=False).fit(train)
-    low, high = np.quantile(own.to_arviz()["posterior/W"].values, (0.05, 0.95), axis=(0, 1))
-    true = W if low.shape == W.shape else W.T
+    draws = own.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     trace = grids.multi_task(TraceNorm(), train)
     algorithm_2 = grids.rounds(LowRank, train, epsilon=epsilon)
     found = (
@@ -102,12 +104,12 @@ def errors(seed: int, epsilon: float) -> dict[str, float]:
         min(of(each.fit(train).W) for each in trace),
         min(of(each.fit(train).W) for each in algorithm_2),
     )
-    return dict(zip(ARMS, found, strict=True)) | {"coverage": float(np.mean((low <= true) & (true <= high)))}
+    return dict(zip(ARMS, found, strict=True)) | {"coverage": float(np.mean((low <= W) & (high >= W)))}
 
 
 def unit(seed: int, epsilon: float, folder: Path) -> dict[str, Any]:
     """A shape and its errors, of its file where there is one."""
-    path = folder / f"{seed}-{epsilon:g}.json"
+    path = folder / f"{digest({'epsilon': epsilon, **shape(seed)._asdict()})}-{seed}.json"
     if not path.is_file():
         write_text(path, json.dumps({"shape": shape(seed)._asdict(), "errors": errors(seed, epsilon)}))
     return dict(json.loads(path.read_text()))

@@ -246,7 +246,7 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
     assert_allclose(there.mean, (here.mean + shift) * here.mask, atol=1e-6)
     error = np.abs(there.draws - (here.draws + shift))[..., here.mask]
     # draws are kept in single precision; rounding may pick another component of a mixture, for a draw in hundreds
-    assert np.mean(error < 1e-3) > (0.99 if method == "mixture" else 0.999999)
+    assert np.mean(error < 1e-3) >= (0.99 if method == "mixture" else 1)
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
     own.save(tmp_path / "own.nc")
     assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)
