@@ -40,7 +40,7 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "features": (5, 10, 20, 30, 60, 100),
     "rows": (5, 10, 20, 50, 100, 200),
     "rank": (1, 2, 5, "d"),
-    "size": (0.5, 2.0, 8.0),
+    "size": (0.5, 2.0, 8.0, 32.0),
     "noise": ("normal", "Student t, 3 degrees of freedom"),
     "ragged": (False, True),
     "mean": (False, True),

@@ -15,8 +15,8 @@ from mpmtl_prob.taskwise import conjugate
 @pytest.fixture
 def one_task():
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((9, 3)) * [1.0, 0.2, 3.0]
-    y = X @ [1.0, -4.0, 0.3] + 0.5 * rng.standard_normal(9)
+    X = rng.standard_normal((15, 3)) * [1.0, 0.2, 3.0]
+    y = X @ [1.0, -4.0, 0.3] + 0.5 * rng.standard_normal(15)
     omega = np.cov(rng.standard_normal((3, 20)))
     return TaskData.from_lists([X], [y]), X, y, omega
 

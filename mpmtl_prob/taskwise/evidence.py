@@ -38,7 +38,12 @@ class Means(NamedTuple):
             return self.scale.T * self.scaled
 
 
-def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:
+def posterior_means(
+    tasks: TaskData,
+    *,
+    pareto: bool = True,
+    prior: conjugate.SnrPrior | None = None,
+) -> Means:
     """Every task's posterior mean, as :func:`mpmtl_prob.taskwise.conjugate.gaussian_posteriors` has it with Omega = I.
 
     A task whose numbers leave double precision says nothing: its mean is zero. An error would tell the others.
@@ -46,8 +51,10 @@ def posterior_means(tasks: TaskData, *, pareto: bool = True) -> Means:
     Args:
         tasks: the rows.
         pareto: every task scales its features by its own rows; else S = I.
+        prior: of the signal-to-noise ratio; default that of the owners' posteriors, :data:`conjugate.SLOPES` of contrasts.
     """
-    prior = conjugate.SLOPES if tasks.centred else conjugate.SnrPrior()
+    if prior is None:
+        prior = conjugate.SLOPES if tasks.centred else conjugate.SnrPrior()
     each = [_mean(*tasks.own(i), pareto, prior) for i in range(tasks.num_tasks)]
     scaled, scale = zip(*each, strict=True)
     return Means(np.stack(scaled, axis=1), np.stack(scale))
