@@ -1,7 +1,7 @@
 """The default on data of many shapes: wins and losses against ridge, the trace norm and the papers' Algorithm 2.
 
     make evidence-shapes
-    python benchmarks/shapes.py [--shapes 40] [--epsilon 1] [--json OUT]
+    python benchmarks/shapes.py [--shapes 40] [--epsilons 1 0.01] [--json OUT]
 
 Every shape is drawn at random, once, from the ranges in SHAPES: tasks, features, rows, the rank of the weights, their size,
 the law of the noise, rows equal or ragged, a common mean or none. The error is that of a test row's mean, over the
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,16 +119,16 @@ def unit(seed: int, epsilon: float, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=int, default=40)
-    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 0.01])
     parser.add_argument("--units", type=Path, default=Path("out/benchmarks/shapes"), help="folder of finished shapes")
     record.option(parser)
     options = parser.parse_args()
     options.units.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", ConvergenceWarning)  # candidates that do not converge are candidates
-    found = []
-    for seed in tqdm(range(options.shapes), desc="shapes"):
-        found.append(unit(seed, options.epsilon, options.units))
-        record.write(options.json, {"epsilon": options.epsilon, "arms": ARMS, "shapes": found})
+    found: dict[str, list[dict[str, Any]]] = {f"{epsilon:g}": [] for epsilon in options.epsilons}
+    for seed, epsilon in tqdm(list(product(range(options.shapes), options.epsilons)), desc="shapes"):
+        found[f"{epsilon:g}"].append(unit(seed, epsilon, options.units))
+        record.write(options.json, {"arms": ARMS, "cells": found})
 
 
 if __name__ == "__main__":
