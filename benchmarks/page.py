@@ -333,12 +333,13 @@ def _shapes(report: Report) -> Iterable[str]:
     ours, *rivals = report["arms"]
     cells = report["cells"]
     yield (
-        f"Data sets of {len(next(iter(cells.values())))} shapes, drawn at random: tasks, features, rows per task, rank and size "
-        "of the weights (the variance of x'w over that of the noise), the law of the noise, rows equal or ragged, a common mean "
-        "or none. The error is that of a test row's mean, and zero weights have 1. The noise-aware posterior is as it comes. "
-        "Ridge has every task's own penalty; the other two have their best candidate on the test rows, which nobody has, and "
-        "the trace norm has no privacy. The library's constants were set on other data sets of this kind, on School and on the "
-        "papers' two synthetic sets. A win or a loss is by more than one per cent."
+        f"Data sets of {len(next(iter(cells.values())))} shapes, "
+        "drawn at random: tasks, features, rows per task, rank and size of the weights (the variance of x'w over that of "
+        "the noise), the law of the noise, rows equal or ragged, a common mean or none. The error is that of a test row's "
+        "mean, and zero weights have 1. The noise-aware posterior is as it comes. Ridge has every task's own penalty; the "
+        "other two have their best candidate on the test rows, which nobody has, and the trace norm has no privacy. The "
+        "library's constants were set on other data sets of this kind, on School and on the papers' two synthetic sets. A "
+        "win or a loss is by more than one per cent."
     )
     rows = []
     for epsilon, found in cells.items():
