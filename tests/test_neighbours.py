@@ -235,7 +235,7 @@ def public():
     return mp.inference.shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("kind", ["gaussian", "student_t", "bernoulli"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_tasks_later_messages_are_equal_bit_for_bit(public, monkeypatch, change, kind):
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)

@@ -30,7 +30,7 @@ class NoiseAware:
         rounds: of the release, a number, or "auto": one, and two or three where eps is large.
         structure: of the shared covariance.
         method: by which owners use it.
-        likelihood: of the targets: "gaussian", the default, or "bernoulli" for labels -1 and 1.
+        likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
         chains: of NUTS.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from mpmtl_prob.models import shared_covariance
 from mpmtl_prob.taskwise import laplace
 from mpmtl_prob.taskwise.conjugate import SNR_LOG_SD, SNR_MEDIAN
+from mpmtl_prob.taskwise.student import FREEDOM
 
 
 def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
@@ -81,6 +82,23 @@ def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask
         mask: 1 where a row is real, else 0, (n,).
         scale: the diagonal of S, (d,).
     """
+    square, log_sigma = _joint_errors(observed, X, y, mask, scale)
+    numpyro.factor("y", -jnp.sum(mask * (0.5 * square + log_sigma)))
+
+
+def joint_student_t(
+    observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
+) -> None:
+    """:func:`joint` with errors of Student's t, :data:`mpmtl_prob.taskwise.student.FREEDOM` degrees of freedom."""
+    square, log_sigma = _joint_errors(observed, X, y, mask, scale)
+    tail = 0.5 * (FREEDOM + 1) * jnp.log1p(square / FREEDOM)
+    numpyro.factor("y", -jnp.sum(mask * (tail + log_sigma)))
+
+
+def _joint_errors(
+    observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+    """All sites but the targets': ((y - X w) / sigma)^2 (n,) and log(sigma)."""
     omega = shared_covariance.full(observed)
     X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
     R = jnp.linalg.cholesky(omega)
@@ -90,8 +108,7 @@ def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask
     root_c = sigma * jnp.exp(0.5 * log_snr) * jnp.sqrt(jnp.sum(mask) / jnp.sum((X * S @ R) ** 2))
     u = numpyro.sample("u", dist.Normal(jnp.zeros(len(S)), 1.0).to_event(1))
     w = numpyro.deterministic("w", S * (root_c * (R @ u)))
-    residual = jnp.sum(mask * (y - X @ w) ** 2)
-    numpyro.factor("y", -0.5 * residual / sigma**2 - jnp.sum(mask) * log_sigma)
+    return ((y - X @ w) / sigma) ** 2, log_sigma
 
 
 def joint_bernoulli(

@@ -12,19 +12,21 @@ NumPy in float64: the messages of a release are computed here, and need no JAX s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.tasks import FloatArray, Gram
 
 #: Prior of the signal-to-noise ratio: from nearly nothing to hundreds, the middle half between .6 and 16. Picked by own rows'
 #: errors on data made up in 80 shapes, with true ratios of .5 to 128 (those of ``benchmarks/shapes.py``).
 SNR_MEDIAN = 3.0
 SNR_LOG_SD = 2.5
-_GRID = np.linspace(-3.0, 3.0, 73)  # of log(snr), in prior standard deviations: 0.2 on the log scale
+GRID = np.linspace(-3.0, 3.0, 73)  # of log(snr), in prior standard deviations: 0.2 on the log scale
 
 
 class SnrPrior(NamedTuple):
@@ -70,7 +72,7 @@ class GaussianPosteriors:
     eigenvalues: FloatArray
     projected: FloatArray
     residual: FloatArray
-    n: NDArray[np.int64]
+    n: FloatArray | NDArray[np.int64]
     log_evidence: FloatArray
 
     @property
@@ -143,17 +145,49 @@ def gaussian_posteriors(
     m, d = gram.xy.shape
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones_like(gram.xy) if scale is None else scale
-    log_snr = np.log(prior.median) + prior.log_sd * _GRID
+    log_snr = log_grid(prior)
     # one call per task: no array of another is in it, so that nothing of another can be in its bits
-    each = [_alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m)]
+    each = [alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m)]
+    return gathered(each, S, R, log_snr, gram.n)
+
+
+def log_grid(prior: SnrPrior) -> FloatArray:
+    """log(snr) at the nodes of its prior, (g,)."""
+    grid: FloatArray = np.log(prior.median) + prior.log_sd * GRID
+    return grid
+
+
+class Alone(NamedTuple):
+    """One task's part of :class:`GaussianPosteriors`; ``basis`` is U, (d, d)."""
+
+    weights: FloatArray
+    ratio: FloatArray
+    basis: FloatArray
+    eigenvalues: FloatArray
+    projected: FloatArray
+    residual: FloatArray
+    log_evidence: FloatArray
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+def gathered(
+    each: Sequence[Alone], scale: FloatArray, R: FloatArray, log_snr: FloatArray, n: FloatArray | NDArray[np.int64]
+) -> GaussianPosteriors:
+    """All tasks' parts in one, R R' = Omega."""
     weights, ratio, basis, eigenvalues, projected, residual, evidence = map(np.stack, zip(*each, strict=True))
-    return GaussianPosteriors(weights, log_snr, ratio, S, R @ basis, eigenvalues, projected, residual, gram.n, evidence)
+    return GaussianPosteriors(weights, log_snr, ratio, scale, R @ basis, eigenvalues, projected, residual, n, evidence)
 
 
-def _alone(gram: Gram, SR: FloatArray, log_snr: FloatArray) -> tuple[FloatArray | np.float64, ...]:
-    """One task's weights, ratio, U, eigenvalues, projected, residual and log evidence, as in :class:`GaussianPosteriors`.
+def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None = None) -> Alone:
+    """One task's posterior; nan where its numbers leave double precision.
 
-    Where the numbers leave double precision they are nan.
+    Args:
+        gram: of the task.
+        SR: with R R' = Omega, (d, d).
+        log_snr: the grid, (g,).
+        signal: tr(X S Omega S X') / n, where it is not that of the Gram matrix.
     """
     with np.errstate(all="ignore"):
         try:
@@ -163,18 +197,18 @@ def _alone(gram: Gram, SR: FloatArray, log_snr: FloatArray) -> tuple[FloatArray 
         eigenvalues = np.maximum(eigenvalues, 0.0)
         projected = (SR @ U).T @ gram.xy
 
-        signal = eigenvalues.sum() / gram.n  # tr(X S Omega S X') / n
-        ratio = np.exp(log_snr) / (1.0 if signal == 0 else signal)
+        unit = eigenvalues.sum() / gram.n if signal is None else signal  # tr(X S Omega S X') / n
+        ratio = np.exp(log_snr) / (1.0 if unit == 0 else unit)
         gain = ratio[:, None] * eigenvalues  # (g, d)
         explained = np.sum(ratio[:, None] * projected**2 / (1 + gain), axis=1)
         # rounding may leave a tiny negative residual when the rows are interpolated
         residual = np.maximum(gram.yy - explained, np.finfo(float).eps * (gram.yy if gram.yy > 0 else 1.0))
         # log p(y | snr), sigma integrated out, plus the log prior
-        log_weight = -0.5 * (np.sum(np.log1p(gain), axis=1) + gram.n * np.log(residual) + _GRID**2)
+        log_weight = -0.5 * (np.sum(np.log1p(gain), axis=1) + gram.n * np.log(residual) + GRID**2)
         highest = log_weight.max()
         weights = np.exp(log_weight - highest)
         total = weights.sum()
-    return weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total)
+    return Alone(weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total))
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:

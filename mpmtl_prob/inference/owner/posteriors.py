@@ -107,9 +107,7 @@ class OwnerPosteriors:
         if "khat_draws" in constants:
             sizes = self._tree["posterior"].to_dataset().sizes
             drawn = num_proposals(sizes["chain"] * sizes["draw"])
-            failing = (
-                "the normal approximation to the posterior of such a task is too far off for its draws to be corrected"
-            )
+            failing = "the approximation to the posterior of such a task is too far off for its draws to be corrected"
             remedy = "Use method='joint', or take the intervals of these tasks as rough."
             advice += khat_advice(constants["khat_draws"].values, drawn, failing, remedy)
         return replace(public, advice=tuple(advice))
@@ -192,12 +190,13 @@ def task_posteriors(
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio and the sharpness, which are integrated on grids, and the Bernoulli model nearly
-            normal, which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
+            local signal-to-noise ratio and the sharpness, which are integrated on grids, and the other models nearly so,
+            which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
             Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
             together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
-        likelihood: of the targets: "gaussian", or "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has
-            them. Default "gaussian", but targets that are all -1 or 1 could be meant either way: then it must be said.
+        likelihood: of the targets: "gaussian"; "student_t" where some rows are far off, with four degrees of freedom; or
+            "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has them. Default "gaussian", but targets
+            that are all -1 or 1 could be meant either way: then it must be said.
         sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
             a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
             weights; every owner averages over it by its own evidence.
