@@ -371,8 +371,8 @@ def _misfit(report: Report) -> Iterable[str]:
     yield (
         f"139 tasks of 20 rows and 10 features at eps = {report['epsilon']:g}, weights of rank two, and one thing that is "
         f"not as modelled; means over {report['replications']} data sets, with the standard error of the error in brackets. "
-        "The error is that of a test row's mean, and zero weights have 1. Owners read the same release with normal errors, the "
-        'default, and with `likelihood="student_t"`. Ridge has every task\'s own penalty. Where features are in wild units '
+        "The error is that of a test row's mean, and zero weights have 1. Owners read one release with normal errors, "
+        'the default, and with `likelihood="student_t"`. Ridge has every task\'s own penalty. Where units are wild '
         "nothing is gained, and intervals of weights fail: bring them to comparable units first, with numbers you may use."
     )
     rows = []
