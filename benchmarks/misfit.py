@@ -6,13 +6,14 @@
 139 tasks of 20 rows and 10 features, weights of rank two with four times the noise's variance, and one thing that is not as
 modelled. Errors are of a test row's mean, over the mean square of these means, as in shapes.py; ridge has every task's
 penalty by cross-validation on its own rows. Owners read one release twice: with normal errors, the default, and with
-`likelihood="student_t"`.
+`likelihood="student_t"`; and a second release, with `scaling="unit"`.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -106,10 +107,11 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
     MISFITS[misfit](made)
     train, test, truth = made.tasks()
     of = lambda W: float(np.mean((np.einsum("tnj,jt->tn", test.X, W) - truth) ** 2) / np.mean(truth**2))
-    normal = NoiseAware(epsilon, seed=seed, chains=2, progress_bar=False).fit(train)
+    fit = NoiseAware(epsilon, seed=seed, chains=2, progress_bar=False)
+    normal, unit = fit.fit(train), replace(fit, scaling="unit").fit(train)
     student = task_posteriors(train, normal.shared, likelihood="student_t", seed=seed)
     found = {"ridge, own penalty": of(own_penalty(train, seed))}
-    for name, own in (("normal errors", normal), ("Student t", student)):
+    for name, own in (("normal errors", normal), ("unit", unit), ("Student t", student)):
         draws = own.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
         low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
         found |= {

@@ -92,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--mechanism", default="wishart", help="wishart, the default; gaussian; or paper, whose eps is only claimed"
     )
+    publish.add_argument(
+        "--scaling", default="pareto", help="of features: pareto, the default; unit, where units are wild; or none"
+    )
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     publish.add_argument(
@@ -227,7 +230,13 @@ def _release(options: argparse.Namespace) -> None:
         declared = {} if options.ledger.exists() else {"delta": delta, "adjacency": options.adjacency}
         ledger = Ledger(options.ledger, epsilon=options.total, adaptive=options.adaptive or None, **declared)
     published = release(
-        tasks, options.epsilon, delta, adjacency=options.adjacency, mechanism=options.mechanism, ledger=ledger
+        tasks,
+        options.epsilon,
+        delta,
+        adjacency=options.adjacency,
+        mechanism=options.mechanism,
+        scaling=options.scaling,
+        ledger=ledger,
     )
     published.save(options.out)
     if options.json:

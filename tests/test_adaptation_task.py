@@ -75,7 +75,7 @@ def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
                 total, first, second = total + weight, first + weight * m, second + weight * (C + np.outer(m, m))
         return first / total, second / total - np.outer(first, first) / total**2
 
-    T = task_prior.covariance(OMEGA, X.T @ X / 60, False)
+    T = task_prior.covariance(OMEGA, X.T @ X / 60, 0.0)
     (mean, C), (wanted, wanted_C), (other, _) = by_the_release(T), by_hand(T), by_hand(np.eye(D))
     sd = np.sqrt(np.diag(wanted_C))
     off, apart = (np.max(np.abs(x - wanted) / sd) for x in (mean, other))
@@ -87,12 +87,12 @@ def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
 
 def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
     moment = np.diag([1.0, 4.0, 0.25, 1.0, 2.0]) + 0.1
-    for scaled in (False, True):
-        T = task_prior.covariance(OMEGA, moment, scaled)
+    for power in (0.0, -0.5, -0.25):
+        T = task_prior.covariance(OMEGA, moment, power)
         assert np.trace(T @ moment) == pytest.approx(np.trace(moment))
-        S = np.diag(np.diag(moment) ** -0.25) if scaled else np.eye(D)
+        S = np.diag(np.diag(moment) ** power)
         np.testing.assert_allclose(T / T[0, 0], S @ OMEGA @ S / (S @ OMEGA @ S)[0, 0])
-    with_one = task_prior.covariance(OMEGA, np.pad(moment, (0, 1), constant_values=0.3), True)
+    with_one = task_prior.covariance(OMEGA, np.pad(moment, (0, 1), constant_values=0.3), -0.25)
     assert np.all(with_one[-1] == 0)
     np.testing.assert_allclose(with_one[:D, :D], T)
 

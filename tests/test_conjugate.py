@@ -23,7 +23,7 @@ def one_task():
 
 def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_task):
     tasks, X, y, omega = one_task
-    scale = conjugate.pareto_scale(tasks.gram)
+    scale = conjugate.scales(tasks.gram)
     found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     SX = X * scale[0]
     expected = []
@@ -40,7 +40,7 @@ def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_tas
 
 def test_mean_is_the_average_of_ridge_solutions(one_task):
     tasks, X, y, omega = one_task
-    scale = conjugate.pareto_scale(tasks.gram)
+    scale = conjugate.scales(tasks.gram)
     found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     prior = np.diag(scale[0]) @ omega @ np.diag(scale[0])
     ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in found.ratio[0]]
@@ -50,7 +50,7 @@ def test_mean_is_the_average_of_ridge_solutions(one_task):
 
 def test_closed_form_and_nuts_agree_in_distribution(one_task):
     tasks, X, y, omega = one_task
-    scale = conjugate.pareto_scale(tasks.gram)
+    scale = conjugate.scales(tasks.gram)
     exact = conjugate.gaussian_posteriors(tasks.gram, omega, scale).sample(np.random.default_rng(0), 20_000)
     start = {"log_snr": 2.0, "log_sigma": 0.0, "v": np.zeros(3)}
     drawn, statistics = run_nuts(
@@ -73,10 +73,11 @@ def test_posterior_depends_on_the_shape_of_omega_alone(one_task):
     assert_allclose(one.mean, other.mean, rtol=1e-8)
 
 
-def test_pareto_scale_is_the_inverse_fourth_root_of_the_mean_square():
+@pytest.mark.parametrize(("scaling", "power"), [("pareto", -0.25), ("unit", -0.5), ("none", 0.0)])
+def test_a_scale_is_a_power_of_the_mean_square(scaling, power):
     X = np.array([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
-    scale = conjugate.pareto_scale(TaskData.from_lists([X], [[0.0, 1.0]]).gram)
-    assert_allclose(scale[0], [5.0**-0.25, 2.0**-0.25, 2.0**-0.25])  # unseen features as the rarest one seen
+    scale = conjugate.scales(TaskData.from_lists([X], [[0.0, 1.0]]).gram, scaling)
+    assert_allclose(scale[0], [5.0**power, 2.0**power, 2.0**power])  # unseen features as the rarest one seen
 
 
 def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
@@ -90,6 +91,6 @@ def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
 @pytest.mark.parametrize("y", [[0.0, 0.0], [1.0, 1.0]])
 def test_degenerate_tasks_give_finite_posteriors(y):
     tasks = TaskData.from_lists([np.zeros((2, 2)), np.eye(2)], [y, y])
-    found = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.pareto_scale(tasks.gram))
+    found = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.sample(np.random.default_rng(0), 10)["W"]).all()

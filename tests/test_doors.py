@@ -108,7 +108,7 @@ def test_no_task_can_raise_a_warning():  # which are errors here
     assert not np.any(sent(W * (np.arange(8) > 0), 1.0, 2.0))  # a lattice on which K is zero
     tasks = TaskData.from_lists([W.T, np.full((2, 3), 1e-160)], [np.ones(8), np.full(2, 1e150)])
     LowRank(0.5, 1.0, 2, 1.0, 1e-3, curvature=30.0, step_size="per_task").fit(tasks)
-    posteriors = conjugate.gaussian_posteriors(tasks.gram, np.eye(3), conjugate.pareto_scale(tasks.gram))
+    posteriors = conjugate.gaussian_posteriors(tasks.gram, np.eye(3), conjugate.scales(tasks.gram))
     assert np.isfinite(posteriors.sample(np.random.default_rng(0), 2)["W"][..., 0]).all()
     assert np.isfinite(posteriors.mean[:, 0]).all()
 

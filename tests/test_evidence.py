@@ -16,13 +16,12 @@ def make(rows, d, seed=0):
     return TaskData.from_lists(X, [x @ rng.standard_normal(d) + rng.standard_normal(len(x)) for x in X])
 
 
-@pytest.mark.parametrize("pareto", [True, False])
+@pytest.mark.parametrize("scaling", ["pareto", "unit", "none"])
 @pytest.mark.parametrize(("rows", "d"), [((9, 12, 7, 8, 11), 6), ((4, 2, 5, 1, 3), 8), ((1, 1, 1), 2)])
-def test_means_are_those_of_the_posterior_in_the_full_space(rows, d, pareto):
+def test_means_are_those_of_the_posterior_in_the_full_space(rows, d, scaling):
     tasks = make(rows, d)
-    scale = conjugate.pareto_scale(tasks.gram) if pareto else None
-    whole = conjugate.gaussian_posteriors(tasks.gram, scale=scale)
-    found = posterior_means(tasks, pareto=pareto)
+    whole = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram, scaling))
+    found = posterior_means(tasks, scaling=scaling)
     assert_allclose(found.scaled, whole.scaled_mean, rtol=1e-10, atol=1e-12)
     assert_allclose(found.W, whole.mean, rtol=1e-10, atol=1e-12)
 
@@ -31,7 +30,7 @@ def test_rows_that_repeat_or_vanish_span_less_than_they_number():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(7)
     tasks = TaskData.from_lists([np.stack([x, 2 * x, 0 * x]), np.zeros((3, 7))], [[1.0, 2.2, 0.3], [0.1, 0.2, 0.3]])
-    whole = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.pareto_scale(tasks.gram))
+    whole = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
     assert_allclose(posterior_means(tasks).scaled, whole.scaled_mean, atol=1e-10)
     assert not posterior_means(tasks).W[:, 1].any()
 

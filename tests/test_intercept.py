@@ -338,7 +338,7 @@ def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.plug_in", lambda *_: methods.Found(drawn[0], {"W": drawn}))
     later = posterior_draws(here)(public.release)
-    assert_allclose(later, drawn[0, :3] / conjugate.pareto_scale(there.slopes.gram).T)
+    assert_allclose(later, drawn[0, :3] / conjugate.scales(there.slopes.gram).T)
 
 
 def test_a_message_is_the_mean_of_the_same_posterior_under_the_prior_of_what_is_sent(monkeypatch):

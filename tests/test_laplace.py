@@ -195,7 +195,7 @@ def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
 )
 def test_hard_cases_have_proper_posteriors(X, y):
     tasks = TaskData.from_lists([X], [y])
-    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.pareto_scale(tasks.gram), 1000, 0, LABELS)
+    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.scales(tasks.gram), 1000, 0, LABELS)
     W, mean = found.draws["W"][..., 0], found.W[:, 0]
     assert np.isfinite(W).all()
     assert found.khat_draws[0] < 0.7 or not X.any()
@@ -263,7 +263,7 @@ def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(share
     tasks = few(shared[0], 2)
     other = dataclasses.replace(tasks, X=tasks.X.copy(), y=tasks.y.copy())
     other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation
-    scale = [conjugate.pareto_scale(each.gram) for each in (tasks, other)]
+    scale = [conjugate.scales(each.gram) for each in (tasks, other)]
     one, two = (
         excluding(each, shared[2], S, 1.0, 10, 0, False, LIKELIHOODS[kind])
         for each, S in zip((tasks, other), scale, strict=True)

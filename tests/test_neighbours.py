@@ -220,10 +220,10 @@ def test_what_did_not_pass_the_door_is_equal_bit_for_bit_or_nothing_is_proved(es
 
 
 @pytest.mark.parametrize("d", [4, 13])
-@pytest.mark.parametrize("pareto", [True, False])
+@pytest.mark.parametrize("scaling", ["pareto", "unit", "none"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_tasks_first_messages_are_equal_bit_for_bit(change, pareto, d):
-    found = [posterior_means(tasks, pareto=pareto) for tasks in pair(change, d=d)]
+def test_other_tasks_first_messages_are_equal_bit_for_bit(change, scaling, d):
+    found = [posterior_means(tasks, scaling=scaling) for tasks in pair(change, d=d)]
     same(*((rest(means.scaled), rest(means.scale, 0)) for means in found))
     assert all(np.isfinite(means.scaled).all() for means in found)
 

@@ -119,7 +119,7 @@ def test_excluding_ones_own_message_conditions_on_the_rest(few):
         task_posteriors(two, shared, exclude_own=True)
     with pytest.raises(ValueError, match="exclude_own: expected method='plug_in' with it, got 'mixture'"):
         task_posteriors(tasks, shared, method="mixture", exclude_own=True)
-    scale = conjugate.pareto_scale(two.gram)
+    scale = conjugate.scales(two.gram)
     found = excluding(two, shared, scale, 1.0, 4, 0, False)
     messages = as_sent(two, release)
     public = shared_covariance(without(release, messages[:, 1]), chains=2, seed=0, progress_bar=False)

@@ -12,6 +12,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
 from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.taskwise import conjugate
 
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
@@ -119,12 +120,24 @@ def test_tree_survives_the_disk(fitted, tmp_path):
         assert_allclose(tree["posterior/W"], own.to_arviz()["posterior/W"])
 
 
+def test_with_unit_scaling_units_do_not_matter():
+    train, test, _, _ = simulate(m=100, d=3, n=18, seed=4)
+    units = np.array([1e-2, 1.0, 1e3])
+    wild, new = (dataclasses.replace(tasks, X=tasks.X * units) for tasks in (train, test))
+    assert_allclose(messages(wild, "unit")[0], messages(train, "unit")[0], rtol=1e-9)
+    shared = shared_covariance(mp.release(wild, epsilon=3.0, scaling="unit", unsafe_seed=1), **FAST)
+    own = task_posteriors(wild, shared)
+    assert_allclose(own.W * units[:, None], task_posteriors(train, shared).W, rtol=1e-9)
+    halfway = task_posteriors(wild, shared_covariance(mp.release(wild, epsilon=3.0, unsafe_seed=1), **FAST))
+    assert mp.evaluation.nmse(own.predict(new), new) < 0.97 * mp.evaluation.nmse(halfway.predict(new), new)
+
+
 def test_pareto_scaling_undoes_a_tasks_own_units():
     train, _, _, _ = simulate(m=60, d=3, n=30, seed=5)
     shared = shared_covariance(mp.release(train, epsilon=5.0, unsafe_seed=0), **FAST)
     own = task_posteriors(train, shared, sharpness=1.25)
     assert shared.release.scaling == "pareto"
-    scale = conjugate.pareto_scale(train.gram)
+    scale = conjugate.scales(train.gram)
     assert_allclose(own.W, conjugate.gaussian_posteriors(train.gram, shared.shape(1.25), scale).mean)
 
 

@@ -136,7 +136,7 @@ def test_a_release_of_several_rounds_has_a_posterior():
     assert A.dims == ("chain", "draw", "round", "feature", "feature_other")
     assert (np.linalg.eigvalsh(release.sigma - A.values) > 0).all()
     own = task_posteriors(tasks, shared, sharpness=1.1, draws=20)
-    scale = conjugate.pareto_scale(tasks.gram)
+    scale = conjugate.scales(tasks.gram)
     assert_allclose(own.W, conjugate.gaussian_posteriors(tasks.gram, shared.shape(1.1), scale).mean)
 
 

@@ -23,6 +23,7 @@ from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import shape
 from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.taskwise.conjugate import SCALINGS
 
 if TYPE_CHECKING:
     from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -81,8 +82,8 @@ def beside(
     d = len(release.centre)
     moment = shape(release.xx, release.sd * release.row_bound**2, release.num_records, prior.second_moment).mean
     omegas, weights = sharpened(shared, sharpness)
-    scaled = shared.release.scaling == "pareto"
-    shapes = np.stack([covariance(omega, moment / max(release.num_records, 1), scaled) for omega in omegas])
+    power = SCALINGS[shared.release.scaling]
+    shapes = np.stack([covariance(omega, moment / max(release.num_records, 1), power) for omega in omegas])
     free = np.zeros((d, d))
     if intercept:
         free[-1, -1] = target_bound**2
@@ -103,17 +104,17 @@ def beside(
     ), K
 
 
-def covariance(omega: FloatArray, moment: FloatArray, scaled: bool) -> FloatArray:
+def covariance(omega: FloatArray, moment: FloatArray, power: float) -> FloatArray:
     """S Omega S, (d, d), in units in which scores have the variance that the identity would give them.
 
     Args:
         omega: of the slopes, up to a factor, (p, p).
         moment: second moment of the features, (d, d), d = p, or p + 1 with an intercept, whose row is zero.
-        scaled: whether S = diag(moment)^(-1/4), "pareto", or the identity.
+        power: p of S = diag(moment)^p.
     """
     p = len(omega)
     inside = moment[:p, :p]
-    S = np.diag(inside) ** -0.25 if scaled else np.ones(p)
+    S = np.diag(inside) ** power
     T = omega * np.outer(S, S)
     found = np.zeros_like(moment)
     found[:p, :p] = T * np.trace(inside) / np.sum(T * inside)

@@ -98,7 +98,7 @@ class RidgeLogistic:
             one_of("penalty", self.penalty, ("evidence",))
             Logistic().alone(tasks)  # checks the targets
             start = time.perf_counter()
-            W = laplace.logistic_posteriors(tasks, scale=conjugate.pareto_scale(tasks.gram)).mean
+            W = laplace.logistic_posteriors(tasks, scale=conjugate.scales(tasks.gram)).mean
             return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")
         return _each(self.problem, tasks, "STL ridge logistic")
 

@@ -121,7 +121,7 @@ def invite(
             for thousands, the more the more may vanish: see ``Invitation.risk``.
         mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
         adjacency: "replace" or "zero_out".
-        scaling: "pareto" or "none".
+        scaling: "pareto", "unit" or "none".
 
     Raises:
         ValueError: an argument outside its range.

@@ -27,6 +27,7 @@ class NoiseAware:
         delta: in (0, 1); default 1 / (m log m).
         adjacency: what a task's data are compared with: "replace" or "zero_out".
         mechanism: of the noise, as in :func:`mpmtl_prob.release`.
+        scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none".
         rounds: of the release, a number, or "auto": one, and two or three where eps is large.
         structure: of the shared covariance.
         method: by which owners use it.
@@ -44,6 +45,7 @@ class NoiseAware:
     delta: float | None = None
     adjacency: str = "replace"
     mechanism: str | MatrixNoise = "wishart"
+    scaling: str = "pareto"
     rounds: int | str = "auto"
     structure: str | Structure = "full"
     method: str = "plug_in"
@@ -70,6 +72,7 @@ class NoiseAware:
             self.delta,
             mechanism=self.mechanism,
             adjacency=self.adjacency,
+            scaling=self.scaling,
             rounds=self.rounds,
             respond=posterior_draws(tasks, self.seed, kind),
             unsafe_seed=self.unsafe_seed,

@@ -271,12 +271,11 @@ def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None
             f"with_release: expected {tasks.num_features} features and {tasks.num_tasks} tasks as in the data, "
             f"got {release.num_features} and {release.num_tasks}"
         )
-    pareto = release.scaling == "pareto"
     return ReleasedMoments(
         sigma=release.sigma,
         noise=tuple(of_law(law, sigma) for sigma, law in zip(release.sigma, release.mechanisms, strict=True)),
         clip=np.asarray(release.mechanisms[0].clip),
         direction=np.asarray(release.message == "direction"),
         # an owner sends v = S^{-1} w, with its own scale S
-        coordinates=conjugate.pareto_scale(tasks.gram) if pareto else np.ones_like(tasks.gram.xy),
+        coordinates=conjugate.scales(tasks.gram, release.scaling),
     )

@@ -21,7 +21,7 @@ from mpmtl_prob.taskwise import conjugate
 from mpmtl_prob.taskwise.evidence import posterior_means
 
 MESSAGES = ("direction", "clip")
-SCALINGS = ("pareto", "none")
+SCALINGS = tuple(conjugate.SCALINGS)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
         slopes = source.slopes  # an intercept is its owner's
-        sent = posterior_means(slopes, pareto=scaling == "pareto", prior=conjugate.SENT)
+        sent = posterior_means(slopes, scaling=scaling, prior=conjugate.SENT)
         return sent.scaled, slopes.features, scaling
     try:
         W = np.asarray(source, dtype=np.float64)

@@ -50,7 +50,8 @@ class Release:
         features: feature names, d of them.
         guarantee: claimed and proved.
         message: "direction" (every column of W has unit length or is zero) or "clip" (length at most K).
-        scaling: the coordinates of the messages: "pareto" (every owner scaled its features by its own rows) or "none".
+        scaling: the coordinates of the messages: "pareto" or "unit" (every owner scaled its features by its own rows), or
+            "none".
         library_version: of the code that made it.
         besides: what else was bought for this release and is in its guarantee, such as the clip norm.
         lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
@@ -205,8 +206,9 @@ def release(
             "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
             claimed), or a :class:`Wishart` or :class:`Gaussian` of your choice.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, which makes tasks alike;
-            "none" leaves them. Messages that you bring are taken as they are.
+        scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, by the root of their size, which
+            makes tasks alike; "unit" by their size, for features whose units differ by orders of magnitude; "none" leaves
+            them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before. "auto" is 1 up to epsilon = 1, then as many times as the noise of one round is
             smaller than the average eigenvalue of the second moment, m/d, and at most 3; always 1 where m < d.

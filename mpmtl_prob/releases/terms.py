@@ -34,7 +34,7 @@ class Terms:
         features: names, d of them.
         lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
         message: "direction" or "clip", how messages are bounded.
-        scaling: "pareto" or "none", the coordinates that they are in.
+        scaling: "pareto", "unit" or "none", the coordinates that they are in.
         claimed: what the papers say, if anything.
         bought: what was bought for the release, and is part of its guarantee.
 
@@ -99,7 +99,7 @@ def terms(
         clip: K, only with message="clip".
         mechanism: "wishart", "gaussian", "paper", or a law of your choice.
         adjacency: "replace" or "zero_out".
-        scaling: "pareto" or "none".
+        scaling: "pareto", "unit" or "none".
         rounds: T, over which the budget is spread evenly.
 
     Raises:

@@ -112,11 +112,15 @@ class GaussianPosteriors:
         return z @ self.basis[i].T * self.scale[i], np.sqrt(sigma2), self.log_snr[index]
 
 
-def pareto_scale(gram: Gram) -> FloatArray:
-    """Pareto scaling, S_i = diag(rms(x_ij)^{-1/2}), (m, d): halfway between no scaling and unit variance.
+#: The powers of a feature's mean square that are its scale.
+SCALINGS = {"pareto": -0.25, "unit": -0.5, "none": 0.0}
 
-    Each task computes it from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one
-    that is not.
+
+def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
+    """The diagonals of S_i, (m, d): rms(x_ij)^-1 with "unit", its root with "pareto", halfway there, or 1 with "none".
+
+    Each task computes them from its own rows. A feature that is zero throughout a task's rows, or below a millionth of the
+    largest one, is scaled as the rarest one that is not.
 
     Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
     """
@@ -124,7 +128,7 @@ def pareto_scale(gram: Gram) -> FloatArray:
     seen = power > 1e-12 * power.max(axis=1, keepdims=True)
     rarest = np.min(np.where(seen, power, np.inf), axis=1, keepdims=True)
     power = np.where(seen, power, np.where(np.isfinite(rarest), rarest, 1.0))
-    return power**-0.25
+    return power ** SCALINGS[scaling]
 
 
 def gaussian_posteriors(

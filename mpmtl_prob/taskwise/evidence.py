@@ -41,7 +41,7 @@ class Means(NamedTuple):
 def posterior_means(
     tasks: TaskData,
     *,
-    pareto: bool = True,
+    scaling: str = "pareto",
     prior: conjugate.SnrPrior | None = None,
 ) -> Means:
     """Every task's posterior mean, as :func:`mpmtl_prob.taskwise.conjugate.gaussian_posteriors` has it with Omega = I.
@@ -50,22 +50,22 @@ def posterior_means(
 
     Args:
         tasks: the rows.
-        pareto: every task scales its features by its own rows; else S = I.
+        scaling: of every task's features by its own rows, as of :func:`mpmtl_prob.release`.
         prior: of the signal-to-noise ratio; default that of the owners' posteriors, :data:`conjugate.SLOPES` of contrasts.
     """
     if prior is None:
         prior = conjugate.SLOPES if tasks.centred else conjugate.SnrPrior()
-    each = [_mean(*tasks.own(i), pareto, prior) for i in range(tasks.num_tasks)]
+    each = [_mean(*tasks.own(i), scaling, prior) for i in range(tasks.num_tasks)]
     scaled, scale = zip(*each, strict=True)
     return Means(np.stack(scaled, axis=1), np.stack(scale))
 
 
-def _mean(X: FloatArray, y: FloatArray, pareto: bool, prior: conjugate.SnrPrior) -> tuple[FloatArray, FloatArray]:
+def _mean(X: FloatArray, y: FloatArray, scaling: str, prior: conjugate.SnrPrior) -> tuple[FloatArray, FloatArray]:
     """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
     n, d = X.shape
     with np.errstate(all="ignore"):
         own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
-        scale = conjugate.pareto_scale(own) if pareto else np.ones((1, d))
+        scale = conjugate.scales(own, scaling)
         if n >= d:
             mean = conjugate.gaussian_posteriors(own, scale=scale, prior=prior).scaled_mean[:, 0]
         else:

@@ -2,7 +2,7 @@
 
     y_ij in {-1, 1},   log odds of y_ij = 1:  x_ij'w_i,   w_i = S_i v_i,   v_i ~ N(0, c_i Omega)
 
-S_i is the diagonal scale of :func:`mpmtl_prob.taskwise.conjugate.pareto_scale`. The prior variance of the log odds averaged
+S_i is the diagonal scale of :func:`mpmtl_prob.taskwise.conjugate.scales`. The prior variance of the log odds averaged
 over the task's rows, ``snr_i = c_i tr(X_i S_i Omega S_i X_i') / n_i`` (sigma is 1 here), is log-normal. Given snr the
 posterior is log-concave and nearly normal; over a grid of snr it is nearly a mixture of normals, weighted by Laplace's
 evidence. Draws of

@@ -34,9 +34,7 @@ def posterior_draws(
 
     def respond(release: Release) -> FloatArray:
         shared = shared_covariance(release, chains=2, warmup=100, draws=100, seed=seed, progress_bar=False)
-        pareto = release.scaling == "pareto"
-        gram = tasks.slopes.gram
-        scale = conjugate.pareto_scale(gram) if pareto else np.ones_like(gram.xy)
+        scale = conjugate.scales(tasks.slopes.gram, release.scaling)
         found = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind)
         V: FloatArray = found.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
         return np.where(np.isfinite(V).all(axis=0), V, 0.0)  # as in the first round: beyond double precision, silence

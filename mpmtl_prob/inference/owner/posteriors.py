@@ -231,7 +231,7 @@ def task_posteriors(
     if (given := tasks.slopes.num_features) != shared.release.num_features:
         raise ValueError(f"tasks: expected {shared.release.num_features} features as in the release, got {given}")
     begin = time.perf_counter()
-    scale = conjugate.pareto_scale(tasks.slopes.gram) if shared.release.scaling == "pareto" else None
+    scale = conjugate.scales(tasks.slopes.gram, shared.release.scaling)
     total = chains * draws
     if exclude_own:
         _check_exclusion(tasks, shared, method)
