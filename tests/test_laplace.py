@@ -1,4 +1,4 @@
-"""Binary tasks: the normal approximation against quadrature, its correction against exact draws, and what is made of both."""
+"""Binary tasks: the approximation against quadrature, its correction against exact draws, and what is made of both."""
 
 import dataclasses
 
@@ -291,7 +291,7 @@ def test_predictions_are_probabilities_with_intervals(shared):
     assert "k-hat" not in str(own.diagnose())
     tree["constant_data/khat_draws"].values[[2, 7]] = 0.8, np.nan
     troubled = dataclasses.replace(own, _tree=tree).diagnose()
-    assert "k-hat is above 0.7 for 2 of 40 tasks (up to 0.8): the normal approximation" in str(troubled)
+    assert "k-hat is above 0.7 for 2 of 40 tasks (up to 0.8): the approximation" in str(troubled)
     assert "bernoulli" in repr(own)
     assert "bernoulli" in own._repr_html_()
 
@@ -319,7 +319,7 @@ def test_targets_that_could_be_meant_either_way_are_not_guessed(shared):
     numbers = dataclasses.replace(tasks, y=tasks.y + 1)
     with pytest.raises(ValueError, match="tasks: expected targets -1 and 1 for likelihood='bernoulli', got others"):
         task_posteriors(numbers, public, likelihood="bernoulli")
-    with pytest.raises(ValueError, match="likelihood: expected one of 'gaussian', 'bernoulli', got 'poisson'"):
+    with pytest.raises(ValueError, match="likelihood: expected one of 'gaussian', 'student_t', 'bernoulli', got 'poisson'"):
         task_posteriors(tasks, public, likelihood="poisson")
     assert task_posteriors(tasks, public, likelihood="gaussian", draws=5).likelihood.name == "gaussian"
 
