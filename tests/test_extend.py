@@ -255,7 +255,9 @@ def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
     own.save(tmp_path / "own.nc")
     back = OwnerPosteriors.load(tmp_path / "own.nc", likelihood=mine)
     assert_allclose(back.predict(tasks, 3).draws, own.predict(tasks, 3).draws)
-    with pytest.raises(ValueError, match="likelihood: expected one of 'gaussian', 'student_t', 'bernoulli', got 'known error'"):
+    with pytest.raises(
+        ValueError, match="likelihood: expected one of 'gaussian', 'student_t', 'bernoulli', got 'known error'"
+    ):
         OwnerPosteriors.load(tmp_path / "own.nc")
     with pytest.raises(ValueError, match="likelihood: expected 'known error' as in the file, got 'gaussian'"):
         OwnerPosteriors.load(tmp_path / "own.nc", likelihood=GAUSSIAN)
