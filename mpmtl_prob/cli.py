@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data", default="synthetic_low_rank", help="synthetic_low_rank, synthetic_group_sparse or school"
     )
     demo.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets")
-    demo.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    demo.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     demo.add_argument("--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON")
 
     publish = command("release", _release, "let out the tasks' perturbed second moment, once")
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     _data_options(fit)
     fit.add_argument("--release", type=Path, required=True, help="file written by the release command")
     fit.add_argument("--chains", type=int, default=4)
-    fit.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    fit.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fit.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
 
     table = command("compare", _compare, "all estimators side by side on held-out rows")
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
-    table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt")
+    table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
 
     plan = command(
         "plan", _plan, "how many people a wanted error needs: before one other person, all others, everybody"
@@ -250,12 +250,13 @@ def _release(options: argparse.Namespace) -> None:
 
 def _fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, inference
+    from mpmtl_prob.inference.sampling.nuts import WARMUP
 
     tasks = _tasks(options)
     shared = inference.shared_covariance(
         Release.load(options.release),
         chains=options.chains,
-        warmup=options.draws,
+        warmup=min(options.draws, WARMUP),
         draws=options.draws,
         seed=options.seed,
         progress_bar=not options.quiet,

@@ -24,7 +24,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--data", default="synthetic_low_rank", help="synthetic_low_rank, school, ...; see demo")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--trust", default="secure_sum", help=f"{', '.join(_TRUST)}: who sees what")
-    parser.add_argument("--draws", type=int, default=300, help="demo: of NUTS per chain, and as many to adapt")
+    parser.add_argument(
+        "--draws", type=int, default=300, help="demo: of NUTS per chain, and as many to adapt, up to 140"
+    )
     parser.add_argument("--folder", type=Path, help="sites: folder for everything that they write")
     parser.add_argument("--nodes", type=int, default=3, help="sites: how many, each with its part of the tasks")
     parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")

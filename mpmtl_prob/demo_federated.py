@@ -9,6 +9,7 @@ from mpmtl_prob import demo, federated
 from mpmtl_prob._table import aligned
 from mpmtl_prob.evaluation import Comparison, compare, standard_fits
 from mpmtl_prob.inference import shared_covariance, task_posteriors
+from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.tasks import TaskData
 
 
@@ -83,7 +84,7 @@ def run(
         data: one of ``demo.DATA``.
         epsilon: > 0.
         trust: as of :func:`mpmtl_prob.federated.invite`.
-        draws: of NUTS per chain, and as many to adapt.
+        draws: of NUTS per chain, and as many to adapt, up to 140.
         seed: of splits, folds and samplers; never of the release.
         progress_bar: show one.
     """
@@ -96,7 +97,12 @@ def run(
         progress_bar=progress_bar,
     )  # fmt: skip
     public = shared_covariance(
-        outcome.release, chains=demo.CHAINS, warmup=draws, draws=draws, seed=seed, progress_bar=progress_bar
+        outcome.release,
+        chains=demo.CHAINS,
+        warmup=min(draws, WARMUP),
+        draws=draws,
+        seed=seed,
+        progress_bar=progress_bar,
     )
     # every owner does this at home, with its own rows
     own = task_posteriors(train, public, seed=seed, progress_bar=progress_bar)

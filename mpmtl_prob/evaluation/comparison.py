@@ -16,6 +16,7 @@ from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.tasks import Prediction, TaskData
 
@@ -116,7 +117,7 @@ def standard_fits(
         epsilons: budgets.
         adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         chains: of NUTS.
-        draws: of NUTS, kept and for adaptation, per chain.
+        draws: of NUTS, kept per chain, and as many to adapt, up to 140.
         folds: of the cross-validations.
         seed: of folds and samplers. The noise of the releases comes from the operating system.
         progress_bar: show one.
@@ -148,7 +149,7 @@ def standard_fits(
                 epsilon,
                 adjacency=adjacency,
                 chains=chains,
-                warmup=draws,
+                warmup=min(draws, WARMUP),
                 draws=draws,
                 seed=seed,
                 progress_bar=False,

@@ -9,6 +9,7 @@ from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.inference.public.structures import Structure
+from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
@@ -51,7 +52,7 @@ class NoiseAware:
     method: str = "plug_in"
     likelihood: str | Likelihood | None = None
     chains: int = 4
-    warmup: int = 300
+    warmup: int = WARMUP
     draws: int = 300
     seed: int = 0
     unsafe_seed: int | None = None

@@ -25,7 +25,7 @@ from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import Structure, structure_of
 from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
-from mpmtl_prob.inference.sampling.nuts import kernel
+from mpmtl_prob.inference.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.inference.sampling.runs import Part, Sampling, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -232,7 +232,7 @@ def shared_covariance(
     *,
     structure: str | Structure = "full",
     chains: int = 4,
-    warmup: int = 300,
+    warmup: int = WARMUP,
     draws: int | None = None,
     until: Until | None = None,
     seed: int = 0,

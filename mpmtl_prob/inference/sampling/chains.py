@@ -105,8 +105,10 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
-    # run once a chain: to optimise it would take longer than it runs
-    return Program(jax.jit(init, compiler_options={"xla_backend_optimization_level": 0}), jax.jit(advance))
+    # what takes long is LAPACK's: more than this level makes the loop no faster, and compiling it a quarter longer; the first
+    # state is computed once a chain, and to optimise it at all would take longer than it runs
+    first, loop = ({"xla_backend_optimization_level": level} for level in (0, 1))
+    return Program(jax.jit(init, compiler_options=first), jax.jit(advance, compiler_options=loop))
 
 
 def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
