@@ -23,7 +23,7 @@ from mpmtl_prob.adaptation.conditional import TAUS, Prior, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import cut, rows
 from mpmtl_prob.adaptation.public_fit import robust
-from mpmtl_prob.adaptation.shape import shape
+from mpmtl_prob.adaptation.shape import above, shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger
 from mpmtl_prob.privacy.laws import exact
@@ -250,6 +250,28 @@ def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
     assert np.abs(relative.mean(0)).max() < 0.1  # without a common factor they were a quarter too large
     misses = [(each.mean - true)[i, j] / np.sqrt(each.variance[i, j]) for each in found for i, j in [(0, 0), (4, 1)]]
     assert 0.5 < np.std(misses) < 1.8  # 1.15, give or take .07
+
+
+def test_a_second_moment_is_no_further_from_the_truth_for_being_positive():
+    distance = lambda A, B: np.linalg.norm(A - B)
+    for _ in range(50):
+        least, root = np.diag(RNG.exponential(size=5) ** 4), RNG.standard_normal((2, 5))
+        true = least + root.T @ root
+        E = RNG.standard_normal((5, 5))
+        found = above(true + E + E.T, least)
+        assert distance(found, true) <= distance(E + E.T, 0.0)
+        assert np.linalg.eigvalsh(found - least)[0] > -1e-9
+
+
+def test_a_second_moment_that_is_turned_a_little_is_known_better_than_its_release_says():
+    source, law = np.diag(np.geomspace(0.5, 1e-5, 12)), Gaussian(12, 9.0)
+    for _ in range(5):
+        Q = np.linalg.qr(np.eye(12) + 0.1 * RNG.standard_normal((12, 12)))[0]
+        true = 1000 * Q @ source @ Q.T  # along axes that the source hardly has the target has hundreds of times as much
+        noisy = law.sample(RNG, true)
+        found = shape(noisy, 9.0, 1000, source).mean
+        # .6; it was 9 when no axis had less than a share of the source's variances, in units of these
+        assert np.linalg.norm(found - true) < 0.9 * np.linalg.norm(noisy - true)
 
 
 def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
