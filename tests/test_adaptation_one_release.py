@@ -331,7 +331,7 @@ def test_with_several_domains_all_of_them_together_are_one_more():
     model = OneRelease(unsafe_seed=0, draws=10).fit(data.sources, data.target)
     assert model.posterior_.domains == ("bad", "good", "all", "none")
     np.testing.assert_allclose(model.prior_.means[2], robust(data.source).w, rtol=1e-9)
-    np.testing.assert_array_equal(model.prior_.same, [0.1, 0.1, 0.1, 0.0])
+    np.testing.assert_array_equal(model.prior_.same, [0.2, 0.2, 0.2, 0.0])
     np.testing.assert_allclose(np.exp(model.prior_.log_tau).sum(axis=1), 1.0)
     with pytest.raises(ValueError, match="source: expected other names than 'all'"):
         OneRelease().fit({"all": data.source, "more": data.source}, data.target)
