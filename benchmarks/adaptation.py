@@ -1,7 +1,7 @@
 """Public source, private target: every arm at the same budget, on two generators and on School.
 
     python benchmarks/adaptation.py [--seeds 20] [--splits 10] [--data two_sources shifted school] [--again ARM ...]
-        [--json OUT]
+        [--only ARM ...] [--json OUT]
 
 Test errors of a cell (data, sizes, shift or target, budget) are means over seeds, each with data, a split and noise of its
 own. Descents are tuned for every data set on its public records alone, and once more with the test rows: the oracle. Every
@@ -11,6 +11,7 @@ seed of a cell is a file in --units, and is not run again but for the arms after
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import record
 from tqdm.auto import tqdm
 
-from mpmtl_prob.experiments.adaptation_arms import CANDIDATES, Cell, unit
+from mpmtl_prob.experiments.adaptation_arms import CANDIDATES, NAMES, Cell, unit
 
 SMALL, LARGE = (300, 60), (2000, 500)
 CELLS = (
@@ -45,12 +46,28 @@ def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return cell.to_dict() | {"seeds": len(runs), "coverage": coverage, "arms": means}
 
 
+def kept(path: Path, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The report in a file, with new numbers of the arms that were found. Raises ValueError where its seeds are others."""
+    report: dict[str, Any] = json.loads(path.read_text())
+    about = lambda cell: {k: v for k, v in cell.items() if k not in ("arms", "coverage")}
+    for cell in found:
+        old = next((old for old in report["cells"] if about(old) == about(cell)), None)
+        if old is None:
+            raise ValueError(f"{path}: expected a cell {about(cell)}")
+        old["arms"] |= cell["arms"]
+        old["coverage"] = old["coverage"] if cell["coverage"] is None else cell["coverage"]
+    return report
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="of made-up data")
     parser.add_argument("--splits", type=int, default=10, help="of School")
     parser.add_argument("--data", nargs="+", default=["two_sources", "shifted", "school"], help="which of them")
     parser.add_argument("--again", nargs="+", default=[], metavar="ARM", help="arms that are measured anew")
+    parser.add_argument(
+        "--only", nargs="+", default=NAMES, metavar="ARM", help="arms; --json keeps all others of its own"
+    )
     parser.add_argument(
         "--units", type=Path, default=Path("out/benchmarks/adaptation"), help="folder of finished seeds"
     )
@@ -64,11 +81,14 @@ def main() -> None:
         for seed in range(max(seeds.values())):  # cells have as many seeds whenever it is stopped
             for cell in [cell for cell in cells if seed < seeds[cell]]:
                 bar.set_postfix_str(f"{cell.data} {cell.records} {cell.shift} eps {cell.epsilon:g}, seed {seed}")
-                done[cell].append(unit(cell, seed, options.units, again=options.again))
+                done[cell].append(unit(cell, seed, options.units, options.only, options.again))
                 bar.update()
             found = [summary(cell, runs) for cell, runs in done.items()]
             candidates = {name: len(tried) for name, tried in CANDIDATES.items()}
-            record.write(options.json, {"candidates": candidates, "cells": found})
+            if options.only is NAMES:
+                record.write(options.json, {"candidates": candidates, "cells": found})
+    if options.only is not NAMES and options.json is not None:  # all seeds or none: arms are compared seed by seed
+        record.write(options.json, kept(options.json, found))
 
 
 if __name__ == "__main__":

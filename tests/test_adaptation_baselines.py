@@ -95,6 +95,15 @@ def test_the_robust_covariance_is_the_spread_of_the_fit():
     np.testing.assert_allclose(np.cov(np.array(fits).T), np.mean(claimed, axis=0), rtol=0.5, atol=5e-4)
 
 
+def test_a_column_of_one_record_is_known_no_better_than_by_one_record():
+    rng, X = np.random.default_rng(5), np.zeros((200, 3))
+    X[:, 0], X[:3, 1], X[0, 2] = rng.standard_normal(200), 1.0, 1.0  # the first record is fitted without a residual
+    w = np.array([0.5, 0.3, -0.2])
+    fits = [robust(Domain(X, X @ w + 0.2 * rng.standard_normal(200))) for _ in range(300)]
+    squares = np.array([(fit.w - w) ** 2 / np.diag(fit.covariance) for fit in fits])
+    assert np.all(np.abs(squares.mean(axis=0) - 1.0) < 0.6)  # 65 and 260 of residuals as they are left
+
+
 @pytest.mark.parametrize("size", [1, 5, 6, 17])
 def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_little_it_knows(size):
     sklearn = pytest.importorskip("sklearn.linear_model")

@@ -23,7 +23,7 @@ from mpmtl_prob.adaptation.conditional import TAUS, Prior, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import cut, rows
 from mpmtl_prob.adaptation.public_fit import robust
-from mpmtl_prob.adaptation.shape import shape
+from mpmtl_prob.adaptation.shape import above, shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger
 from mpmtl_prob.privacy.laws import exact
@@ -252,6 +252,28 @@ def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
     assert 0.5 < np.std(misses) < 1.8  # 1.15, give or take .07
 
 
+def test_a_second_moment_is_no_further_from_the_truth_for_being_positive():
+    distance = lambda A, B: np.linalg.norm(A - B)
+    for _ in range(50):
+        least, root = np.diag(RNG.exponential(size=5) ** 4), RNG.standard_normal((2, 5))
+        true = least + root.T @ root
+        E = RNG.standard_normal((5, 5))
+        found = above(true + E + E.T, least)
+        assert distance(found, true) <= distance(E + E.T, 0.0)
+        assert np.linalg.eigvalsh(found - least)[0] > -1e-9
+
+
+def test_a_second_moment_that_is_turned_a_little_is_known_better_than_its_release_says():
+    source, law = np.diag(np.geomspace(0.5, 1e-5, 12)), Gaussian(12, 9.0)
+    for _ in range(5):
+        Q = np.linalg.qr(np.eye(12) + 0.1 * RNG.standard_normal((12, 12)))[0]
+        true = 1000 * Q @ source @ Q.T  # along axes that the source hardly has the target has hundreds of times as much
+        noisy = law.sample(RNG, true)
+        found = shape(noisy, 9.0, 1000, source).mean
+        # .6; it was 9 when no axis had less than a share of the source's variances, in units of these
+        assert np.linalg.norm(found - true) < 0.9 * np.linalg.norm(noisy - true)
+
+
 def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
     rng = np.random.default_rng(12)
     rows = lambda n, new: np.column_stack([0.4 * rng.standard_normal((n, 3)), np.full(n, new)])
@@ -309,7 +331,7 @@ def test_with_several_domains_all_of_them_together_are_one_more():
     model = OneRelease(unsafe_seed=0, draws=10).fit(data.sources, data.target)
     assert model.posterior_.domains == ("bad", "good", "all", "none")
     np.testing.assert_allclose(model.prior_.means[2], robust(data.source).w, rtol=1e-9)
-    np.testing.assert_array_equal(model.prior_.same, [0.1, 0.1, 0.1, 0.0])
+    np.testing.assert_array_equal(model.prior_.same, [0.2, 0.2, 0.2, 0.0])
     np.testing.assert_allclose(np.exp(model.prior_.log_tau).sum(axis=1), 1.0)
     with pytest.raises(ValueError, match="source: expected other names than 'all'"):
         OneRelease().fit({"all": data.source, "more": data.source}, data.target)

@@ -26,7 +26,7 @@ from mpmtl_prob.tasks import FloatArray
 #: outweighs it
 NONE_BEFORE = 0.02
 #: prior probability that the target's weights are a public domain's own
-SAME_BEFORE = 0.1
+SAME_BEFORE = 0.2
 #: sd of log sigma round the public residuals' scale
 SIGMA_SPREAD = 0.6
 #: tau on the grid, relative to its scale

@@ -78,7 +78,7 @@ def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
         towards: a fit to more public records. With fewer than three records per feature the result is a ridge regression that
             starts from it, or from zero, and says how little is known.
 
-    Source: Huber and Ronchetti (2009), sections 7.6 and 7.8.
+    Source: Huber and Ronchetti (2009), sections 7.6 and 7.8; MacKinnon and White (1985) for what leverage hides.
     """
     X, y, d = records.X, records.y, records.num_features
     if len(y) < FEW * d:
@@ -95,9 +95,10 @@ def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
     inside, psi = np.abs(residuals) <= _HUBER * scale, np.clip(residuals, -_HUBER * scale, _HUBER * scale)
     # where columns are dependent nothing is known, and nothing is said: a huge variance there would be one of rounding
     bread = np.linalg.pinv((X * inside[:, None]).T @ X, rcond=1e-9, hermitian=True)
-    meat = (X * (psi**2)[:, None]).T @ X
-    room = len(y) / max(len(y) - d, 1)  # degrees of freedom
-    return PublicFit(w, room * bread @ meat @ bread, scale)
+    # a fit hides a share h of a record's variance, all of it where nobody else has a column: E r^2 = (1 - h) sigma^2
+    leverage = np.clip(np.sum((X @ bread) * X, axis=1), 0.0, 1.0)
+    meat = (X * (psi**2 + leverage * scale**2)[:, None]).T @ X
+    return PublicFit(w, bread @ meat @ bread, scale)
 
 
 def _few(records: Domain, towards: PublicFit | None) -> PublicFit:

@@ -73,10 +73,19 @@ def shape(xx: FloatArray, sd: float, n: int, source: FloatArray) -> Shape:
     np.fill_diagonal(V, diagonal.variance)
     N[i, j] = N[j, i] = others.mean
     V[i, j] = V[j, i] = others.variance
-    root = np.sqrt(values)
-    a, U = np.linalg.eigh(N / np.outer(root, root))
-    N = (U * np.maximum(a, _LEAST * diagonal.factor)) @ U.T * np.outer(root, root)
-    return Shape(Q @ N @ Q.T, V, Q)
+    return Shape(Q @ above(N, _LEAST * diagonal.factor * np.diag(values)) @ Q.T, V, Q)
+
+
+def above(N: FloatArray, least: FloatArray) -> FloatArray:
+    """The matrix nearest to N whose difference from ``least`` is positive semidefinite, (d, d).
+
+    A projection onto a convex set brings N no further from any matrix in it, so from X'X. Nearest in units of the noise, that
+    is entry by entry: in units of the source's variances a little along an axis that the source hardly has would be paid for
+    with a lot along the longest one.
+    """
+    a, U = np.linalg.eigh(N - least)
+    found: FloatArray = (U * np.maximum(a, 0.0)) @ U.T + least
+    return found
 
 
 class Mixture(NamedTuple):
