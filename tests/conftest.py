@@ -27,6 +27,8 @@ jax.config.update("jax_enable_x64", True)
 gc.set_threshold(20_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often
 
 SHIFT = int(os.environ.get("MPMTL_TEST_SEED", "0"))
+#: Of what is compared with something that was drawn elsewhere, or by another process, from the seeds as they are written.
+as_written = pytest.mark.skipif(SHIFT != 0, reason="compared with what is drawn from the seeds as they are written")
 hypothesis.settings.register_profile("the same every time", derandomize=True)
 if not SHIFT:
     hypothesis.settings.load_profile("the same every time")

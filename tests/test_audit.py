@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import as_written
 from scipy import stats
 
 from mpmtl_prob.privacy import (
@@ -378,6 +379,7 @@ def test_a_bad_argument_is_named(attempt, name):
         attempt()
 
 
+@as_written
 def test_what_the_documentation_prints_is_what_the_library_prints():
     page = Path(__file__).parents[1] / "docs" / "privacy.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from chance import FAR
 from numpy.testing import assert_allclose
 
 from mpmtl_prob.datasets import digits, ilea, lsoa, lsoa2, school, synthetic_group_sparse, synthetic_low_rank
@@ -14,11 +15,13 @@ def test_low_rank_tasks_come_in_groups_that_resemble_each_other():
     assert train.num_rows == 320 * 30
     assert test.num_rows == 320 * 270
     assert_allclose(np.linalg.norm(train.X, axis=2), 1)
-    correlation = np.corrcoef(W.T)
-    assert correlation[:75, :75][np.triu_indices(75, 1)].mean() > 0.9
-    assert abs(correlation[:75, 75:150].mean()) < 0.3
     share = np.linalg.svd(W, compute_uv=False) ** 2
     assert share[:5].sum() / share.sum() > 0.9
+    # one correlation of two groups has the error of its d features
+    d = 4000
+    correlation = np.corrcoef(synthetic_low_rank(6, d, 1, 1, group=3).W.T)
+    assert_allclose(correlation[:3, :3][np.triu_indices(3, 1)], 0.95, atol=FAR * (1 - 0.95**2) / np.sqrt(d))
+    assert np.abs(correlation[:3, 3:]).max() < FAR / np.sqrt(d)
 
 
 def test_scale_of_the_weights_puts_the_baselines_where_the_documentation_says():

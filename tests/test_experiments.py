@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
-from conftest import SHIFT
+from conftest import as_written
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets, experiments
@@ -186,7 +186,7 @@ def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, mon
 CHOICE = arms.Choice("an estimator", 0, 0.5, 4)
 
 
-@pytest.mark.skipif(SHIFT != 0, reason="another process draws from the seeds as they are written")
+@as_written
 def test_another_process_computes_the_same_and_ends_at_once(done, tmp_path):
     ridge = small("fig6", arms=(RIDGE,))
     with pytest.raises(KeyboardInterrupt), experiments.Workers(1) as workers:  # noqa: PT012

@@ -10,6 +10,7 @@ from chance import FAR, RARE, worth
 from numpy.testing import assert_allclose, assert_array_equal
 
 import mpmtl_prob as mp
+from mpmtl_prob.datasets.synthetic import Synthetic
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, functionals, information
@@ -26,7 +27,14 @@ NOISELESS = 1e6
 
 @pytest.fixture(scope="module")
 def data():
-    return mp.datasets.synthetic_low_rank(M, D, 20, 20, variance=30.0, group=40, seed=3)
+    """Weights along two directions, one twice as long as the other, and hardly any along the third, whatever the seed."""
+    rng = np.random.default_rng(3)
+    axes = np.linalg.qr(np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0], [0.0, 1.0, 2.0]]))[0]
+    W = axes @ (rng.standard_normal((D, M)) * [[10.0], [5.0], [0.5]])
+    X = rng.standard_normal((M, 40, D)) / np.sqrt(D)
+    y = np.einsum("tnd,dt->tn", X, W) + rng.standard_normal((M, 40))
+    halves = (mp.TaskData.from_lists(list(X[:, rows]), list(y[:, rows])) for rows in (slice(20), slice(20, 40)))
+    return Synthetic(*halves, W)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +48,13 @@ def posteriors(data):
 
 def test_widths_are_those_of_the_posterior_without_noise(posteriors):
     noiseless = spread(posteriors[NOISELESS])
-    for epsilon in (0.3, 1.0):
+    # seen from the release alone; the truth needs the messages, and over 16 data sets is off by so much (log scale);
+    # a ratio of 1 for the covariance at .3 would be off by .5
+    sd = {0.3: {"the spectrum": 0.08, "the covariance": 0.045}, 1.0: {"the spectrum": 0.035, "the covariance": 0.02}}
+    for epsilon in sd:
         found, here = posteriors[epsilon].information.noise, spread(posteriors[epsilon])
         for name, ratio in found.items():
-            # seen from the release alone; the truth needs the messages
-            assert_allclose(ratio, here[name] / noiseless[name], rtol=0.15)
+            assert abs(np.log(ratio * noiseless[name] / here[name])) < FAR * sd[epsilon][name]
 
 
 def spread(posterior):

@@ -71,19 +71,26 @@ def test_the_penalty_leaves_it_alone_as_in_scikit_learn(estimator, other):
         assert_allclose(W[-1, i], alone.intercept_, atol=2e-5 * 500)
 
 
-@pytest.mark.parametrize("far", [0.0, 100.0])
+@pytest.mark.parametrize("far", [0.0, 1000.0])
 def test_a_column_of_ones_is_worse_where_targets_are_far_away(far):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 30, 4))
-    W = rng.standard_normal((60, 4)) / 2
-    y = np.einsum("tni,ti->tn", X, W) + far + rng.standard_normal((60, 1)) + 0.5 * rng.standard_normal((60, 30))
-    ones = np.concatenate([X, np.ones((60, 30, 1))], axis=2)
-    column, own = (evaluation.nmse_within(Ridge().fit(train).predict(test), test) for train, test in (
+    X = rng.standard_normal((600, 30, 4))
+    W = rng.standard_normal((600, 4)) / 2
+    y = np.einsum("tni,ti->tn", X, W) + far + rng.standard_normal((600, 1)) + 0.5 * rng.standard_normal((600, 30))
+    ones = np.concatenate([X, np.ones((600, 30, 1))], axis=2)
+    (column, of_column), (own, of_own) = (scores(Ridge().fit(train).predict(test), test) for train, test in (
         (TaskData.from_lists(list(ones[:, :10]), list(y[:, :10])), TaskData.from_lists(list(ones[:, 10:]), list(y[:, 10:]))),
         (tasks_of(list(X[:, :10]), list(y[:, :10])), tasks_of(list(X[:, 10:]), list(y[:, 10:]))),
     ))  # fmt: skip
+    # over data sets: own is .415, sd .012; column / own is 1.02, sd .014, where targets are near; and where they are far
+    # the column is worse for .77 of the tasks, sd .015
     assert own < 0.5
-    assert column > 1.05 * own if far else column < 1.02 * own
+    assert np.mean(of_column > of_own) > 0.65 if far else column < 1.15 * own
+
+
+def scores(prediction, test):
+    """Of all tasks and of every one."""
+    return evaluation.nmse_within(prediction, test), np.mean((prediction.mean - test.y) ** 2, axis=1)
 
 
 LEAST_SQUARES = [

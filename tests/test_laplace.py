@@ -84,9 +84,8 @@ def test_mode_and_laplaces_evidence_are_those_of_a_general_optimiser(one_task):
         p, c = expit(X @ best.x), snr * len(y) / np.trace(X @ omega @ X.T)
         H = (X.T * (p * (1 - p))) @ X + np.linalg.inv(c * omega)
         expected = -best.fun + np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(H)[1]
-        assert_allclose(
-            found.log_laplace[0, g], expected, atol=5e-3
-        )  # steps towards the mode end before the last digits
+        # steps towards the mode end within 1e-4 of an sd: of 200 other data sets none is off by more than 6e-5
+        assert_allclose(found.log_laplace[0, g], expected, rtol=0, atol=5e-4)
 
 
 @pytest.fixture(scope="module")

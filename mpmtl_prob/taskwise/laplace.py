@@ -158,8 +158,9 @@ def logistic_posteriors(
 def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     """One task's weights, log_laplace, centre and curvature at each grid value, its mean of root(c) t, and its evidence."""
     unit = np.sqrt(np.exp(log_snr) / rows.signal)  # root(c), (g,)
-    centre, log_laplace = _modes(rows, unit)
+    centre, value = _modes(rows, unit)
     curvature = _curvature(rows, centre, unit)
+    log_laplace = value - 0.5 * np.linalg.slogdet(_precision(rows, curvature, unit))[1]
     log_weight = log_laplace - 0.5 * _GRID**2
     highest = log_weight.max()
     weight = np.exp(log_weight - highest)
@@ -210,17 +211,16 @@ def _gradient(rows: _Rows, t: FloatArray, p: FloatArray, unit: FloatArray) -> Fl
 
 
 def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mode of t at each grid value, (g, k), and Laplace's log p(y | snr), (g,), by Newton's method with step halving.
+    """The mode of t at each grid value, (g, k), and the log joint density there, (g,), by Newton's method with step halving.
 
     The density is log-concave and its prior proper, so this converges from anywhere, for separable rows too.
     """
     t = np.zeros((len(unit), rows.L.shape[1]))
-    log_det, value = np.empty(len(unit)), _log_joint(rows, t, unit)
+    value = _log_joint(rows, t, unit)
     active = np.arange(len(unit))
     for _ in range(_NEWTON):
         now, c, before = t[active], unit[active], value[active]
         H = _precision(rows, _curvature(rows, now, c), c)
-        log_det[active] = np.linalg.slogdet(H)[1]
         gradient = _gradient(rows, now, expit(_log_odds(rows, now, c)), c)
         step = np.linalg.solve(H, gradient[..., None])[..., 0]
         decrement = np.sum(gradient * step, axis=1)
@@ -235,7 +235,7 @@ def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
         active = active[decrement > _TOLERANCE]
         if not len(active):
             break
-    return t, value - 0.5 * log_det
+    return t, value
 
 
 def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
