@@ -7,7 +7,7 @@ import pytest
 import scipy.special as sp
 import scipy.stats as st
 import sklearn.linear_model
-from chance import RARE
+from chance import RARE, surprise
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
@@ -251,9 +251,13 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
     here, there = (one.predict(tasks_of(*data)) for one, data in ((own, rows()), (elsewhere, moved(*rows()))))
     shift = tasks_of(*moved(*rows())).y - tasks_of(*rows()).y
     assert_allclose(there.mean, (here.mean + shift) * here.mask, atol=1e-6)
-    error = np.abs(there.draws - (here.draws + shift))[..., here.mask]
-    # draws are kept in single precision; rounding may pick another component of a mixture, for a draw in hundreds
-    assert np.mean(error < 1e-3) >= (0.99 if method == "mixture" else 1)
+    # draws of predictions are kept in single precision
+    settled = here.mask & (np.array(ROWS) > 3)[:, None]
+    assert_allclose(there.draws[:, settled], (here.draws + shift)[:, settled], rtol=0, atol=1e-3)
+    # two rows leave two directions open: rounding turns the axes and the signs in which draws are made, not their law
+    i = ROWS.index(2)
+    for j in range(2):
+        assert surprise(here.draws[:, i, j] + shift[i, j], there.draws[:, i, j]) > RARE
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
     own.save(tmp_path / "own.nc")
     assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)

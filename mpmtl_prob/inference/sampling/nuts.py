@@ -28,6 +28,7 @@ def run_nuts(
     draws: int,
     seed: int,
     progress_bar: bool,
+    acceptance: float = 0.8,
 ) -> tuple[Draws, Draws]:
     """Several chains of NUTS on a NumPyro model.
 
@@ -40,18 +41,23 @@ def run_nuts(
         draws: kept iterations.
         seed: of the chains.
         progress_bar: show one.
+        acceptance: that the step size aims at; more of it where a density has a narrow part in a wide one.
 
     Returns:
         Draws and sampler statistics by name; every array begins with (chain, draw).
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    run, parts = Sampling(kernel(model), args, warmup), list[Part]()
+    run, parts = Sampling(kernel(model, acceptance), args, warmup), list[Part]()
     run.go_on(run.begin(chains, seed, start), parts, draws, progress_bar=progress_bar)
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 
+def kernel(model: Model, acceptance: float = 0.8) -> NUTS:
+    """NUTS with trajectories of at most 255 steps; the same object for the same model and acceptance."""
+    return _kernel(model, acceptance)
+
+
 @lru_cache(maxsize=16)
-def kernel(model: Model) -> NUTS:
-    """NUTS with trajectories of at most 255 steps; the same object for the same model."""
-    return NUTS(model, max_tree_depth=8)
+def _kernel(model: Model, acceptance: float) -> NUTS:
+    return NUTS(model, max_tree_depth=8, target_accept_prob=acceptance)
