@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray as xr
+from chance import FAR
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import NUTS, Gibbs
 
@@ -34,7 +35,8 @@ def posterior(data):
 def test_posterior_predicts_better_than_every_task_alone(data, posterior):
     table = mp.evaluation.compare({"posterior": posterior, "alone": mp.estimators.Ridge().fit(data.train)}, data.test)
     assert table["posterior"]["nmse"] < table["alone"]["nmse"]
-    assert abs(table["posterior"]["coverage_90"] - 0.9) < 0.06
+    # .04 over data sets: .022 of 180 test rows, and what 120 rows say of sigma and of W; of the weights alone it would be .45
+    assert abs(table["posterior"]["coverage_90"] - 0.9) < FAR * 0.04
 
 
 def test_chains_agree_and_the_diagnosis_says_so(posterior):
