@@ -29,14 +29,17 @@ def data():
 
 @pytest.fixture(scope="module")
 def posterior(data):
-    return fit(low_rank, data.train, chains=4, draws=500, progress_bar=False)
+    return fit(low_rank, data.train, chains=4, draws=2000, progress_bar=False)  # r-hat far from 1.01
 
 
-def test_posterior_predicts_better_than_every_task_alone(data, posterior):
-    table = mp.evaluation.compare({"posterior": posterior, "alone": mp.estimators.Ridge().fit(data.train)}, data.test)
-    assert table["posterior"]["nmse"] < table["alone"]["nmse"]
+def test_posterior_predicts_as_well_as_every_task_alone_and_says_how_well(data, posterior):
+    test, alone = data.test, mp.estimators.Ridge().fit(data.train)
+    errors = [np.asarray((fitted.predict(test).mean - test.y) ** 2)[test.mask] for fitted in (posterior, alone)]
+    worse = errors[0] - errors[1]
+    assert worse.mean() < FAR * worse.std() / np.sqrt(worse.size)
+    assert errors[0].mean() < 2.0  # the noise alone is 1, give or take .11; without models 4 and more
     # .04 over data sets: .022 of 180 test rows, and what 120 rows say of sigma and of W; of the weights alone it would be .45
-    assert abs(table["posterior"]["coverage_90"] - 0.9) < FAR * 0.04
+    assert abs(mp.evaluation.coverage(posterior.predict(test), test) - 0.9) < FAR * 0.04
 
 
 def test_chains_agree_and_the_diagnosis_says_so(posterior):
@@ -58,11 +61,11 @@ def test_a_chain_that_could_only_stay_where_it_starts_is_an_error():
 def test_diagnosis_turns_trouble_into_advice(posterior):
     stuck = {k: np.array(v) for k, v in posterior.draws.items()}
     stuck["W"][0] += 3.0  # one chain elsewhere
-    yes = np.ones((4, 500), dtype=bool)
-    trouble = {"diverging": yes, "reached_max_treedepth": yes, "n_steps": np.full((4, 500), 255)}
+    yes = np.ones((4, 2000), dtype=bool)
+    trouble = {"diverging": yes, "reached_max_treedepth": yes, "n_steps": np.full((4, 2000), 255)}
     troubled = Posterior("x", posterior.tasks, stuck, trouble, exact=False).diagnose()
     text = str(troubled)
-    for words in ("Chains disagree on the spectrum of W and W", "effective draws", "2000 transitions diverged",
+    for words in ("Chains disagree on the spectrum of W and W", "effective draws", "8000 transitions diverged",
                   "limit of 255 steps", "not adjusted"):  # fmt: skip
         assert words in text
     assert not troubled.sound
