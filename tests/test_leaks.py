@@ -98,7 +98,8 @@ def secrets(objects):
 def given_away(text, secrets):
     """Numbers of a text that are private ones, as far as they are written out."""
     found = []
-    for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", re.sub(r"0x[0-9a-f]+", "", text)):  # addresses are chance
+    text = re.sub(r"0x[0-9a-f]+|#[0-9a-f]+", "", text)  # digits of addresses and colours are chance
+    for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", text):
         digits = len(re.sub(r"[eE].*|\.", "", token).lstrip("0"))
         value = float(token)
         if digits >= 3 and np.any(np.abs(secrets / value - 1) < 10.0 ** (1 - digits) if value else False):
