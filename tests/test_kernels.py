@@ -6,6 +6,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from chance import FAR
 from effort import EVIDENCE
@@ -96,10 +98,41 @@ def test_resumed_chain_is_the_one_that_was_not_stopped(battery):
     assert_array_equal(np.concatenate([first["W"], second["W"]], axis=1), draws["W"])
 
 
+def test_chains_take_over_what_the_first_one_learnt():
+    def model(scale):
+        numpyro.sample("x", dist.Normal(jnp.zeros(2), scale).to_event(1))
+
+    kernel, args = NUTS(model), (jnp.array([1e-2, 1e2]),)
+    now, draws, _ = run(kernel, args, warmup=300, draws=100, count=3)
+    lead, *others = (state.adapt_state for state in now.state)
+    for other in others:
+        assert other.step_size == lead.step_size
+        assert_array_equal(other.inverse_mass_matrix[("x",)], lead.inverse_mass_matrix[("x",)])
+    variance = lead.inverse_mass_matrix[("x",)]
+    assert variance[1] / variance[0] > 1e6  # 1e8: it was learnt
+    assert (draws["x"][0, -1] != draws["x"][1, -1]).all()
+    assert 0.5 < draws["x"][1:, :, 1].std() / 1e2 < 1.5  # from a start that is uniform in (-2, 2)
+
+
+def test_a_run_that_stops_in_warm_up_is_the_one_that_did_not(tasks):
+    kernel, args = case("NUTS, proximal gradients", tasks)
+    _, whole, _ = run(kernel, args, warmup=60)
+    compiled = chains.program(kernel, 60)
+    for stop in (2, 3, 4):  # chunks: while the first chain adapts, when it has, and when the others have followed it
+        steps = chains.advance(
+            compiled, kernel, args, chains.begin(compiled, args, chains=2, seed=0),
+            warmup=60, draws=8, thin=1, progress_bar=False,
+        )  # fmt: skip
+        for _ in range(stop):
+            now, *_ = next(steps)
+        _, rest, _ = run(kernel, args, warmup=60, reached=now)
+        assert_array_equal(rest["W"], whole["W"])
+
+
 def test_thinned_chain_keeps_every_second_draw(tasks):
     kernel, args = case("MYULA", tasks)  # the loop's doing, whatever the kernel
-    _, draws, _ = run(kernel, args)
-    _, thinned, _ = run(kernel, args, draws=4, thin=2)
+    _, draws, _ = run(kernel, args, warmup=8)  # and two of the chain that follows
+    _, thinned, _ = run(kernel, args, draws=4, thin=2, warmup=8)
     assert_allclose(thinned["W"], draws["W"][:, 1::2], rtol=1e-12)
 
 
@@ -135,7 +168,8 @@ def test_diagnostics_and_progress_bar_say_something(battery, capsys):
     assert any(word in text for word in ("acc. prob=", "round 12 of 12"))
     run(kernel, args, progress_bar=True)
     shown = capsys.readouterr().err
-    assert "12/12" in shown
+    total = 12 + hasattr(reached.state[0], "adapt_state")  # a quarter of four, of the chain that follows
+    assert f"{total}/{total}" in shown
     assert text.split()[-1] in shown
 
 

@@ -5,6 +5,10 @@ bar, is traced once per kernel and shape. Between chunks the state is a value: w
 
 Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
 a thread of its own, on one of the devices that there are.
+
+Of a kernel that adapts as NumPyro's HMC does, the first chain alone warms up: step size and mass matrix are of the posterior,
+not of a chain. The others take them over, and have a quarter of the iterations to get from their starts to where the mass is.
+Given step size and mass matrix, all chains are independent.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ STATISTICS = {
     "lp": "potential_energy",
 }
 _CHUNK = 25  # iterations between two updates of the progress bar
+_FOLLOWING = 4  # iterations of warm-up for one of a chain that need not adapt
 
 
 class Program(NamedTuple):
@@ -50,7 +55,7 @@ class Reached(NamedTuple):
 
     Attributes:
         state: the kernel's, of every chain.
-        warmed: iterations of warm-up done.
+        warmed: iterations of warm-up done, those of the first chain and then those of chains that follow it.
         drawn: draws made.
     """
 
@@ -170,24 +175,35 @@ def advance(
     during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
     """
     longest = most_steps(kernel)
+    leads = len(reached.state) > 1 and hasattr(reached.state[0], "adapt_state")
+    total = warmup + (warmup // _FOLLOWING if leads else 0)
     placed = [for_chain(i, args) for i in range(len(reached.state))]
     reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))
     compiled.advance(reached.state[0], placed[0], 0)  # compiles, once for all threads
-    with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
+    with tqdm(total=total + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
-        while reached.warmed < warmup or reached.drawn < draws:
-            warming = reached.warmed < warmup
-            left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
+        while reached.warmed < total or reached.drawn < draws:
+            adapting, warming, moving = reached.warmed < warmup, reached.warmed < total, slice(None)
+            if leads and warming:
+                moving = slice(0, 1) if adapting else slice(1, None)
+            until = warmup if adapting else total
+            left = -(-(until - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
-            work = list(zip(reached.state, placed, strict=True))
+            work = list(zip(reached.state, placed, strict=True))[moving]
             ran = each(lambda own, steps=steps: compiled.advance(*own, steps), work)
-            state = tuple(now for now, _ in ran)
+            states = list(reached.state)
+            states[moving] = [now for now, _ in ran]
+            warmed = reached.warmed + steps * thin * warming
+            if leads and adapting and warmed >= warmup:
+                found = {"i": states[0].i, "adapt_state": states[0].adapt_state}
+                states[1:] = [for_chain(i, own._replace(**found)) for i, own in enumerate(states[1:], start=1)]
+            state = tuple(states)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
                 bar.set_postfix_str(said() or kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
-                reached = Reached(state, reached.warmed + steps * thin, reached.drawn)
+                reached = Reached(state, warmed, reached.drawn)
                 yield reached, None, None
             else:
                 reached = Reached(state, reached.warmed, reached.drawn + steps)
