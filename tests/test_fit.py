@@ -138,7 +138,7 @@ def test_interrupted_run_keeps_what_was_drawn(data, monkeypatch):
         for step in advance(*args, **kwargs):
             calls += 1
             yield step
-            if calls == 5:  # two chunks of warm-up, one of the chain that follows, two of draws
+            if calls == 4:  # two chunks of warm-up, two of draws
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(chains, "advance", interrupted)

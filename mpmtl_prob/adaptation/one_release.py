@@ -102,7 +102,7 @@ class OneRelease(Adaptation):
         target_bound: of the targets' sizes, public; it is c where there is no public record.
         draws: kept per chain; "conditional" has as many in all, and independent.
         chains: run side by side.
-        warmup: of the first chain; the others take over what it learnt, after a quarter as many iterations.
+        warmup: of a chain.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         seed: of the draws.

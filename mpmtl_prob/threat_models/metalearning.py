@@ -97,7 +97,7 @@ class BillboardRelease:
         epsilon: of the release, per task.
         delta: beside it; default the release's.
         chains: of the public posterior.
-        warmup: iterations of adaptation of the first chain; the others take over what it learnt, after a quarter as many.
+        warmup: iterations of adaptation per chain.
         draws: kept per chain.
 
     Raises:

@@ -166,7 +166,7 @@ def public(
         mechanism: which published them.
         population: (a, b) of (1 + p) / 2, where it is given; default: learnt, by NUTS on (phi, log k).
         chains: side by side.
-        warmup: iterations of adaptation of the first chain; the others take over what it learnt, after a quarter as many.
+        warmup: iterations of adaptation per chain.
         draws: kept per chain.
         seed: of the chains and of the draws of p.
         progress_bar: show one.

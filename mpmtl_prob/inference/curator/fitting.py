@@ -60,8 +60,7 @@ def fit(
             (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on
             this model, such as ``NUTS(model)`` with settings of your own or ``Gibbs([...])``.
         chains: number of chains.
-        warmup: iterations of adaptation of the first chain, default as many as draws; the others take over what it
-            learnt, after a quarter as many.
+        warmup: iterations of adaptation per chain; default as many as draws.
         draws: kept per chain.
         thin: iterations per draw.
         seed: of the chains. The result is a function of the arguments.

@@ -289,7 +289,7 @@ def shared_covariance(
     sampled = _Sampled(
         release,
         asked,
-        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched),
+        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched, together=True),
         seed,
         asked.double,
     )

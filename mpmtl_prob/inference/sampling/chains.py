@@ -6,9 +6,9 @@ bar, is traced once per kernel and shape. Between chunks the state is a value: w
 Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
 a thread of its own, on one of the devices that there are.
 
-Of a kernel that adapts as NumPyro's HMC does, the first chain alone warms up: step size and mass matrix are of the posterior,
-not of a chain. The others take them over, and have a quarter of the iterations to get from their starts to where the mass is.
-Given step size and mass matrix, all chains are independent.
+Step size and mass matrix are of the posterior, not of a chain: of chains that start where it is safe to take its steps, the
+first alone warms up. The others take over what it learnt, and have a quarter of the iterations to get from their starts to
+where the mass is. Given step size and mass matrix, all chains are independent.
 """
 
 from __future__ import annotations
@@ -167,15 +167,17 @@ def advance(
     draws: int,
     thin: int,
     progress_bar: bool,
+    together: bool = False,
     said: Callable[[], str] = lambda: "",
 ) -> Iterator[tuple[Reached, Draws | None, Draws | None]]:
     """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
 
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
-    during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
+    during warm-up. ``warmup`` iterations are rounded up to whole draws. With ``together`` the first chain warms up for all,
+    of a kernel that adapts as NumPyro's HMC does. ``said`` is what the progress bar says besides.
     """
     longest = most_steps(kernel)
-    leads = len(reached.state) > 1 and hasattr(reached.state[0], "adapt_state")
+    leads = together and len(reached.state) > 1 and hasattr(reached.state[0], "adapt_state")
     total = warmup + (warmup // _FOLLOWING if leads else 0)
     placed = [for_chain(i, args) for i in range(len(reached.state))]
     reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))
@@ -194,10 +196,7 @@ def advance(
             states = list(reached.state)
             states[moving] = [now for now, _ in ran]
             warmed = reached.warmed + steps * thin * warming
-            if leads and adapting and warmed >= warmup:
-                found = {"i": states[0].i, "adapt_state": states[0].adapt_state}
-                states[1:] = [for_chain(i, own._replace(**found)) for i, own in enumerate(states[1:], start=1)]
-            state = tuple(states)
+            state = _following(states) if leads and adapting and warmed >= warmup else tuple(states)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
                 bar.set_postfix_str(said() or kernel.get_diagnostics_str(state[0]), refresh=False)
@@ -214,6 +213,13 @@ def advance(
                 if longest is not None:
                     statistics["reached_max_treedepth"] = statistics["n_steps"] >= longest
                 yield reached, samples, statistics
+
+
+def _following(states: Sequence[Any]) -> tuple[Any, ...]:
+    """Chains with the step size and mass matrix of the first, as if they had adapted as long."""
+    lead, *others = states
+    learnt = {"i": lead.i, "adapt_state": lead.adapt_state}
+    return lead, *(for_chain(i, own._replace(**learnt)) for i, own in enumerate(others, start=1))
 
 
 def join(parts: list[Draws]) -> Draws:
