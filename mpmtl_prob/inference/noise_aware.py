@@ -34,7 +34,7 @@ class NoiseAware:
         method: by which owners use it.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
         chains: of NUTS.
-        warmup: iterations of adaptation of the first chain; the others take over what it learnt, after a quarter as many.
+        warmup: iterations of adaptation per chain.
         draws: kept iterations per chain.
         seed: of the samplers; the release's noise comes from the operating system.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.

@@ -255,7 +255,7 @@ def shared_covariance(
             With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it. Or a
             :class:`Structure` of your own.
         chains: number of chains.
-        warmup: iterations of adaptation of the first chain; the others take over what it learnt, after a quarter as many.
+        warmup: iterations of adaptation per chain.
         draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
         until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``: of log(phi) and the three largest
             shares of A's eigenvalues.
@@ -289,7 +289,7 @@ def shared_covariance(
     sampled = _Sampled(
         release,
         asked,
-        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched, together=True),
+        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched),
         seed,
         asked.double,
     )

@@ -5,10 +5,6 @@ bar, is traced once per kernel and shape. Between chunks the state is a value: w
 
 Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
 a thread of its own, on one of the devices that there are.
-
-Step size and mass matrix are of the posterior, not of a chain: of chains that start where it is safe to take its steps, the
-first alone warms up. The others take over what it learnt, and have a quarter of the iterations to get from their starts to
-where the mass is. Given step size and mass matrix, all chains are independent.
 """
 
 from __future__ import annotations
@@ -40,7 +36,6 @@ STATISTICS = {
     "lp": "potential_energy",
 }
 _CHUNK = 25  # iterations between two updates of the progress bar
-_FOLLOWING = 4  # iterations of warm-up for one of a chain that need not adapt
 
 
 class Program(NamedTuple):
@@ -55,7 +50,7 @@ class Reached(NamedTuple):
 
     Attributes:
         state: the kernel's, of every chain.
-        warmed: iterations of warm-up done, those of the first chain and then those of chains that follow it.
+        warmed: iterations of warm-up done.
         drawn: draws made.
     """
 
@@ -167,42 +162,32 @@ def advance(
     draws: int,
     thin: int,
     progress_bar: bool,
-    together: bool = False,
     said: Callable[[], str] = lambda: "",
 ) -> Iterator[tuple[Reached, Draws | None, Draws | None]]:
     """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
 
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
-    during warm-up. ``warmup`` iterations are rounded up to whole draws. With ``together`` the first chain warms up for all,
-    of a kernel that adapts as NumPyro's HMC does. ``said`` is what the progress bar says besides.
+    during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
     """
     longest = most_steps(kernel)
-    leads = together and len(reached.state) > 1 and hasattr(reached.state[0], "adapt_state")
-    total = warmup + (warmup // _FOLLOWING if leads else 0)
     placed = [for_chain(i, args) for i in range(len(reached.state))]
     reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))
     compiled.advance(reached.state[0], placed[0], 0)  # compiles, once for all threads
-    with tqdm(total=total + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
+    with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
-        while reached.warmed < total or reached.drawn < draws:
-            adapting, warming, moving = reached.warmed < warmup, reached.warmed < total, slice(None)
-            if leads and warming:
-                moving = slice(0, 1) if adapting else slice(1, None)
-            until = warmup if adapting else total
-            left = -(-(until - reached.warmed) // thin) if warming else draws - reached.drawn
+        while reached.warmed < warmup or reached.drawn < draws:
+            warming = reached.warmed < warmup
+            left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
-            work = list(zip(reached.state, placed, strict=True))[moving]
+            work = list(zip(reached.state, placed, strict=True))
             ran = each(lambda own, steps=steps: compiled.advance(*own, steps), work)
-            states = list(reached.state)
-            states[moving] = [now for now, _ in ran]
-            warmed = reached.warmed + steps * thin * warming
-            state = _following(states) if leads and adapting and warmed >= warmup else tuple(states)
+            state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
                 bar.set_postfix_str(said() or kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
-                reached = Reached(state, warmed, reached.drawn)
+                reached = Reached(state, reached.warmed + steps * thin, reached.drawn)
                 yield reached, None, None
             else:
                 reached = Reached(state, reached.warmed, reached.drawn + steps)
@@ -213,13 +198,6 @@ def advance(
                 if longest is not None:
                     statistics["reached_max_treedepth"] = statistics["n_steps"] >= longest
                 yield reached, samples, statistics
-
-
-def _following(states: Sequence[Any]) -> tuple[Any, ...]:
-    """Chains with the step size and mass matrix of the first, as if they had adapted as long."""
-    lead, *others = states
-    learnt = {"i": lead.i, "adapt_state": lead.adapt_state}
-    return lead, *(for_chain(i, own._replace(**learnt)) for i, own in enumerate(others, start=1))
 
 
 def join(parts: list[Draws]) -> Draws:

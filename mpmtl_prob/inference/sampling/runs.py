@@ -66,7 +66,6 @@ class Sampling:
         thin: iterations per draw.
         watched: functionals whose effective draws are shown and counted; default none.
         keep: what is kept of a chunk of draws; default all.
-        together: the first chain warms up for all, which start where its steps are safe.
     """
 
     kernel: MCMCKernel
@@ -75,7 +74,6 @@ class Sampling:
     thin: int = 1
     watched: Watched | None = None
     keep: Callable[[Draws], Draws] = dict
-    together: bool = False
 
     @property
     def compiled(self) -> loop.Program:
@@ -106,8 +104,7 @@ class Sampling:
         said = ""
         steps = loop.advance(
             self.compiled, self.kernel, self.args, reached,
-            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, together=self.together,
-            said=lambda: said,
+            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, said=lambda: said,
         )  # fmt: skip
         try:
             for now, samples, statistics in steps:
