@@ -4,7 +4,8 @@
 bar, is traced once per kernel and shape. Between chunks the state is a value: what was drawn by then is never lost.
 
 Chains do not run in step, where all would wait for the longest trajectory among them: each runs the program of one chain, in
-a thread of its own, on one of the devices that there are.
+a thread of its own, on one of the devices that there are. Each warms up by itself: with step size and mass matrix of another
+that had found the mass, some never left their starts.
 """
 
 from __future__ import annotations
