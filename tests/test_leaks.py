@@ -98,7 +98,8 @@ def secrets(objects):
 def given_away(text, secrets):
     """Numbers of a text that are private ones, as far as they are written out."""
     found = []
-    text = re.sub(r"0x[0-9a-f]+|(?<=1px solid )#[0-9a-f]+", "", text)  # addresses are chance, and so is a border's colour
+    # digits of addresses, and of a border's colour, are chance
+    text = re.sub(r"0x[0-9a-f]+|(?<=1px solid )#[0-9a-f]+", "", text)
     for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", text):
         digits = len(re.sub(r"[eE].*|\.", "", token).lstrip("0"))
         value = float(token)

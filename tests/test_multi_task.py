@@ -46,7 +46,8 @@ def test_optimum_satisfies_its_conditions_and_matches_an_interior_point_solver(t
     assert_allclose(fitted.W, V.value, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")  # of the solver's eighth digit; how accurate it is is below
+# the solver warns of its eighth digit; the comparison says how accurate it is
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @pytest.mark.parametrize("loss", [Logistic(), Logistic(strong_convexity=0.3)], ids=repr)
 def test_the_logistic_optimum_matches_an_interior_point_solver(tasks, loss):
     binary = replace(tasks, y=np.where(tasks.mask, np.where(tasks.y > 0, 1.0, -1.0), 0.0))
