@@ -16,10 +16,11 @@ for _notebook in _NOTEBOOKS:
 
 def _pictures(notebook: Path) -> str:
     """A grid of all that a notebook draws, under the headings where it does."""
-    heading, figures = "", []
+    page, heading, figures = "", "", []
     for cell in json.loads(notebook.read_text())["cells"]:
         for line in cell["source"] if cell["cell_type"] == "markdown" else ():
             heading = re.sub(r"^#+ *(\d+\.)? *", "", line).strip() if line.startswith("#") else heading
+            page = page or heading
         for output in cell.get("outputs", ()):
             if png := output.get("data", {}).get("image/png"):
                 name = f"{notebook.stem}_{len(figures)}.png"
@@ -27,7 +28,7 @@ def _pictures(notebook: Path) -> str:
                 figures.append(
                     f"```{{figure}} notebooks/{name}\n:target: notebooks/{notebook.stem}.html\n\n{heading}\n```"
                 )
-    title = f"## {{doc}}`notebooks/{notebook.stem}`"
+    title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 
 
