@@ -16,10 +16,11 @@ for _notebook in _NOTEBOOKS:
 
 def _pictures(notebook: Path) -> str:
     """A grid of all that a notebook draws, under the headings where it does."""
-    heading, figures = "", []
+    page, heading, figures = "", "", []
     for cell in json.loads(notebook.read_text())["cells"]:
         for line in cell["source"] if cell["cell_type"] == "markdown" else ():
             heading = re.sub(r"^#+ *(\d+\.)? *", "", line).strip() if line.startswith("#") else heading
+            page = page or heading
         for output in cell.get("outputs", ()):
             if png := output.get("data", {}).get("image/png"):
                 name = f"{notebook.stem}_{len(figures)}.png"
@@ -27,7 +28,7 @@ def _pictures(notebook: Path) -> str:
                 figures.append(
                     f"```{{figure}} notebooks/{name}\n:target: notebooks/{notebook.stem}.html\n\n{heading}\n```"
                 )
-    title = f"## {{doc}}`notebooks/{notebook.stem}`"
+    title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 
 
@@ -45,6 +46,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = "mpmtl_prob"
 
+highlight_language = "none"  # what says no language is a formula, a command or a table
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks are committed with their outputs, and run by `make notebooks`
 
@@ -55,17 +57,79 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
-_LITERAL = re.compile(r"``.*?``|:\w+:`.*?`|`[^`]+`_?")
+# What stands as it is: code, roles, links, and words between asterisks.
+_MARKUP = re.compile(r"``.*?``|:\w+:`.*?`|`[^`]+`_?|(?<![\w*|)^])(\*{1,2})[A-Za-z][^*]*\1(?![\w*])")
+_ITEM = re.compile(r" *([-*]|\d+\.|\.\.) ")
+_as_written: dict[str, list[str]] = {}
+
+
+def _escaped(line: str) -> str:
+    """A line of prose in which |W|_* and w_ij' are no markup, and "d." is no item of a list."""
+    literals = [found[0] for found in _MARKUP.finditer(line)]
+    plain = [re.sub(r"([*|])", r"\\\1", part) for part in _between(line)]
+    plain = [re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", part) for part in plain]
+    line = "".join(a + b for a, b in zip(plain, [*literals, ""], strict=True))
+    return re.sub(r"(^ *|: )([A-Za-z]\.)$", r"\1\\\2", line)
+
+
+def _between(line: str) -> list[str]:
+    ends = [0, *(end for found in _MARKUP.finditer(line) for end in found.span()), len(line)]
+    return [line[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _formulas_are_not_markup(app, what, name, obj, options, lines):
-    """Docstrings write |W|_* and w_ij' as they are: escape what reStructuredText would read as markup."""
-    for i, line in enumerate(lines):
-        literals = _LITERAL.findall(line)
-        plain = [re.sub(r"([*|])", r"\\\1", part) for part in _LITERAL.split(line)]
-        plain = [re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", part) for part in plain]
-        lines[i] = "".join(a + b for a, b in zip(plain, [*literals, ""], strict=True))
+    """Docstrings write formulas as they are: escaped in a sentence, and literal where they are indented.
+
+    Examples are left alone.
+    """
+    done, before, literal, example = [], "", None, False
+    for line in lines:
+        if not line.strip():
+            example = False
+            done.append(line)
+            continue
+        if literal is not None and _indent(line) <= literal:
+            literal = None
+        if literal is None and not example:
+            example = line.lstrip().startswith(">>>")
+            apart = done and not done[-1].strip() and _indent(line) > _indent(before)
+            if apart and not example and not _ITEM.match(before) and not _ITEM.match(line):
+                literal = _indent(before)
+                if not before.endswith("::"):
+                    done += [" " * literal + "::", ""]
+        if literal is not None:
+            line = re.sub(r":\w+:`~?([^`]+)`", r"\1", line)
+        done.append(line if example or literal is not None else _escaped(line))
+        before = line
+    lines[:] = done
+    _as_written[name] = done
+
+
+def _attributes_are_sentences(app, what, name, obj, options, lines):
+    """After napoleon, which takes what stands before a colon for a type."""
+    if what in ("attribute", "data", "property"):
+        lines[:] = _as_written[name]
+
+
+def _without_builtins(app, what, name, obj, skip, options):
+    """A field whose default is dict would be called an alias of it."""
+    return True if isinstance(obj, type) and obj.__module__ == "builtins" else None
+
+
+def _sources_that_are_there(app):
+    """The list of sources has a page for every module but those that have no source, such as builtins."""
+    modules = app.env._viewcode_modules
+    for name in [name for name, entry in modules.items() if not entry]:
+        del modules[name]
+    return []
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", _formulas_are_not_markup, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)
+    app.connect("autodoc-skip-member", _without_builtins)
+    app.connect("html-collect-pages", _sources_that_are_there, priority=400)  # before viewcode

@@ -65,5 +65,5 @@ def _curves(ax: Any, part: Mapping[str, Any]) -> None:
     ax.plot([], [], "s:", color="0.2", mfc="white", ms=4, label="noisy gradient, target alone")
     ax.plot([], [], "-", color="0.2", lw=0.6, label="target, not private")
     ax.set(xscale="log", yscale="log", xlabel="eps", ylabel="test error", title=part["title"])
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     ax.spines[["top", "right"]].set_visible(False)

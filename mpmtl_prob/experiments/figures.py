@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ def _relations(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> Non
 def _heat(ax: Any, values: np.ndarray, title: str) -> None:
     limit = float(np.abs(values).max())
     ax.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-    ax.set_title(title, fontsize=6.5)
+    ax.set_title(textwrap.fill(title, 36), fontsize=9)
     ax.set_xlabel("task")
 
 
