@@ -80,12 +80,33 @@ def test_the_page_shows_every_number_and_verdict(done, tmp_path):
     for part in report["parts"].values():
         assert f"### {part['title']}" in text
         for row in (row for rows in part["tables"] for row in rows):
-            assert "| " + " | ".join(map(page._word, row.values())) + " |" in text
+            assert "| " + " | ".join(page._cells(row).values()) + " |" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
     assert "What a participant is told" in text
     assert "(#threat-models-who-sees-what-and-what-it-costs)" in text
     assert "threat-models (Privacy in Metalearning" in page.brief(report)
+
+
+def test_a_standard_error_stands_beside_its_number_to_two_digits():
+    row = {
+        "arm": "ours",
+        "error": 0.0116812,
+        "error, s.e.": 0.0003297,
+        "people": 4238,
+        "other": 0.5,
+        "other, s.e.": None,
+    }
+    assert page._cells(row) == {"arm": "ours", "error": "0.01168 (0.00033)", "people": "4238", "other": "0.5"}
+
+
+def test_a_table_of_more_columns_than_rows_is_turned_where_it_is_wider_than_a_page():
+    names = [f"cell {k}" for k in range(page.MOST_COLUMNS)]
+    wide = [{"arm": arm, **dict.fromkeys(names, value)} for arm, value in (("ours", "1"), ("theirs", "2"))]
+    assert page._upright(wide).splitlines()[0] == "| arm | ours | theirs |"
+    assert page._upright(wide).splitlines()[2:] == [f"| {name} | 1 | 2 |" for name in names]
+    narrow = [{name: row[name] for name in ("arm", "cell 0")} for row in wide]
+    assert page._upright(narrow).splitlines()[2:] == ["| ours | 1 |", "| theirs | 2 |"]
 
 
 def test_what_is_known_beforehand_stands_beside_what_is_found(done):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,10 @@ from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
 Report = Mapping[str, Any]
 
 _ORDER = (*STUDIES, threats.NAME, adaptations.NAME)
+#: ends the name of a column of standard errors, which stands in the cells of what it is of
+ERROR = ", s.e."
+#: of a table before it is turned
+MOST_COLUMNS = 10
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
 #: what a reader needs to know to judge a figure
@@ -211,7 +216,7 @@ def _section(report: Report, figures: str) -> str:
         return _in_parts(report, figures)
     parts = [
         f"## {report['name']}: {report['title']}",
-        f"{report['figure']} of the papers. {_READINGS.get(report['name'], '')}",
+        f"{report['figure'][:1].upper()}{report['figure'][1:]} of the papers. {_READINGS.get(report['name'], '')}",
         _sizes(report),
         f"![{report['title']}]({figures}/{report['name']}.png)",
         *(_curves(report, data, tasks) for data in report["metrics"] for tasks in _values(report["curves"], "tasks")),
@@ -230,9 +235,33 @@ def _in_parts(report: Report, figures: str) -> str:
         f"![{report['title']}]({figures}/{report['name']}.png)",
     ]
     for part in report["parts"].values():
-        tables = (_table(tuple(rows[0]), [list(map(_word, row.values())) for row in rows]) for rows in part["tables"])
-        found += [f"### {part['title']}", part["note"], *tables]
+        beside = any(key.endswith(ERROR) for rows in part["tables"] for key in rows[0])
+        note = f"{part['note']} In brackets: standard errors." if beside else part["note"]
+        found += [f"### {part['title']}", note, *(_upright(list(map(_cells, rows))) for rows in part["tables"])]
     return "\n\n".join(found)
+
+
+def _cells(row: Report) -> dict[str, str]:
+    """A row of a table in words, a standard error in the cell of what it is of."""
+    return {
+        key: _word(value) if row.get(key + ERROR) is None else _with_error(value, row[key + ERROR])
+        for key, value in row.items()
+        if not key.endswith(ERROR)
+    }
+
+
+def _upright(rows: Sequence[dict[str, str]]) -> str:
+    """A table that is turned where it would have more columns than rows, and more than a page is wide."""
+    columns = [[key, *(row[key] for row in rows)] for key in rows[0]]
+    if len(columns) > max(len(rows), MOST_COLUMNS):
+        return _table(columns[0], columns[1:])
+    return _table(tuple(rows[0]), [list(row.values()) for row in rows])
+
+
+def _with_error(value: float, error: float) -> str:
+    """Both to the error's second digit."""
+    digits = max(0, 1 - math.floor(math.log10(error))) if error else 4
+    return f"{value:.{digits}f} ({error:.{digits}f})"
 
 
 def _word(value: Any) -> str:
@@ -241,7 +270,9 @@ def _word(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+    return str(value)
 
 
 def _sizes(report: Report) -> str:
