@@ -89,24 +89,25 @@ def data(of: Shape, seed: int) -> tuple[TaskData, FloatArray, FloatArray]:
     return train, rng.standard_normal((m, TEST_ROWS, d)), W
 
 
+def error(found: FloatArray, X: FloatArray, W: FloatArray) -> float:
+    """Of a test row's mean, over the mean square of these means."""
+    truth = np.einsum("tnj,jt->tn", X, W)
+    return float(np.mean((np.einsum("tnj,jt->tn", X, found) - truth) ** 2) / np.mean(truth**2))
+
+
 def errors(seed: int, epsilon: float) -> dict[str, float]:
     """Of every arm, and the coverage of 90 % intervals of the weights."""
     train, X, W = data(shape(seed), seed)
-    truth = np.einsum("tnj,jt->tn", X, W)
-
-    def of(found: FloatArray) -> float:
-        return float(np.mean((np.einsum("tnj,jt->tn", X, found) - truth) ** 2) / np.mean(truth**2))
-
     own = NoiseAware(epsilon, seed=seed, unsafe_seed=seed, progress_bar=False).fit(train)
     draws = own.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     trace = grids.multi_task(TraceNorm(), train)
     algorithm_2 = grids.rounds(LowRank, train, epsilon=epsilon)
     found = (
-        of(own.W),
-        of(own_penalty(train, seed)),
-        min(of(each.fit(train).W) for each in trace),
-        min(of(each.fit(train).W) for each in algorithm_2),
+        error(own.W, X, W),
+        error(own_penalty(train, seed), X, W),
+        min(error(each.fit(train).W, X, W) for each in trace),
+        min(error(each.fit(train).W, X, W) for each in algorithm_2),
     )
     return dict(zip(ARMS, found, strict=True)) | {"coverage": float(np.mean((low <= W) & (high >= W)))}
 
