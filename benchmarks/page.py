@@ -368,6 +368,42 @@ def _shapes(report: Report) -> Iterable[str]:
     yield _table((*of, *(f"{ours}, eps = {other}" for other in others), "coverage of 90 %"), rows)
 
 
+def _choices(report: Report) -> Iterable[str]:
+    cells, ((structure, rounds), *others) = report["cells"], report["arms"]
+    yield (
+        f"Other data sets of the same kind, of at least as many tasks as features and, by turns, with fewer rows than "
+        f'features and with more. Errors relative to `structure="{structure}"` and `rounds={rounds}`, the whole budget for '
+        "every arm, two chains."
+    )
+    name = lambda arm: f"{arm[0]}, {arm[1]} round{'s' if arm[1] > 1 else ''}"
+    rows = []
+    for epsilon, found in cells.items():
+        for kind, few in (("fewer rows than features", True), ("more", False)):
+            some = [each for each in found if (each["shape"]["rows"] < each["shape"]["features"]) is few]
+            for k, arm in enumerate(others, 1):
+                ratio = [each["errors"][k] / each["errors"][0] for each in some]
+                mean = math.exp(sum(map(math.log, ratio)) / len(ratio))
+                better = f"{sum(r < 1 for r in ratio)} of {len(ratio)}"
+                rows.append((epsilon, kind, name(arm), f"{mean:.3f}", better, f"{min(ratio):.2f} to {max(ratio):.2f}"))
+    yield _table(("eps", "data", "arm", "relative error, geometric mean", "better in", "range"), rows)
+    of = ("tasks", "features", "rows", "rank", "size")
+    yield "Every shape:"
+    yield _table(
+        (*of, *(f"{name(arm)}, eps = {epsilon}" for epsilon in cells for arm in others)),
+        [
+            (
+                *(f"{each['shape'][one]:g}" for one in of),
+                *(
+                    f"{cells[e][i]['errors'][k] / cells[e][i]['errors'][0]:.2f}"
+                    for e in cells
+                    for k in range(1, len(others) + 1)
+                ),
+            )
+            for i, each in enumerate(next(iter(cells.values())))
+        ],
+    )
+
+
 def _misfit(report: Report) -> Iterable[str]:
     yield (
         f"139 tasks of 20 rows and 10 features at eps = {report['epsilon']:g}, weights of rank two, and one thing that is "
@@ -489,6 +525,7 @@ SECTIONS: dict[str, Section] = {
     "calibration_shared": ("Calibration of the structures of the shared covariance", _calibration),
     "alone": ("Where the release says nothing", _alone),
     "shapes": ("Data of many shapes", _shapes),
+    "choices": ("Does a second round pay?", _choices),
     "misfit": ("Data that the model does not mean", _misfit),
     "newcomers": ("Schools that did not take part", _newcomers),
 }
