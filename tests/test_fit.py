@@ -7,6 +7,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.stats as st
 import xarray as xr
 from chance import FAR
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,6 +18,7 @@ from mpmtl_prob.inference import Posterior, ProximalLangevin, fit
 from mpmtl_prob.inference.curator import fitting
 from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.inference.sampling.chains import most_steps
+from mpmtl_prob.inference.sampling.diagnostics import diagnose
 from mpmtl_prob.models import low_rank, low_rank_sparse
 
 QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile
@@ -69,6 +71,21 @@ def test_diagnosis_turns_trouble_into_advice(posterior):
                   "limit of 255 steps", "not adjusted"):  # fmt: skip
         assert words in text
     assert not troubled.sound
+
+
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        (0.0, "Nothing is wrong"),
+        (0.4, "means can be used, intervals not yet"),
+        (3.0, "do not use these draws yet"),
+        (np.nan, "do not use these draws yet"),
+    ],
+)
+def test_how_far_chains_are_apart_says_what_their_draws_are_good_for(apart, said):
+    draws = st.norm.ppf((np.arange(8000) + 0.5) / 8000)[np.random.default_rng(0).permutation(8000)].reshape(4, 2000)
+    draws[0] += apart  # r-hat is the root of 1 + apart^2 / 4
+    assert said in str(diagnose({"x": draws}, {}))
 
 
 def test_a_kernel_is_asked_how_long_its_trajectories_may_be(data):

@@ -168,10 +168,9 @@ def _advice(
     lines = []
     if apart:
         who = "Chains disagree on" if chains > 1 else "The chain has not settled on"
-        lines.append(
-            f"{who} {_and(apart)} (r-hat up to {max(rhat[k] for k in apart):.3f}, expected near 1): "
-            f"do not use these draws yet. {remedies.settle}"
-        )
+        worst = float(np.max([rhat[k] for k in apart]))  # nan if one is
+        then = "means can be used, intervals not yet" if worst <= RHAT_LIMIT_OF_MANY else "do not use these draws yet"
+        lines.append(f"{who} {_and(apart)} (r-hat up to {worst:.3f}, expected near 1): {then}. {remedies.settle}")
     if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
         least = min(ess[k] for k in few)
         factor = int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) if np.isfinite(least) else 2
