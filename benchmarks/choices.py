@@ -30,7 +30,7 @@ MOST_FEATURES = 20
 
 
 def seeds(count: int) -> list[int]:
-    """Of shapes by turns with fewer rows than features and with more."""
+    """Of shapes by turns with fewer rows than features and with at least as many."""
     few, more = [], []
     for seed in itertools.count(FIRST_SEED):
         of = shape(seed)

@@ -372,13 +372,13 @@ def _choices(report: Report) -> Iterable[str]:
     cells, ((structure, rounds), *others) = report["cells"], report["arms"]
     yield (
         f"Other data sets of the same kind, of at least as many tasks as features and, by turns, with fewer rows than "
-        f'features and with more. Errors relative to `structure="{structure}"` and `rounds={rounds}`, the whole budget for '
+        f'features and with at least as many. Errors relative to `structure="{structure}"` and `rounds={rounds}`, the whole budget for '
         "every arm, two chains."
     )
     name = lambda arm: f"{arm[0]}, {arm[1]} round{'s' if arm[1] > 1 else ''}"
     rows = []
     for epsilon, found in cells.items():
-        for kind, few in (("fewer rows than features", True), ("more", False)):
+        for kind, few in (("fewer rows than features", True), ("as many or more", False)):
             some = [each for each in found if (each["shape"]["rows"] < each["shape"]["features"]) is few]
             for k, arm in enumerate(others, 1):
                 ratio = [each["errors"][k] / each["errors"][0] for each in some]
