@@ -371,9 +371,9 @@ def _shapes(report: Report) -> Iterable[str]:
 def _choices(report: Report) -> Iterable[str]:
     cells, ((structure, rounds), *others) = report["cells"], report["arms"]
     yield (
-        f"Other data sets of the same kind, of at least as many tasks as features and, by turns, with fewer rows than "
-        f'features and with at least as many. Errors relative to `structure="{structure}"` and `rounds={rounds}`, the whole budget for '
-        "every arm, two chains."
+        "Other data sets of the same kind, of at least as many tasks as features and, by turns, with fewer rows than "
+        "features and with at least as many. Errors relative to "
+        f'`structure="{structure}"` and `rounds={rounds}`, the whole budget for every arm, two chains.'
     )
     name = lambda arm: f"{arm[0]}, {arm[1]} round{'s' if arm[1] > 1 else ''}"
     rows = []
