@@ -15,7 +15,7 @@ from numpyro.infer.util import log_density
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner.methods import without
-from mpmtl_prob.inference.public.starts import drowned, observed, start_full
+from mpmtl_prob.inference.public.starts import drowned, start_full
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.latent_weights import drowned_weights
@@ -190,9 +190,7 @@ def test_rounds_have_a_posterior():
     law = Gaussian(2, 1.0)
     found = mp.NoiseAware(1.0, 0.01, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
     assert found.shared.release.mechanisms == (law, law)
-    A = found.shared.to_arviz()["posterior/A"]
-    assert A.dims == ("chain", "draw", "round", "feature", "feature_other")
-    assert (np.linalg.eigvalsh(A.values) > 0).all()
+    assert (np.linalg.eigvalsh(found.shared.to_arviz()["posterior/A"].values) > 0).all()
 
 
 @LONG
@@ -226,21 +224,6 @@ def test_fewer_tasks_than_features_have_a_posterior_too(sd):
     A = shared_covariance(published, **FAST).to_arviz()["posterior/A"].values
     assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == 3
     assert_allclose(np.trace(A, axis1=-2, axis2=-1).mean(), 3.0, rtol=0.1)
-
-
-def test_noise_of_two_kinds_is_refused(published):
-    both = mp.privacy.Release(
-        sigma=np.stack([10 * np.eye(3)] * 2),
-        mechanisms=(Gaussian(3, 1.0), Wishart(3, 6.0, 1.0)),
-        num_tasks=40,
-        features=published.features,
-        guarantee=published.guarantee,
-        message="direction",
-        scaling="none",
-        library_version="",
-    )
-    with pytest.raises(ValueError, match="release: expected noise of one kind in all rounds, got Gaussian and Wishart"):
-        observed(both)
 
 
 def test_with_one_feature_a_replacement_moves_no_more_than_a_zero():

@@ -23,7 +23,6 @@ LOUD = {"epsilon": 1e3, "unsafe_seed": 0}
 RELEASES = {
     "wishart": mp.release(DATA.W, **LOUD),
     "gaussian": mp.release(DATA.W, mechanism="gaussian", **LOUD),
-    "two rounds": mp.release(DATA.W, rounds=2, respond=lambda so_far: DATA.W, **LOUD),
     "few tasks": mp.release(DATA.W[:, :2], **LOUD),
 }
 
@@ -49,7 +48,6 @@ def test_densities_of_the_curator_promote_nothing(model, options):
     ("structure", "release"),
     [
         *((structure, law) for structure in structures.STRUCTURES for law in ("wishart", "gaussian")),
-        ("full", "two rounds"),
         ("full", "few tasks"),
     ],
 )

@@ -23,7 +23,7 @@ from mpmtl_prob.tasks import FloatArray
 
 
 class NoisyRelease(Protocol):
-    """A release and the law of its noise, with a leading axis for several rounds. Its leaves are traced arrays."""
+    """A release and the law of its noise. Its leaves are traced arrays."""
 
     @property
     def sd(self) -> ArrayLike | None:
@@ -44,7 +44,7 @@ class NoisyRelease(Protocol):
         """``log|Sigma - W W'| - log|Sigma|`` of W in the eigenbasis of Sigma; no number where the noise allows no such W."""
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """log p(Sigma | A) up to a constant, by round.
+        """log p(Sigma | A) up to a constant.
 
         Args:
             A: in the features' basis, (d, d).
@@ -53,7 +53,7 @@ class NoisyRelease(Protocol):
         """
 
     def given(self, A: Array) -> Distribution:
-        """The law of Sigma where A is (d, d), of one round."""
+        """The law of Sigma where A is (d, d)."""
 
 
 class WishartNoise(NamedTuple):
@@ -85,9 +85,9 @@ class WishartNoise(NamedTuple):
         return 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(inner))))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """That of ``E = Sigma - A``, by round."""
-        d = A.shape[-1]
-        trace = jnp.trace(A, axis1=-2, axis2=-1) if trace is None else trace
+        """That of ``E = Sigma - A``."""
+        d = len(A)
+        trace = jnp.trace(A) if trace is None else trace
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace / self.scale)
 
     def given(self, A: Array) -> ShiftedWishart:
@@ -105,7 +105,7 @@ class GaussianNoise(NamedTuple):
     @property
     def floor(self) -> ArrayLike:
         """Nothing bounds A from above."""
-        return np.zeros(np.shape(self.sigma)[:-1])
+        return np.zeros(np.shape(self.sigma)[0])
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:
         """Z itself."""
@@ -116,8 +116,8 @@ class GaussianNoise(NamedTuple):
         return 0.0
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """Over the d (d + 1) / 2 free entries, by round: the squares of all d^2 count those off the diagonal twice."""
-        squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A), axis=(-2, -1))
+        """Over the d (d + 1) / 2 free entries: the squares of all d^2 count those off the diagonal twice."""
+        squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A))
         return -squares / (4 * jnp.square(jnp.asarray(self.sd)))
 
     def given(self, A: Array) -> ShiftedGaussian:

@@ -33,7 +33,7 @@ LOG_PHI_SD = 2.0
 
 
 class Shown(NamedTuple):
-    """What Sigma says of L in ``A = Q L L' Q'``, with a leading axis for several rounds."""
+    """What Sigma says of L in ``A = Q L L' Q'``."""
 
     basis: ArrayLike  #: Q, orthogonal, (d, d)
     information: ArrayLike  #: on log L_jj^2, (d,)
@@ -50,10 +50,7 @@ class Free(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """A release as the models read it. Leaves are traced arrays.
-
-    Of several rounds every field has a leading axis (T,), but for ``num_tasks`` and ``log_phi_mean``.
-    """
+    """A release as the models read it. Leaves are traced arrays."""
 
     eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
     noise: NoisyRelease  #: the release and the law of its noise
@@ -113,7 +110,7 @@ def observe(
 
 
 class SecondMoment(NamedTuple):
-    """A in its coordinates, with a leading axis for several rounds."""
+    """A in its coordinates."""
 
     A: Array  #: in the features' basis, (d, d)
     log_det: Array  #: log|A|
@@ -136,13 +133,13 @@ def second_moment(
     """
     if (free := observed.free) is None:
         SV = _times(root, jnp.asarray(observed.eigenvectors))
-        below = (SV * jnp.asarray(observed.noise.floor)[..., None, :]) @ jnp.swapaxes(SV, -1, -2)
+        below = (SV * jnp.asarray(observed.noise.floor)) @ SV.T
         bounded = _Bounded(root, diagonal(root**2) if root.ndim == 1 else root @ root.T, log_det_root)
         return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), bounded, below)[1]
     shown = free.directions if rotated else free.features
     SQ = _times(root, jnp.asarray(shown.basis))
-    C = jnp.linalg.cholesky(jnp.swapaxes(SQ, -1, -2) @ SQ)
-    return _anywhere(observed, free, shown, jnp.diagonal(C, axis1=-2, axis2=-1) ** 2, kappa)[1]
+    C = jnp.linalg.cholesky(SQ.T @ SQ)
+    return _anywhere(observed, free, shown, jnp.diagonal(C) ** 2, kappa)[1]
 
 
 def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Array]:
@@ -153,44 +150,40 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
 
     Sites: ``z``, those of :func:`second_moment`; the deterministic ``log_phi``.
     """
-    *rounds, d = jnp.shape(observed.precision)
+    d = len(jnp.asarray(observed.precision))
     # what Sigma shows last: 1 / T_dd^2 alone is what A has there
     hidden, precision, floor = (
-        jnp.flip(jnp.asarray(x), -1) for x in (observed.hidden, observed.precision, observed.noise.floor)
+        jnp.flip(jnp.asarray(x)) for x in (observed.hidden, observed.precision, observed.noise.floor)
     )
     if (free := observed.free) is not None:
         log_phi = log_phi_site(observed)
         variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
         L, found = _anywhere(observed, free, free.directions, variance, kappa)
         half = inverse_of_lower(L)
-        return log_phi, found, jnp.swapaxes(half, -1, -2) @ half
+        return log_phi, found, half.T @ half
     factor = _triangular(observed, hidden, kappa)
-    if rounds:  # so many only where little is hidden
-        log_phi = log_phi_site(observed)
-    else:
-        # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
-        inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
-        log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor), hidden)
+    # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
+    inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
+    log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor), hidden)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
     # along the eigenvectors S is diagonal, and so is what Sigma adds to B
     square = jnp.exp(2 * log_size)
-    to_features = jnp.flip(jnp.swapaxes(jnp.asarray(observed.eigenvectors), -1, -2), -2)
-    bounded = _Bounded(jnp.exp(log_size)[..., None] * to_features, diagonal(square), log_size.sum(-1))
+    to_features = jnp.flip(jnp.asarray(observed.eigenvectors).T, 0)
+    bounded = _Bounded(jnp.exp(log_size)[:, None] * to_features, diagonal(square), log_size.sum())
     B, found = _below_sigma(observed, factor, bounded, diagonal(square * floor))
-    return log_phi, found, jnp.exp(-log_size[..., :, None] - log_size[..., None, :]) * B
+    return log_phi, found, jnp.exp(-log_size[:, None] - log_size) * B
 
 
 def at_rest(observed: Observed) -> dict[str, FloatArray]:
     """Where the coordinates of :func:`second_moment` are zero: near what prior and release suggest."""
-    *rounds, d = np.shape(observed.precision)
-    return {"log_diagonal": np.zeros((*rounds, d)), "off_diagonal": np.zeros((*rounds, d * (d - 1) // 2))}
+    d = np.size(observed.precision)
+    return {"log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
 
 
 def _sites(observed: Observed) -> tuple[Array, Array]:
-    *rounds, d = jnp.shape(observed.precision)
-    z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (*rounds, d)))
-    free = (*rounds, d * (d - 1) // 2)
-    return z, numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), free))
+    d = jnp.size(observed.precision)
+    z = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d,)))
+    return z, numpyro.sample("off_diagonal", dist.ImproperUniform(constraints.real_vector, (), (d * (d - 1) // 2,)))
 
 
 def _anywhere(
@@ -205,9 +198,9 @@ def _anywhere(
         variance: of the prior of A, in the basis of L: of every axis given those before it, times m, (d,).
         kappa: of Omega.
     """
-    d, m, Q = variance.shape[-1], jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
+    d, m, Q = len(variance), jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
     z, below = _sites(observed)
-    information, noise_precision = jnp.asarray(shown.information), jnp.asarray(free.sd)[..., None] ** -2.0
+    information, noise_precision = jnp.asarray(shown.information), jnp.asarray(free.sd) ** -2.0
     j, (row, column) = jnp.arange(d, dtype=variance.dtype), places(d)
 
     # Bartlett: L_jj^2 has m - j degrees of freedom, and Omega adds its spread
@@ -218,19 +211,19 @@ def _anywhere(
     square, size = jnp.exp(log_square), jnp.exp(0.5 * log_square)
 
     # Sigma_kj = L_kj L_jj + what the columns before have, give or take the noise
-    spread = variance[..., row] * (1 / m + (square / variance)[..., column] / kappa)
-    weight = 1 / spread + square[..., column] * noise_precision
-    pull = jnp.asarray(shown.products)[..., row, column] * size[..., column] * noise_precision
+    spread = variance[row] * (1 / m + (square / variance)[column] / kappa)
+    weight = 1 / spread + square[column] * noise_precision
+    pull = jnp.asarray(shown.products)[row, column] * size[column] * noise_precision
     entries = pull / weight + below / jnp.sqrt(weight)
     L = diagonal(size) + strictly_lower(entries, d)
 
     half = Q @ L
-    A = numpyro.deterministic("A", half @ jnp.swapaxes(half, -1, -2))
+    A = numpyro.deterministic("A", half @ half.T)
     # |dA| = prod_j L_jj^{d-j} |dL|, j from 0, up to a constant
-    jacobian = 0.5 * ((d + 1 - j) * log_square - jnp.log(precision)).sum(-1) - 0.5 * jnp.log(weight).sum(-1)
-    numpyro.factor("release", jnp.sum(observed.noise.log_density(A, 0.0) + jacobian))
-    known_trace(observed, jnp.trace(A, axis1=-2, axis2=-1))
-    return L, SecondMoment(A, jnp.sum(log_square, axis=-1))
+    jacobian = 0.5 * ((d + 1 - j) * log_square - jnp.log(precision)).sum() - 0.5 * jnp.log(weight).sum()
+    numpyro.factor("release", observed.noise.log_density(A, 0.0) + jacobian)
+    known_trace(observed, jnp.trace(A))
+    return L, SecondMoment(A, jnp.sum(log_square))
 
 
 def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
@@ -252,11 +245,11 @@ def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
 
 
 class _Triangular(NamedTuple):
-    """T in the coordinates of the sampler, with a leading axis for several rounds."""
+    """T in the coordinates of the sampler."""
 
     T: Array  #: lower triangular, (d, d)
     log_diagonal: Array  #: of T, (d,)
-    log_jacobian: Array  #: of T in the sites, summed over rounds
+    log_jacobian: Array  #: of T in the sites
 
 
 def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp.inf) -> _Triangular:
@@ -269,11 +262,11 @@ def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jn
         hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
         kappa: of Omega; infinite where Omega is known.
     """
-    d = jnp.shape(observed.precision)[-1]
+    d = jnp.size(observed.precision)
     z, below = _sites(observed)
     center, spread, unit = _bartlett(observed, hidden, kappa)
     shown, log_diagonal = 1 - jnp.asarray(hidden), center + spread * z
-    rows = (unit * jnp.exp(shown * log_diagonal))[..., None] * strictly_lower(below, d)
+    rows = (unit * jnp.exp(shown * log_diagonal))[:, None] * strictly_lower(below, d)
     each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
     return _Triangular(diagonal(jnp.exp(log_diagonal)) + rows, log_diagonal, log_jacobian)
@@ -285,7 +278,7 @@ def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tu
     Where Sigma shows A it says as much of log T_jj as m tasks would, and the law of kappa little.
     """
     hidden, m = jnp.asarray(hidden), jnp.asarray(observed.num_tasks)
-    j = jnp.arange(hidden.shape[-1], dtype=hidden.dtype)
+    j = jnp.arange(len(hidden), dtype=hidden.dtype)
     prior = 1 / (0.5 / m + 0.5 / (kappa - j))
     precision = prior + 2 * m * (1 - hidden)
     center = prior / precision * 0.5 * jnp.log1p(-j / kappa)
@@ -294,7 +287,7 @@ def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tu
 
 def _by_feature(observed: Observed) -> Array:
     """How hidden each feature is, (d,)."""
-    return jnp.sum(jnp.square(observed.eigenvectors) * jnp.asarray(observed.hidden)[..., None, :], axis=-1)
+    return jnp.square(observed.eigenvectors) @ jnp.asarray(observed.hidden)
 
 
 def _times(S: Array, M: Array) -> Array:
@@ -304,7 +297,7 @@ def _times(S: Array, M: Array) -> Array:
 
 def _congruent(S: Array, M: Array) -> Array:
     """S'M S."""
-    return S[:, None] * M * S if S.ndim == 1 else jnp.swapaxes(S, -1, -2) @ M @ S
+    return S[:, None] * M * S if S.ndim == 1 else S.T @ M @ S
 
 
 class _Bounded(NamedTuple):
@@ -322,18 +315,18 @@ def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Ar
     ``below`` is ``S F S'``, (d, d).
     """
     left = jnp.arange(S.root.shape[-1], 0, -1, S.root.dtype)  # d - j, j = 0..d-1
-    B = factor.T @ jnp.swapaxes(factor.T, -1, -2) + below
+    B = factor.T @ factor.T.T + below
     inverse, log_det_b = inverse_and_log_det(B)
     A = numpyro.deterministic("A", _congruent(S.root, inverse))
-    trace = jnp.sum(inverse * S.outer, axis=(-2, -1))
+    trace = jnp.sum(inverse * S.outer)
 
     log_det_a = 2 * S.log_det - log_det_b
-    log_det_p = 2 * (jnp.sum(factor.log_diagonal, axis=-1) - S.log_det)
+    log_det_p = 2 * (jnp.sum(factor.log_diagonal) - S.log_det)
     log_det_rest = log_det_a + log_det_p  # |Sigma - A| = |Sigma| |A| |P|
     # |dA| = |A|^{d+1} |dP|, |dP| = |S|^{-(d+1)} prod_j T_jj^{d-j} |dT|
-    jacobian = (len(left) + 1) * (log_det_a - S.log_det) + jnp.sum(left * factor.log_diagonal, axis=-1)
+    jacobian = (len(left) + 1) * (log_det_a - S.log_det) + jnp.sum(left * factor.log_diagonal)
     likelihood = observed.noise.log_density(A, log_det_rest, trace)
-    numpyro.factor("release", jnp.sum(likelihood + jacobian) + factor.log_jacobian)
+    numpyro.factor("release", likelihood + jacobian + factor.log_jacobian)
     known_trace(observed, trace)
     return B, SecondMoment(A, log_det_a)
 
@@ -354,18 +347,18 @@ def sites_of(
         return at_rest(observed)
     SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
     precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
-    T = np.linalg.cholesky((SV * precision[..., None, :]) @ np.swapaxes(SV, -1, -2))
+    T = np.linalg.cholesky((SV * precision) @ SV.T)
     hidden = np.asarray(_by_feature(observed))
     center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
     row, column = places(len(omega))
-    log_diagonal = np.log(np.diagonal(T, axis1=-2, axis2=-1))
-    scale = unit * np.exp((1 - hidden) * log_diagonal)[..., row]
-    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[..., row, column] / scale}
+    log_diagonal = np.log(np.diagonal(T))
+    scale = unit * np.exp((1 - hidden) * log_diagonal)[row]
+    return {"log_diagonal": (log_diagonal - center) / spread, "off_diagonal": T[row, column] / scale}
 
 
 def known_trace(observed: Observed, trace: Array) -> None:
     """What is public of tr(A) beside the release."""
-    numpyro.factor("known_trace", -0.5 * jnp.sum(((trace / observed.trace - 1) / observed.trace_sd) ** 2))
+    numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
 
 
 def log_phi_site(observed: Observed) -> Array:

@@ -3,8 +3,6 @@
 A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, the m bounded task vectors) and noise E whose law is public, so
 Sigma is data with a likelihood: :mod:`mpmtl_prob.models.noise`, Wishart or Gaussian.
 
-Several rounds are several such Sigma, each with its own A, of one Omega: ``w_i^(t) ~ N(0, Omega)`` in every round t.
-
 In which coordinates A is sampled: :mod:`mpmtl_prob.models.second_moment`.
 """
 
@@ -75,8 +73,7 @@ def full(observed: Observed) -> Array:
     ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, Phi)``, ``Phi = kappa phi I``: kappa, learnt, says how far
     Omega is from ``phi I``. W and Omega are integrated out, which leaves the matrix-F law
     ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``; afterwards
-    ``Omega | A`` is ``InverseWishart(kappa + m, Phi + A)``. With T rounds, A in the second factor is the sum of theirs, and
-    m is T m.
+    ``Omega | A`` is ``InverseWishart(kappa + m, Phi + A)``.
 
     Sites: ``z_kappa``, those of :func:`isotropic`; the deterministic ``log_phi``, ``kappa`` and ``prior_scale``
     (the diagonal of Phi, (d,)).
@@ -87,18 +84,14 @@ def full(observed: Observed) -> Array:
     Returns:
         Phi + A, the conditional mean of Omega up to a factor, (d, d).
     """
-    *rounds, d = jnp.shape(observed.precision)
+    d = jnp.size(observed.precision)
     kappa = degrees_of_freedom(d)
     log_phi, found, inverse = isotropic(observed, kappa)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
-    total = jnp.diag(Phi) + (found.A.sum(axis=0) if rounds else found.A)
-    if rounds:
-        log_det_omega = inverse_and_log_det(total)[1]
-    else:  # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-        ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + Phi[0] * inverse)[1]
-        log_det_omega = ratio + found.log_det
-    _matrix_f(found, observed.num_tasks, kappa, Phi, log_det_omega - jnp.sum(jnp.log(Phi)))
-    return total
+    # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
+    ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + Phi[0] * inverse)[1]
+    _matrix_f(found, observed.num_tasks, kappa, Phi, ratio + found.log_det - jnp.sum(jnp.log(Phi)))
+    return jnp.diag(Phi) + found.A
 
 
 def few_features(observed: Observed) -> None:
@@ -112,14 +105,14 @@ def few_features(observed: Observed) -> None:
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
-    d, log_psi = jnp.shape(observed.precision)[-1], log_phi_site(observed)
+    d, log_psi = jnp.size(observed.precision), log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
     found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root))
-    scaled = jnp.sum(jnp.diagonal(found.A, axis1=-2, axis2=-1) * jnp.exp(-log_omega), axis=-1)
+    scaled = jnp.sum(jnp.diagonal(found.A) * jnp.exp(-log_omega))
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
 
@@ -132,7 +125,7 @@ def adaptive(observed: Observed) -> None:
     Sites: ``z``, ``z_kappa``, ``size`` (d,), those of :func:`second_moment`; the deterministic
     ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
     """
-    *rounds, d = jnp.shape(observed.precision)
+    d = jnp.size(observed.precision)
     log_psi = log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
@@ -141,8 +134,7 @@ def adaptive(observed: Observed) -> None:
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
     found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root), kappa)
-    total = found.A.sum(axis=0) if rounds else found.A
-    ratio = jnp.eye(d, dtype=Phi.dtype) + total / jnp.sqrt(Phi[:, None] * Phi)
+    ratio = jnp.eye(d, dtype=Phi.dtype) + found.A / jnp.sqrt(Phi[:, None] * Phi)
     _matrix_f(found, observed.num_tasks, kappa, Phi, inverse_and_log_det(ratio)[1])
 
 
@@ -159,7 +151,7 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
         observed: from :func:`observe`; needs m >= d.
         rank: the largest number of directions.
     """
-    d, log_psi = jnp.shape(observed.precision)[-1], log_phi_site(observed)
+    d, log_psi = jnp.size(observed.precision), log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
@@ -170,7 +162,7 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
     root, log_det_root = C.T * jnp.exp(log_scale), 0.5 * log_det(C) + d * log_scale
     found = second_moment(observed, root, log_det_root, rotated=True)
-    scaled = jnp.sum((C_inverse @ found.A) * C_inverse, axis=(-2, -1)) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
+    scaled = jnp.sum((C_inverse @ found.A) * C_inverse) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, log_det(C) + d * log_psi, scaled))
 
 
@@ -189,13 +181,13 @@ def _log_lambda(observed: Observed, log_psi: Array, size: int) -> Array:
 
 
 def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, Phi: Array, log_det_ratio: Array) -> None:
-    """The law of A with Omega integrated out, see `full`; log_det_ratio is log|I + Phi^{-1} A|, A summed over rounds."""
+    """The law of A with Omega integrated out, see `full`; log_det_ratio is log|I + Phi^{-1} A|."""
     d = len(Phi)
-    tasks = m * jnp.size(found.log_det)
-    prior = (m - d - 1) * jnp.sum(found.log_det) - (tasks + kappa) * log_det_ratio - tasks * jnp.sum(jnp.log(Phi))
-    numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, tasks, d))
+    prior = (m - d - 1) * found.log_det - (m + kappa) * log_det_ratio - m * jnp.sum(jnp.log(Phi))
+    numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, m, d))
 
 
-def _wishart(found: SecondMoment, m: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:
-    """log p(A | Omega) of A ~ Wishart(m, Omega), summed over rounds, up to a constant."""
-    return 0.5 * jnp.sum((m - d - 1) * found.log_det - m * log_det_omega - scaled_trace)
+def _wishart(found: SecondMoment, num_tasks: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:
+    """log p(A | Omega) of A ~ Wishart(m, Omega), up to a constant."""
+    m = jnp.asarray(num_tasks)
+    return 0.5 * ((m - d - 1) * found.log_det - m * log_det_omega - scaled_trace)

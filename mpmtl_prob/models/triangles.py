@@ -16,8 +16,8 @@ def strictly_lower(entries: Array, d: int) -> Array:
     the matrix.
     """
     n = d - 1  # the last rows of a square, then the same backwards, are a triangle and its mirror image
-    square = jnp.concatenate([entries[..., n:], entries[..., ::-1]], axis=-1).reshape(*entries.shape[:-1], n, n)
-    return jnp.pad(jnp.tril(square), [(0, 0)] * (entries.ndim - 1) + [(1, 0), (0, 1)])
+    square = jnp.concatenate([entries[n:], entries[::-1]]).reshape(n, n)
+    return jnp.pad(jnp.tril(square), [(1, 0), (0, 1)])
 
 
 def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -34,20 +34,19 @@ def inverse_and_log_det(M: Array) -> tuple[Array, Array]:
     """M^{-1} and log|M| of a positive definite M (d, d); derivatives are products of M^{-1} and decompose nothing again."""
     root = jnp.linalg.cholesky(M)
     half = inverse_of_lower(root)
-    return jnp.swapaxes(half, -1, -2) @ half, log_det(root)
+    return half.T @ half, log_det(root)
 
 
 @inverse_and_log_det.defjvp
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     inverse, log_det_m = inverse_and_log_det(*primals)
-    return (inverse, log_det_m), (-inverse @ tangents[0] @ inverse, jnp.sum(inverse * tangents[0], axis=(-2, -1)))
+    return (inverse, log_det_m), (-inverse @ tangents[0] @ inverse, jnp.sum(inverse * tangents[0]))
 
 
 @custom_jvp
 def inverse_of_lower(L: Array) -> Array:
     """L^{-1} of a lower triangular L (d, d), likewise."""
-    eye = jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape)
-    return triangular_solve(L, eye, left_side=True, lower=True)
+    return triangular_solve(L, jnp.eye(len(L), dtype=L.dtype), left_side=True, lower=True)
 
 
 @inverse_of_lower.defjvp
@@ -58,9 +57,9 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 def log_det(root: Array) -> Array:
     """log|M| of M = R R' from its triangular factor R."""
-    return 2 * jnp.sum(jnp.log(jnp.sum(root * jnp.eye(root.shape[-1], dtype=root.dtype), axis=-1)), axis=-1)
+    return 2 * jnp.sum(jnp.log(jnp.sum(root * jnp.eye(len(root), dtype=root.dtype), axis=-1)))
 
 
 def diagonal(x: Array) -> Array:
-    """The diagonal matrix of x (..., d)."""
-    return jnp.eye(x.shape[-1], dtype=x.dtype) * x[..., None, :]
+    """The diagonal matrix of x (d,)."""
+    return jnp.eye(len(x), dtype=x.dtype) * x

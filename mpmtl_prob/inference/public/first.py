@@ -55,5 +55,4 @@ def first_look(release: Release) -> FirstLook:
     omega = suggested(public)
     omega = omega * len(omega) / np.trace(omega)
     eigenvalues = np.linalg.eigvalsh(omega)[::-1]
-    hidden = np.asarray(public.hidden).reshape(-1, len(omega)).min(axis=0)
-    return FirstLook(omega, eigenvalues / eigenvalues.sum(), int(np.sum(hidden < 0.5)))
+    return FirstLook(omega, eigenvalues / eigenvalues.sum(), int(np.sum(np.asarray(public.hidden) < 0.5)))

@@ -21,16 +21,13 @@ def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> t
     """Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
 
     Args:
-        posterior: draws of A (chain, draw, [round,] d, d), of ``prior_scale``, the diagonal of Phi, and of kappa.
-        num_tasks: m, of one round.
+        posterior: draws of A (chain, draw, d, d), of ``prior_scale``, the diagonal of Phi, and of kappa.
+        num_tasks: m.
     """
     if "prior_scale" not in posterior:
         return None
     A, prior_scale = np.asarray(posterior["A"]), np.asarray(posterior["prior_scale"])
-    rounds = 1
-    if A.ndim == 5:
-        rounds, A = A.shape[2], A.sum(axis=2)
-    return A + prior_scale[..., None] * np.eye(A.shape[-1]), np.asarray(posterior["kappa"]) + num_tasks * rounds
+    return A + prior_scale[..., None] * np.eye(A.shape[-1]), np.asarray(posterior["kappa"]) + num_tasks
 
 
 def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:

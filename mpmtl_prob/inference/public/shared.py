@@ -62,7 +62,7 @@ class SharedPosterior:
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
 
-        ``posterior`` holds ``A``, the second moment behind the release (per round where there are several); ``Omega``, the
+        ``posterior`` holds ``A``, the second moment behind the release (behind its last round); ``Omega``, the
         covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
         as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
         ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
@@ -105,11 +105,11 @@ class SharedPosterior:
         positive("sharpness", sharpness)
         eigenvalues, U = self._spectra
         power, d = _powers(eigenvalues, sharpness), U.shape[-1]
-        if not self.structure.rotation_invariant or self.release.rounds > 1:
+        if not self.structure.rotation_invariant:
             return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
-        V = np.linalg.eigh(self.release.sigma[0])[1]
+        V = np.linalg.eigh(self.release.sigma[-1])[1]
         diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
         return d * (V * isotonic_regression(diagonal).x) @ V.T
 
@@ -241,7 +241,7 @@ def shared_covariance(
     """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
-        release: with Wishart or Gaussian noise.
+        release: with Wishart or Gaussian noise. Of several rounds the last is read, whose messages answer those before.
         structure: of Omega:
 
             - "full": none. The default, and the only one that treats all directions alike and fast.
@@ -265,8 +265,8 @@ def shared_covariance(
     "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
 
     Raises:
-        ValueError: a structure that needs more tasks than the release has, or one round; noise of another kind than
-            Wishart or Gaussian, or of several; or an argument outside its range.
+        ValueError: a structure that needs more tasks than the release has; noise of another kind than Wishart or Gaussian;
+            or an argument outside its range.
         KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
@@ -335,7 +335,7 @@ def _most(draws: int | None, until: Until | None) -> int:
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
-    """log(phi), and the three largest shares of A's eigenvalues in each round."""
+    """log(phi), and the three largest shares of A's eigenvalues."""
     eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
     return {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
 
@@ -364,7 +364,6 @@ def _tree(release: Release, structure: str, found: Draws, statistics: Draws, see
     omega = _omega(release, found, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
-    by_round = square if release.rounds == 1 else ["round", *square]
     posterior = {
         "A": found["A"],
         "Omega": omega,
@@ -376,13 +375,13 @@ def _tree(release: Release, structure: str, found: Draws, statistics: Draws, see
         {
             "posterior": posterior,
             "sample_stats": statistics,
-            "observed_data": {"sigma": release.sigma[0] if release.rounds == 1 else release.sigma},
+            "observed_data": {"sigma": release.sigma[-1]},
         },
         dims={
-            "A": by_round,
+            "A": square,
             "Omega": square,
             "spectrum": ["component"],
-            "sigma": by_round,
+            "sigma": square,
             "inclusion": ["feature"],
             "prior_scale": ["feature"],
         },
@@ -390,7 +389,6 @@ def _tree(release: Release, structure: str, found: Draws, statistics: Draws, see
             "feature": names,
             "feature_other": names,
             "component": np.arange(1, len(names) + 1),
-            "round": np.arange(1, release.rounds + 1),
         },
     )
     tree["release"] = xr.DataTree(release.to_xarray())

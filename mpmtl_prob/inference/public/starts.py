@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from mpmtl_prob.models import second_moment as coordinates
@@ -15,25 +14,22 @@ from mpmtl_prob.tasks import FloatArray
 
 
 def observed(release: Release) -> Observed:
-    """The release as the models read it. Raises ValueError for noise without a known density, or of several kinds."""
-    rounds = []
-    for sigma, law in zip(release.sigma, release.mechanisms, strict=True):
-        rounds.append(
-            coordinates.observe(
-                sigma,
-                law,
-                release.num_tasks,
-                phi=law.clip**2 / release.num_features,
-                trace=float(release.num_tasks) if release.message == "direction" else None,
-            )
-        )
-    if len(rounds) == 1:
-        return rounds[0]
-    if len({type(each.noise) for each in rounds}) > 1:
-        kinds = sorted({law.kind for law in release.mechanisms})
-        raise ValueError(f"release: expected noise of one kind in all rounds, got {' and '.join(kinds)}")
-    every: Observed = jax.tree.map(lambda *leaves: np.stack(leaves), *rounds)
-    return every._replace(num_tasks=rounds[0].num_tasks, log_phi_mean=rounds[0].log_phi_mean)
+    """The release as the models read it: its last round, whose messages answer all rounds before.
+
+    The first messages know of no other task: their second moment is not yet that of the weights, and to read it as if it were
+    makes Omega too flat.
+
+    Raises:
+        ValueError: noise without a known density.
+    """
+    law = release.mechanisms[-1]
+    return coordinates.observe(
+        release.sigma[-1],
+        law,
+        release.num_tasks,
+        phi=law.clip**2 / release.num_features,
+        trace=float(release.num_tasks) if release.message == "direction" else None,
+    )
 
 
 def drowned(release: Release) -> bool:
@@ -43,7 +39,7 @@ def drowned(release: Release) -> bool:
     """
     if release.message != "direction":
         return False
-    law = release.mechanisms[0]
+    law = release.mechanisms[-1]
     return bool(law.fluctuation > release.num_tasks * law.clip**2 / release.num_features)
 
 
@@ -55,7 +51,7 @@ def start_full(public: Observed) -> dict[str, Any]:
 def start_adaptive(public: Observed) -> dict[str, Any]:
     """Where Omega may be anything round a small multiple of I: heavy tails reach what is larger."""
     variances = _variances(public)
-    d = variances.shape[-1]
+    d = len(variances)
     omega = np.full(d, variances.min())
     factor = coordinates.sites_of(public, variances, np.diag(omega), float(kappa_at(0.0, d)))
     return _above_a_floor(public, omega) | {"z_kappa": 0.0} | factor
@@ -80,17 +76,17 @@ def _variances(public: Observed) -> FloatArray:
     """Of the weights along the release's eigenvectors, as it suggests: hidden ones share what a public trace leaves."""
     hidden, m = np.asarray(public.hidden), np.asarray(public.num_tasks)
     size = 1 / (np.asarray(public.precision) + np.asarray(public.noise.floor))
-    left = (public.trace - np.sum((1 - hidden) * size, axis=-1)) / np.sum(hidden * size, axis=-1)
-    share = np.where(np.isfinite(public.trace_sd), np.clip(left, 0.02, 1.0), 1.0)
-    found: FloatArray = size * (1 - hidden * (1 - share[..., None])) / m
+    left = (public.trace - np.sum((1 - hidden) * size)) / np.sum(hidden * size)
+    share = np.clip(left, 0.02, 1.0) if np.isfinite(public.trace_sd) else 1.0
+    found: FloatArray = size * (1 - hidden * (1 - share)) / m
     return found
 
 
 def suggested(public: Observed) -> FloatArray:
-    """Omega as the release suggests, the mean over rounds, (d, d)."""
-    V, variances = np.asarray(public.eigenvectors), _variances(public)
-    omega: FloatArray = (V * variances[..., None, :]) @ np.swapaxes(V, -1, -2)
-    return omega.reshape(-1, *omega.shape[-2:]).mean(axis=0)
+    """Omega as the release suggests, (d, d)."""
+    V = np.asarray(public.eigenvectors)
+    omega: FloatArray = (V * _variances(public)) @ V.T
+    return omega
 
 
 def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:

@@ -90,7 +90,6 @@ class Full(Structure):
             return Reading(model.full, start_full(observed(release)))
         m, scales = release.num_tasks, {"z": 0.0, "z_kappa": 0.0}
         if drowned(release):
-            _check_one_round(release)
             root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
             return Reading(latent_weights.drowned_weights(m), scales | root | {"N": _weights(release)})
         return _latent(release, "matrix_t", scales)
@@ -219,7 +218,7 @@ def reading(structure: str | Structure, release: Release) -> Reading:
     """The model by which a structure reads a release.
 
     Raises:
-        ValueError: a structure that needs more tasks than the release has, or one round.
+        ValueError: a structure that needs more tasks than the release has.
     """
     return structure_of(structure).reading(release)
 
@@ -233,14 +232,8 @@ def _check_tasks(structure: Structure, release: Release) -> None:
         )
 
 
-def _check_one_round(release: Release) -> None:
-    if release.rounds > 1:
-        raise ValueError(f"release: expected one round where the weights are latent, got {release.rounds}")
-
-
 def _latent(release: Release, prior: str, scales: Mapping[str, float]) -> Reading:
     """The weights themselves, under a prior of :mod:`mpmtl_prob.models.latent_weights`."""
-    _check_one_round(release)
     return Reading(latent_weights.latent_weights(release.num_tasks, prior), {**scales, "Z": _weights(release)})
 
 
