@@ -1,10 +1,10 @@
-"""What is chosen for a user: do further rounds pay, and what does another structure give?
+"""What is chosen for a user: does a second round pay where it is taken, and what does another structure give?
 
     python benchmarks/choices.py [--shapes 12] [--epsilons 1 10] [--json OUT]
 
 Data sets of benchmarks/shapes.py, other ones than its table shows: of at least as many tasks as features, and half of them
 with fewer rows than features, where a first message is mostly its own prior. Every arm has the whole budget. Every shape is
-a file in --units, and is not run again.
+a file in --units, and is not run again. "auto" is how many rounds rounds="auto" takes there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from tqdm.auto import tqdm
 from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments.runner import digest
 from mpmtl_prob.inference import NoiseAware
+from mpmtl_prob.privacy import calibrate
+from mpmtl_prob.releases import default_delta
+from mpmtl_prob.releases.rounds import how_many
 
 #: structure and rounds; what the others stand beside comes first
 ARMS = (("full", 1), ("full", 2), ("low_rank", 1))
@@ -39,6 +42,12 @@ def seeds(count: int) -> list[int]:
         if 2 * min(len(few), len(more)) >= count:
             return [seed for pair in zip(few, more, strict=False) for seed in pair][:count]
     raise AssertionError  # itertools.count does not end
+
+
+def auto(seed: int, epsilon: float) -> int:
+    """Rounds that rounds="auto" takes."""
+    m, d = shape(seed).tasks, shape(seed).features
+    return how_many("auto", m, True, lambda: calibrate(epsilon, default_delta(m), d))
 
 
 def unit(seed: int, epsilon: float, folder: Path) -> dict[str, Any]:
@@ -65,7 +74,7 @@ def main() -> None:
     options.units.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[dict[str, Any]]] = {f"{epsilon:g}": [] for epsilon in options.epsilons}
     for seed, epsilon in tqdm(list(itertools.product(seeds(options.shapes), options.epsilons)), desc="shapes"):
-        found[f"{epsilon:g}"].append(unit(seed, epsilon, options.units))
+        found[f"{epsilon:g}"].append(unit(seed, epsilon, options.units) | {"auto": auto(seed, epsilon)})
         record.write(options.json, {"arms": ARMS, "cells": found})
 
 

@@ -47,18 +47,26 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
-    draw = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
+    draw: dict[str, Any] = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
     count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
-    arms = report["settings"]["arms"]
-    scales = 1 if report["name"] == "fig8" or len(_fine(arms)) == len(arms) else 2
+    arms, heat, own = report["settings"]["arms"], report["name"] in ("fig2", "fig3"), report["name"] in draw
+    scales = 1 if own or len(_fine(arms)) == len(arms) else 2
     panels = count or scales * results.sizes["data"]
-    columns, heat = min(panels if panels < 4 else count or results.sizes["data"], 4), report["name"] in ("fig2", "fig3")
+    columns = min(panels, 4 if heat else 2)
     rows = -(-panels // columns)
-    page = Figure(figsize=((3.4 if heat else 5.4) * columns, (2.8 if heat else 6.4) * rows + 0.4), layout="constrained")
+    height = 2.8 if heat else 6.4 if own else 4.2
+    page = Figure(
+        figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if own else 2.8)), layout="constrained"
+    )
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
     for ax in axes[panels:]:
         ax.set_visible(False)
-    draw.get(report["name"], _panels)(report, results, axes)
+    if own:
+        draw[report["name"]](report, results, axes)
+    else:
+        _panels(report, axes, scales)
+        named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        page.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     fast = ", fast version" if report["fast"] else ""
     page.suptitle(f"{report['figure']}: {report['title']}{fast}", fontsize=11)
     page.savefig(path, dpi=70 if heat else 110, metadata={"Software": None})
@@ -79,27 +87,28 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
     return f" (eps claimed; true delta {spread})"
 
 
-def _panels(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
+def _panels(report: Mapping[str, Any], axes: Any, scales: int) -> None:
     """Every data set with all arms and, where baselines are far off, without them: the papers' coarse and fine scales."""
-    fine = _fine(report["settings"]["arms"])
-    count = results.sizes["data"]
-    for i, data in enumerate(results["data"].values):
+    of = lambda arm: [entry for entry in report["curves"] if entry["arm"] == arm]
+    labels = {arm: arm + protection(of(arm)) for arm in {entry["arm"] for entry in report["curves"]}}
+    fine, places = _fine(report["settings"]["arms"]), iter(axes)
+    for data in dict.fromkeys(entry["data"] for entry in report["curves"]):
         entries = [entry for entry in report["curves"] if entry["data"] == data]
-        if len(axes) == count:
-            _panel(axes[i], str(data), entries, report["metrics"][data])
-        else:
-            _panel(axes[i], f"{data}, fine scale", [e for e in entries if e["arm"] in fine], report["metrics"][data])
-            _panel(axes[count + i], str(data), entries, report["metrics"][data])
+        metric = report["metrics"][data]
+        if scales > 1:
+            near = [entry for entry in entries if entry["arm"] in fine]
+            _panel(next(places), f"{data}, fine scale", near, metric, labels)
+        _panel(next(places), str(data), entries, metric, labels)
 
 
 def _fine(arms: Sequence[str]) -> list[str]:
     return [arm for arm in arms if arm not in (DP_MTRL, DP_AGGR)]
 
 
-def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str) -> None:
+def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str, labels: Mapping[str, str]) -> None:
     epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
     for arm in dict.fromkeys(entry["arm"] for entry in entries):
-        _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)))
+        _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)), labels[arm])
     means = [entry["mean"] for entry in entries]
     for arm, (eps, value) in paper.curves(entries[0]["data"]).items():
         if arm in {entry["arm"] for entry in entries}:
@@ -112,12 +121,11 @@ def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str) -
         ax.set(yscale="log", ylim=(0.8 * low, 1.25 * high))
     else:
         ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
-    _tidy(ax)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
-def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float]) -> None:
+def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float], label: str) -> None:
     color, style = _STYLE[entries[0]["arm"]]
-    label = entries[0]["arm"] + protection(entries)
     low, middle, high = (np.array([_number(entry[key]) for entry in entries]) for key in ("low", "mean", "high"))
     if entries[0]["epsilon"] is None:
         ax.axhline(middle[0], color=color, ls=style, lw=1.2, label=label)

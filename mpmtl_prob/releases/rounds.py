@@ -23,14 +23,11 @@ SHOWN = 1.5
 Respond = Callable[["Release"], ArrayLike]
 
 
-def how_many(
-    rounds: int | str, epsilon: float, num_tasks: int, answered: bool, one_round: Callable[[], Wishart]
-) -> int:
+def how_many(rounds: int | str, num_tasks: int, answered: bool, one_round: Callable[[], Wishart]) -> int:
     """T, a number or "auto".
 
     Args:
         rounds: as the user gave it.
-        epsilon: of the release.
         num_tasks: m.
         answered: somebody can answer a round.
         one_round: the noise that one round would have.
@@ -45,11 +42,11 @@ def how_many(
             )
         return rounds
     one_of("rounds", rounds, ("auto",))
-    if epsilon <= 1 or not answered:
+    if not answered or num_tasks < MANY_TASKS:
         return 1
     law = one_round()
     average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A
-    return 2 if num_tasks >= MANY_TASKS and average >= SHOWN * law.fluctuation else 1
+    return 2 if average >= SHOWN * law.fluctuation else 1
 
 
 def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
