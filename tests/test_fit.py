@@ -88,6 +88,14 @@ def test_how_far_chains_are_apart_says_what_their_draws_are_good_for(apart, said
     assert said in str(diagnose({"x": draws}, {}))
 
 
+@pytest.mark.parametrize(("drift", "said"), [(0.0, "Nothing is wrong"), (3.0, "The chain has not settled on x")])
+def test_of_a_single_chain_the_halves_are_compared(drift, said):
+    draws = st.norm.ppf((np.arange(2000) + 0.5) / 2000)[np.random.default_rng(0).permutation(2000)]
+    diagnosis = diagnose({"x": (draws + drift * np.arange(2000) / 2000)[None]}, {})
+    assert np.isfinite(diagnosis.rhat["x"])
+    assert said in str(diagnosis)
+
+
 def test_a_kernel_is_asked_how_long_its_trajectories_may_be(data):
     def normal(tasks):
         numpyro.sample("W", dist.Normal(0, 1).expand(data.W.shape).to_event(2))

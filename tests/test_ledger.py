@@ -323,7 +323,7 @@ def test_an_older_copy_in_the_ledgers_place_is_seen_by_whoever_kept_a_receipt(tm
     shutil.copy(tmp_path / "copy", path)
     restored = Ledger(path)
     restored.verify(early)  # nothing older is missing
-    with pytest.raises(LedgerAltered, match="it holds 3 charges, and held 4"):
+    with pytest.raises(LedgerAltered, match="its number of charges is 3, and was 4"):
         restored.verify(late)
     restored.charge(Wishart(3, 300.0, 30.0))  # as many charges as there were, with another at the end
     with pytest.raises(LedgerAltered, match="first 4 charges were changed"):

@@ -342,17 +342,15 @@ STUDIES = {
 
 _LITTLE = Effort(folds=3, stride=7, chains=2, draws=100)
 _SOME = {"replications": 3, "epsilons": (1e-3, 0.1, 1.0, 10.0, 1e3)}  # every budget is tuned for
-# one round takes the posterior seconds, several, beyond eps = 1, a minute
-_ONE_ROUND = {"posterior_epsilons": (1e-3, 0.1, 0.3, 1.0), "replacement_epsilons": (1.0,)}
 _FAST: dict[str, dict[str, Any]] = {
     "fig2": {"replications": 20},
     "fig3": {"replications": 5},
     "fig4": {"replications": 3, "exponents": (-1.0, 0.0, 0.2, 0.4, 1.0, 2.0)},
     "fig5": {"replications": 5},
-    "fig6": _SOME | _ONE_ROUND,
+    "fig6": _SOME,
     "fig7": _SOME,
     "fig8": {"replications": 4, "epsilons": (1.0, 10.0), "tasks": (20, 40, 80, 160), "posterior_epsilons": (1.0,)},
-    "fig9": _SOME | _ONE_ROUND,
+    "fig9": _SOME,
     "fig10": {  # logistic regression on 293 attributes: an arm takes minutes to tune, whatever its algorithm
         "replications": 2,
         "epsilons": (1e-3, 1.0),

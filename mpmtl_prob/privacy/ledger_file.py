@@ -165,8 +165,8 @@ def check_receipt(receipt: Mapping[str, Any], totals: Totals, rows: list[Row]) -
         raise LedgerAltered(f"ledger: another one is in the place of that of the receipt of {receipt['time']}")
     if count > len(rows):
         raise LedgerAltered(
-            f"ledger: it holds {len(rows)} charges, and held {count} at the time of the receipt of {receipt['time']}: an "
-            f"older copy was put in its place, or charges were deleted"
+            f"ledger: its number of charges is {len(rows)}, and was {count} at the time of the receipt of {receipt['time']}: "
+            f"an older copy was put in its place, or charges were deleted"
         )
     if receipt["head"] != (rows[count - 1].hash if count else totals.hash()):
         raise LedgerAltered(f"ledger: its first {count} charges were changed {since}")

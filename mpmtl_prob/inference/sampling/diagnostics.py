@@ -112,18 +112,17 @@ def diagnose(
         remedies: what the advice is.
         remarks: to add to what is said of the draws.
     """
-    import xarray as xr
     from arviz_stats import ess as effective  # which take two seconds to import
     from arviz_stats import rhat as agreement
 
-    data = xr.Dataset(
-        {k: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v) for k, v in functionals.items()}
-    )
+    data, compared = _data_set(functionals), _data_set({k: _compared(v) for k, v in functionals.items()})
     chains, draws = data.sizes["chain"], data.sizes["draw"]
-    enough = draws >= 4  # ArviZ needs four
-    rhat = {k: _worst(agreement(data[[k]]), k, np.nanmax) if enough else np.nan for k in functionals}
+    enough = lambda of: of.sizes["draw"] >= 4  # for ArviZ
+    rhat = {k: _worst(agreement(compared[[k]]), k, np.nanmax) if enough(compared) else np.nan for k in functionals}
     ess = {
-        k: min(_worst(effective(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail")) if enough else np.nan
+        k: min(_worst(effective(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail"))
+        if enough(data)
+        else np.nan
         for k in functionals
     }
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
@@ -194,6 +193,19 @@ def _advice(
             "ProximalLangevin(adjusted=True) or NUTS to check what matters."
         )
     return lines
+
+
+def _data_set(functionals: Mapping[str, NDArray[np.floating]]) -> xr.Dataset:
+    import xarray as xr
+
+    named = lambda k, v: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v)
+    return xr.Dataset({k: named(k, v) for k, v in functionals.items()})
+
+
+def _compared(v: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Chains to compare with each other: of a single one its halves."""
+    half = v.shape[1] // 2
+    return v if len(v) > 1 else v[0, : 2 * half].reshape(2, half, *v.shape[2:])
 
 
 def _worst(found: xr.Dataset | xr.DataTree, name: str, of: object) -> float:
