@@ -98,6 +98,20 @@ def test_the_last_round_alone_is_read(first):
     assert draws[0]["A"].dims == ("chain", "draw", "feature", "feature_other")
 
 
+@pytest.mark.evidence
+def test_where_rows_are_few_and_tasks_many_a_second_round_of_the_same_budget_errs_less():
+    def error(rounds, seed):
+        rng = np.random.default_rng(seed)
+        W = rng.standard_normal((20, 2)) @ rng.standard_normal((2, 150))
+        X = rng.standard_normal((150, 10, 20))
+        y = np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((150, 10))
+        train = TaskData.from_lists(list(X), list(y))
+        fit = mp.NoiseAware(10.0, rounds=rounds, chains=2, unsafe_seed=seed, progress_bar=False).fit(train)
+        return np.mean((fit.W - W) ** 2)
+
+    assert sum(error("auto", seed) for seed in range(3)) < 0.9 * sum(error(1, seed) for seed in range(3))
+
+
 def test_an_answer_that_is_not_finite_is_silent_as_its_round_is_paid_for():
     W = np.random.default_rng(0).standard_normal((3, 8))
     answer = W.copy()

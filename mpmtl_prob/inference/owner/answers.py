@@ -33,7 +33,8 @@ def posterior_draws(
     kind = likelihood_of(likelihood, tasks)
 
     def respond(release: Release) -> FloatArray:
-        shared = shared_covariance(release, chains=2, warmup=100, draws=100, seed=seed, progress_bar=False)
+        # the default warm-up: the program is compiled already, or will be used again
+        shared = shared_covariance(release, chains=2, draws=100, seed=seed, progress_bar=False)
         scale = conjugate.scales(tasks.slopes.gram, release.scaling)
         found = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind)
         V: FloatArray = found.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
