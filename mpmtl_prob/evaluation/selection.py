@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -25,7 +26,7 @@ from mpmtl_prob._discreet import public, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
 from mpmtl_prob.estimators.fitted import slopes
-from mpmtl_prob.estimators.plan import Plan
+from mpmtl_prob.estimators.plan import Plan, Rows
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
 from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
@@ -166,10 +167,10 @@ Job = Callable[[], list[tuple[int, FloatArray]]]
 def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job]:
     """The work on one fold in pieces, each of which fits some candidates and returns their indices and weights."""
     together: dict[Any, list[int]] = defaultdict(list)
+    bound = _Bound(train)
     for index, candidate in enumerate(candidates):
         if type(candidate).fit is MPMTL.fit:
-            start = candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
-            kind = (candidate.sharing, candidate.loss, candidate.rounds, start, candidate.rows is None)
+            kind = (candidate.sharing, candidate.rounds, *_begun(candidate), candidate.rows is None)
             together[MPMTL, *kind].append(index)
         elif isinstance(problem := getattr(candidate, "problem", candidate), MultiTask):
             together[MultiTask, replace(problem, penalty=1.0)].append(index)
@@ -180,7 +181,25 @@ def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job
             yield partial(_path, members, candidates, train)
         else:
             for start in range(0, len(members), _CHUNK):
-                yield partial(_rounds, members[start : start + _CHUNK], candidates, train, seed)
+                yield partial(_rounds, members[start : start + _CHUNK], candidates, train, seed, bound)
+
+
+def _begun(candidate: MPMTL) -> tuple[Any, ...]:
+    """What a candidate's first step depends on besides the rows."""
+    return candidate.loss, candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
+
+
+class _Bound:
+    """What runs on a fold need of its rows, worked out once, by the thread that is first."""
+
+    def __init__(self, train: TaskData) -> None:
+        self._train, self._lock, self._found = train, Lock(), dict[Any, Rows]()
+
+    def __call__(self, candidate: MPMTL) -> Rows:
+        with self._lock:
+            if (begun := _begun(candidate)) not in self._found:
+                self._found[begun] = candidate.bind(slopes(self._train, candidate.loss))
+            return self._found[begun]
 
 
 def _alone(index: int, candidate: Estimator, train: TaskData) -> list[tuple[int, FloatArray]]:
@@ -195,12 +214,11 @@ def _path(members: list[int], candidates: Sequence[Any], train: TaskData) -> lis
 
 
 def _rounds(
-    members: list[int], candidates: Sequence[MPMTL], train: TaskData, seed: int
+    members: list[int], candidates: Sequence[MPMTL], train: TaskData, seed: int, bound: _Bound
 ) -> list[tuple[int, FloatArray]]:
     padded = members + members[-1:] * (_CHUNK - len(members))  # one shape, one compilation
     first = candidates[members[0]]
-    tasks, train = train, slopes(train, first.loss)
-    rows = first.bind(train)
+    tasks, train, rows = train, slopes(train, first.loss), bound(first)
     runs, noises = [], []
     for index in padded:
         plan = candidates[index].plan(train, rows)
