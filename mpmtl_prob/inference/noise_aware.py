@@ -29,7 +29,7 @@ class NoiseAware:
         adjacency: what a task's data are compared with: "replace" or "zero_out".
         mechanism: of the noise, as in :func:`mpmtl_prob.release`.
         scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none".
-        rounds: of the release, a number, or "auto": one, or two where there are many tasks for the noise.
+        rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small.
         structure: of the shared covariance.
         method: by which owners use it.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.

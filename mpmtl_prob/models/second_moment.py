@@ -150,7 +150,7 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
 
     Sites: ``z``, those of :func:`second_moment`; the deterministic ``log_phi``.
     """
-    d = len(jnp.asarray(observed.precision))
+    d = jnp.size(observed.precision)
     # what Sigma shows last: 1 / T_dd^2 alone is what A has there
     hidden, precision, floor = (
         jnp.flip(jnp.asarray(x)) for x in (observed.hidden, observed.precision, observed.noise.floor)
@@ -315,7 +315,8 @@ def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Ar
     ``below`` is ``S F S'``, (d, d).
     """
     left = jnp.arange(S.root.shape[-1], 0, -1, S.root.dtype)  # d - j, j = 0..d-1
-    B = factor.T @ factor.T.T + below
+    T = factor.T
+    B = T @ T.T + below
     inverse, log_det_b = inverse_and_log_det(B)
     A = numpyro.deterministic("A", _congruent(S.root, inverse))
     trace = jnp.sum(inverse * S.outer)

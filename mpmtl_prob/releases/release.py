@@ -210,9 +210,9 @@ def release(
             makes tasks alike; "unit" by their size, for features whose units differ by orders of magnitude; "none" leaves
             them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before, and a posterior reads the last. "auto" is 2 where there
-            are at least 100 tasks and the noise of one round moves their second moment by less than two thirds of its
-            average eigenvalue, m/d; else 1.
+            ones answer the releases before, and a posterior reads the last. "auto" is 2 where there are at least 100 tasks
+            and the noise of one round moves their second moment by less than two thirds of its average eigenvalue, K^2 m/d;
+            else 1.
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
             ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
