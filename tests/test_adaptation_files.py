@@ -19,7 +19,17 @@ def test_a_release_comes_back_as_it_was_with_its_guarantee_worked_out_anew(model
     release, path = model.release_, tmp_path / "release.nc"
     release.save(path)
     again = MomentRelease.load(path)
-    for name in ("sigma", "centre", "residual_bound", "row_bound", "num_records", "features", "mechanism", "lattice"):
+    for name in (
+        "sigma",
+        "centre",
+        "residual_bound",
+        "residual_unit",
+        "row_bound",
+        "num_records",
+        "features",
+        "mechanism",
+        "lattice",
+    ):
         assert np.array_equal(getattr(again, name), getattr(release, name)), name
     assert again.guarantee.proved == release.guarantee.proved
     assert again.guarantee.arithmetic == release.guarantee.arithmetic

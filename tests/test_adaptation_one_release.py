@@ -21,7 +21,7 @@ from mpmtl_prob.adaptation import (
 from mpmtl_prob.adaptation.clipping import moments
 from mpmtl_prob.adaptation.conditional import TAUS, Prior, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
-from mpmtl_prob.adaptation.moments import cut, rows
+from mpmtl_prob.adaptation.moments import LONGEST, WEIGHT, cut, rows
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.adaptation.shape import above, shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
@@ -85,7 +85,7 @@ def test_a_release_is_the_bounded_records_and_the_laws_own_noise():
     h = next(h for h in 2.0 ** -np.arange(5, 30) if np.all(np.rint(out.sigma / h**2) == out.sigma / h**2))
     v = rows(DATA.target, out.centre, 0.3, 1.0, h)
     assert np.array_equal(out.sigma, v.T @ v + out.mechanism.draw(h**2, exact.source(5, 0)))
-    assert np.linalg.norm(v, axis=1).max() <= np.sqrt(2)
+    assert np.linalg.norm(v, axis=1).max() <= LONGEST
     again = release_moments(DATA.target, **options())
     assert str(again.guarantee.proved) == "eps = 1, delta = 0.01 (replace, one target record)"
     assert "one record of the target" in again.guarantee.explain().lower()
@@ -102,12 +102,16 @@ def test_a_poisoned_record_changes_nothing_but_its_own_place():
         X[7, 0], y[7] = 1.0, value
         assert np.array_equal(release_moments((X, y), **options(unsafe_seed=5)).sigma, wanted)
     huge = release_moments((DATA.target.X * 1e300, DATA.target.y * 1e300), **options(unsafe_seed=5))
-    assert np.trace(huge.sigma - wanted) <= 2 * 150
+    assert np.trace(huge.sigma - wanted) <= LONGEST**2 * 150
 
 
 def test_nobody_tells_two_records_apart_better_than_the_noise_allows():
     law = release_moments(DATA.target, **options()).mechanism
-    worst = np.array([1.0, 0, 0, 1.0]), np.array([1.0, 0, 0, -1.0])  # orthogonal, and as long as they may be
+    b = WEIGHT
+    worst = (
+        np.array([1.0, 0, 0, b]),
+        np.array([b**2, np.sqrt(1 - b**4), 0, -b]),
+    )  # orthogonal, and as long as they may be
     difference = np.outer(worst[0], worst[0]) - np.outer(worst[1], worst[1])
     mu = np.linalg.norm(difference) / (np.sqrt(2) * law.sd)
     assert mu == pytest.approx(law.mu("replace"))
@@ -118,8 +122,16 @@ def test_nobody_tells_two_records_apart_better_than_the_noise_allows():
     assert statistic.std() == pytest.approx(1.0, abs=0.03)
     for _ in range(200):
         a, b = RNG.standard_normal((2, 4))
-        a, b = (np.r_[v[:3] / max(1, np.linalg.norm(v[:3])), np.clip(v[3], -1, 1)] for v in (a, b))
+        a, b = (np.r_[v[:3] / max(1, np.linalg.norm(v[:3])), np.clip(v[3], -WEIGHT, WEIGHT)] for v in (a, b))
         assert np.linalg.norm(np.outer(a, a) - np.outer(b, b)) / (np.sqrt(2) * law.sd) <= mu
+
+
+def test_the_weight_of_residuals_spends_less_of_the_budget_on_residuals_than_it_gains_on_features():
+    out = release_moments(DATA.target, **options())
+    even = 2.0 / out.mechanism.mu("replace")  # of all entries, were residuals as long as rows
+    assert out.sd == pytest.approx(25 / 32 * even)
+    assert out.sd * out.residual_unit / out.residual_bound == pytest.approx(25 / 24 * even)
+    assert LONGEST**2 == 1 + WEIGHT**2  # in bits: a record is not longer than the noise allows for
 
 
 def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
@@ -306,9 +318,9 @@ def test_the_sampler_and_the_grid_agree():
         xr = (
             found.along(q) * N
             + found.across(q) * np.outer(N @ delta, N @ delta) / 300
-            + (seen.sd * seen.c) ** 2 * np.eye(d)
+            + (seen.sd * seen.unit) ** 2 * np.eye(d)
         )
-        full = np.block([[xr, cross[:, None]], [cross[None], 300 * found.spread(q) + 2 * seen.sd**2 * seen.c**4]])
+        full = np.block([[xr, cross[:, None]], [cross[None], 300 * found.spread(q) + 2 * seen.sd**2 * seen.unit**4]])
         from scipy.stats import multivariate_normal
 
         wanted = multivariate_normal(mean, full).logpdf(np.r_[seen.xr, seen.rr]) + 1.5 * np.log(2 * np.pi)

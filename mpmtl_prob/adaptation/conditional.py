@@ -126,7 +126,7 @@ def sizes(release: MomentRelease, scale: float) -> FloatArray:
     """The sizes t of residuals that the release allows, from rho'rho alone, equally far apart in log t, (H,)."""
     t = scale * _SIZES
     psi, n = moments(t, release.residual_bound, np, ndtr), release.num_records
-    variance = n * psi.spread(0.0) + 2 * (release.sd * release.residual_bound**2) ** 2
+    variance = n * psi.spread(0.0) + 2 * (release.sd * release.residual_unit**2) ** 2
     log_weight = -0.5 * (np.log(variance) + (release.rr - n * psi.square) ** 2 / variance)
     log_weight -= 0.5 * (np.log(t / scale) / (2 * SIGMA_SPREAD)) ** 2  # the shift may explain a lot
     inside = np.flatnonzero(log_weight > log_weight.max() - 9.0)
@@ -139,11 +139,11 @@ def _domain(
     """Log weights (G, H), means of delta (G, H, d) and covariances (G, H, d, d) of one domain."""
     n, N, d = max(release.num_records, 1), found.mean, len(release.centre)
     C, m = N / n, prior.means[k] - release.centre
-    noise = (release.sd * release.row_bound * release.residual_bound) ** 2 * np.eye(d)  # s^2, of x'rho
+    noise = (release.sd * release.row_bound * release.residual_unit) ** 2 * np.eye(d)  # of X'rho
     P = prior.covariances[k] + (prior.scales[k] * TAUS)[:, None, None] ** 2 * prior.shapes[k] / d
     t2 = psi.total
     off = release.rr - release.num_records * psi.square  # of rho'rho from what t leads one to expect, (H,)
-    noise_rr = 2 * (release.sd * release.residual_bound**2) ** 2
+    noise_rr = 2 * (release.sd * release.residual_unit**2) ** 2
 
     square = np.broadcast_to((P + np.outer(m, m))[:, None], (len(TAUS), _KEPT, d, d))
     first = np.einsum("...ij,ji", square, C)

@@ -21,7 +21,7 @@ from mpmtl_prob.adaptation.conditional import NONE_BEFORE, SAME_BEFORE, Prior
 from mpmtl_prob.adaptation.conditional import posterior as on_grid
 from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked
 from mpmtl_prob.adaptation.estimator import Adaptation
-from mpmtl_prob.adaptation.moments import MomentRelease, cut, noise, release_moments
+from mpmtl_prob.adaptation.moments import WEIGHT, MomentRelease, cut, noise, release_moments
 from mpmtl_prob.adaptation.public_fit import robust, shift_scale
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
@@ -301,7 +301,7 @@ class OneRelease(Adaptation):
         if self.residual_bound is not None:
             return whole_fit.w, positive("residual_bound", self.residual_bound), prior
         delta = default_delta(n) if self.delta is None else in_range("delta", self.delta, 0, 1)
-        return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r, n, width), prior
+        return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r / WEIGHT, n, width), prior
 
 
 def infer(

@@ -153,6 +153,7 @@ class Report:
                 "noise_sd": out.sd,
                 "centre": out.centre.tolist(),
                 "residual_bound": out.residual_bound,
+                "residual_unit": out.residual_unit,
             },
         }
 

@@ -41,6 +41,7 @@ class Observed(NamedTuple):
         sd: s.
         n: records.
         c: residual bound.
+        unit: u, of a residual in the release.
         root: L.
         means: w_k - w_0, (K + 1, d).
         axes: eigenvectors of V_k + tau^2 T_k / d, (K + 1, G, d, d).
@@ -57,6 +58,7 @@ class Observed(NamedTuple):
     sd: Any
     n: Any
     c: Any
+    unit: Any
     root: Any
     means: Any
     axes: Any
@@ -87,6 +89,7 @@ def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
         release.sd,
         float(release.num_records),
         release.residual_bound,
+        release.residual_unit,
         np.linalg.cholesky(source + 1e-9 * np.trace(source) / d * np.eye(d)),
         (prior.means - release.centre) * r,
         axes,
@@ -134,9 +137,9 @@ def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:
     Nd = N @ delta
     q = delta @ Nd / n
     psi = moments(jnp.sqrt(q + sigma**2), data.c, jnp, jax.scipy.special.ndtr)
-    rr = data.n * psi.spread(q) + 2 * (data.sd * data.c**2) ** 2
+    rr = data.n * psi.spread(q) + 2 * (data.sd * data.unit**2) ** 2
     between = psi.common(q) * Nd
-    xr = psi.along(q) * N + psi.across(q) / n * jnp.outer(Nd, Nd) + (data.sd * data.c) ** 2 * jnp.eye(d)
+    xr = psi.along(q) * N + psi.across(q) / n * jnp.outer(Nd, Nd) + (data.sd * data.unit) ** 2 * jnp.eye(d)
     off = data.rr - data.n * psi.square
     L = jnp.linalg.cholesky(xr - jnp.outer(between, between) / rr)
     z = jax.scipy.linalg.solve_triangular(L, data.xr - psi.kept * Nd - between / rr * off, lower=True)
