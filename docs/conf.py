@@ -56,6 +56,7 @@ autoclass_content = "class"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # types stand in the signature
 
 # What stands as it is: code, roles, links, and words between asterisks.
 _MARKUP = re.compile(r"``.*?``|:\w+:`.*?`|`[^`]+`_?|(?<![\w*|)^])(\*{1,2})[A-Za-z][^*]*\1(?![\w*])")
@@ -109,15 +110,29 @@ def _formulas_are_not_markup(app, what, name, obj, options, lines):
     _as_written[name] = done
 
 
+_TYPES = {
+    "numpy._typing._array_like.": "numpy.typing.",
+    "jax.Array | numpy.ndarray | numpy.bool | numpy.number | bool | int | float | complex": "jax.typing.ArrayLike",
+}
+
+
+def _types_by_their_public_names(app, what, name, obj, options, signature, returned):
+    """Numpy's types stand in private modules, and jax's are unions of what they are."""
+    for private, public in _TYPES.items():
+        signature, returned = (text and text.replace(private, public) for text in (signature, returned))
+    return signature, returned
+
+
 def _attributes_are_sentences(app, what, name, obj, options, lines):
     """After napoleon, which takes what stands before a colon for a type."""
     if what in ("attribute", "data", "property"):
         lines[:] = _as_written[name]
 
 
-def _without_builtins(app, what, name, obj, skip, options):
-    """A field whose default is dict would be called an alias of it."""
-    return True if isinstance(obj, type) and obj.__module__ == "builtins" else None
+def _said_elsewhere(app, what, name, obj, skip, options):
+    """A named tuple's fields stand under its attributes; a field whose default is dict would be called an alias of it."""
+    field = type(obj).__name__ == "_tuplegetter"
+    return True if field or (isinstance(obj, type) and obj.__module__ == "builtins") else None
 
 
 def _sources_that_are_there(app):
@@ -131,5 +146,6 @@ def _sources_that_are_there(app):
 def setup(app):
     app.connect("autodoc-process-docstring", _formulas_are_not_markup, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)
-    app.connect("autodoc-skip-member", _without_builtins)
+    app.connect("autodoc-process-signature", _types_by_their_public_names)
+    app.connect("autodoc-skip-member", _said_elsewhere)
     app.connect("html-collect-pages", _sources_that_are_there, priority=400)  # before viewcode

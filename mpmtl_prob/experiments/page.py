@@ -53,7 +53,7 @@ _READINGS = {
     "fig10": (
         "People, not rows, are split: 30 % of the people with all their outcomes. The papers split every task apart, so that "
         "outcomes of one person fall on both sides. DP-MTRL is a reconstruction. Of DP-AGGR nothing is proved here, as its "
-        "noise is scaled by counted rows; where picture or table say that its eps is, they are of version 0.2.0."
+        "noise is scaled by counted rows."
     ),
     "training": "DP-MTRL is a reconstruction, with group privacy at eps / n per row.",
 }
