@@ -9,18 +9,10 @@ a file in --units, and is not run again. "auto" is how many rounds rounds="auto"
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-from pathlib import Path
-from typing import Any
 
-import record
-from shapes import data, error, shape
-from tqdm.auto import tqdm
+from shapes import data, error, over_shapes, shape
 
-from mpmtl_prob._files import write_text
-from mpmtl_prob.experiments.runner import digest
 from mpmtl_prob.inference import NoiseAware
 from mpmtl_prob.privacy import calibrate
 from mpmtl_prob.releases import default_delta
@@ -44,38 +36,23 @@ def seeds(count: int) -> list[int]:
     raise AssertionError  # itertools.count does not end
 
 
-def auto(seed: int, epsilon: float) -> int:
+def auto(seed: int, epsilon: float) -> dict[str, int]:
     """Rounds that rounds="auto" takes."""
     m, d = shape(seed).tasks, shape(seed).features
-    return how_many("auto", m, True, lambda: calibrate(epsilon, default_delta(m), d))
+    return {"auto": how_many("auto", m, True, lambda: calibrate(epsilon, default_delta(m), d))}
 
 
-def unit(seed: int, epsilon: float, folder: Path) -> dict[str, Any]:
-    """A shape and the error of every arm, of its file where there is one."""
-    of = shape(seed)
-    path = folder / f"{digest({'arms': ARMS, 'epsilon': epsilon, **of._asdict()})}-{seed}.json"
-    if not path.is_file():
-        train, X, W = data(of, seed)
-        fit = lambda structure, rounds: NoiseAware(
-            epsilon, structure=structure, rounds=rounds, chains=2, seed=seed, unsafe_seed=seed, progress_bar=False
-        ).fit(train)
-        found = [error(fit(*arm).W, X, W) for arm in ARMS]
-        write_text(path, json.dumps({"shape": of._asdict(), "errors": found}))
-    return dict(json.loads(path.read_text()))
+def errors(seed: int, epsilon: float) -> list[float]:
+    """Of every arm."""
+    train, X, W = data(shape(seed), seed)
+    fit = lambda structure, rounds: NoiseAware(
+        epsilon, structure=structure, rounds=rounds, chains=2, seed=seed, unsafe_seed=seed, progress_bar=False
+    ).fit(train)
+    return [error(fit(*arm).W, X, W) for arm in ARMS]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", type=int, default=12)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
-    parser.add_argument("--units", type=Path, default=Path("out/benchmarks/choices"), help="folder of finished shapes")
-    record.option(parser)
-    options = parser.parse_args()
-    options.units.mkdir(parents=True, exist_ok=True)
-    found: dict[str, list[dict[str, Any]]] = {f"{epsilon:g}": [] for epsilon in options.epsilons}
-    for seed, epsilon in tqdm(list(itertools.product(seeds(options.shapes), options.epsilons)), desc="shapes"):
-        found[f"{epsilon:g}"].append(unit(seed, epsilon, options.units) | {"auto": auto(seed, epsilon)})
-        record.write(options.json, {"arms": ARMS, "cells": found})
+    over_shapes(__doc__, "choices", ARMS, seeds, errors, auto, shapes=12, epsilons=(1.0, 10.0))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,27 +113,50 @@ def errors(seed: int, epsilon: float) -> dict[str, float]:
     return dict(zip(ARMS, found, strict=True)) | {"coverage": float(np.mean((low <= W) & (high >= W)))}
 
 
-def unit(seed: int, epsilon: float, folder: Path) -> dict[str, Any]:
-    """A shape and its errors, of its file where there is one."""
-    path = folder / f"{digest({'epsilon': epsilon, **shape(seed)._asdict()})}-{seed}.json"
-    if not path.is_file():
-        write_text(path, json.dumps({"shape": shape(seed)._asdict(), "errors": errors(seed, epsilon)}))
-    return dict(json.loads(path.read_text()))
+def over_shapes(
+    doc: str | None,
+    name: str,
+    arms: Sequence[Any],
+    seeds: Callable[[int], Sequence[int]],
+    measure: Callable[[int, float], Any],
+    beside: Callable[[int, float], dict[str, Any]] = lambda seed, epsilon: {},
+    *,
+    shapes: int,
+    epsilons: Sequence[float],
+) -> None:
+    """A command that measures shapes at several budgets; every one is a file, and is not run again.
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", type=int, default=24)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 0.01])
-    parser.add_argument("--units", type=Path, default=Path("out/benchmarks/shapes"), help="folder of finished shapes")
+    Args:
+        doc: of the command.
+        name: of its folder.
+        arms: what is measured; others have files of their own.
+        seeds: of so many shapes.
+        measure: errors of a seed at an eps.
+        beside: what is worked out anew every time.
+        shapes: default of ``--shapes``.
+        epsilons: default of ``--epsilons``.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=int, default=shapes)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=epsilons)
+    folder = Path("out/benchmarks") / name
+    parser.add_argument("--units", type=Path, default=folder, help="folder of finished shapes")
     record.option(parser)
     options = parser.parse_args()
     options.units.mkdir(parents=True, exist_ok=True)
+    cells: dict[str, list[Any]] = {f"{epsilon:g}": [] for epsilon in options.epsilons}
+    for seed, epsilon in tqdm(list(product(seeds(options.shapes), options.epsilons)), desc="shapes"):
+        of = shape(seed)._asdict()
+        path = options.units / f"{digest({'arms': arms, 'epsilon': epsilon, **of})}-{seed}.json"
+        if not path.is_file():
+            write_text(path, json.dumps({"shape": of, "errors": measure(seed, epsilon)}))
+        cells[f"{epsilon:g}"].append(json.loads(path.read_text()) | beside(seed, epsilon))
+        record.write(options.json, {"arms": arms, "cells": cells})
+
+
+def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # candidates that do not converge are candidates
-    found: dict[str, list[dict[str, Any]]] = {f"{epsilon:g}": [] for epsilon in options.epsilons}
-    for seed, epsilon in tqdm(list(product(range(options.shapes), options.epsilons)), desc="shapes"):
-        found[f"{epsilon:g}"].append(unit(seed, epsilon, options.units))
-        record.write(options.json, {"arms": ARMS, "cells": found})
+    over_shapes(__doc__, "shapes", ARMS, range, errors, shapes=24, epsilons=(1.0, 0.01))
 
 
 if __name__ == "__main__":
