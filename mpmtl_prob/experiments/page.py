@@ -151,8 +151,9 @@ def _fast(reports: Sequence[Report]) -> str:
     if not fast:
         return ""
     return (
-        f"**Fast version** ({', '.join(fast)}): few replications, few candidates for every arm alike, few folds. "
-        "Intervals are wide, and tests have little power: a claim that *holds* here was not contradicted."
+        f"**Fast version** ({', '.join(fast)}): few candidates for every arm alike, few folds, fewer "
+        "replications (every section says how many). Where they are few, intervals are wide and tests have little power: a "
+        "claim that *holds* there was not contradicted."
     )
 
 
