@@ -98,7 +98,7 @@ def test_the_adaptation_section_marks_the_best_private_arm(benchmark):
         "coverage": 0.9,
         "arms": arms,
     }
-    *_, table = benchmark("page")._adaptation({"candidates": {"warm": 8}, "cells": [cell]})
+    *_, table = benchmark("page_evidence").adaptation({"candidates": {"warm": 8}, "cells": [cell]})
     rows = dict(line.strip("| ").split(" | ") for line in table.splitlines() if "---" not in line)
     assert rows["target, not private"] == "0.0100"
     assert rows["one release"] == "**0.0200**"  # an oracle is not private
