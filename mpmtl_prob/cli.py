@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpmtl_prob.tasks import TaskData
 
 _EXAMPLES = """examples:
-  mpmtl-prob demo                                   the papers' synthetic data, every arm, about three minutes
+  mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
   mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --ledger ledger.db --total 2 --out release.nc
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
