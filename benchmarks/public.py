@@ -34,7 +34,9 @@ from mpmtl_prob.inference.public import starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
-from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, log_det  # noqa: E402
+from mpmtl_prob.models.observed import Observed  # noqa: E402
+from mpmtl_prob.models.second_moment import LOG_PHI_SD  # noqa: E402
+from mpmtl_prob.models.triangles import log_det  # noqa: E402
 
 CHAINS = 2
 

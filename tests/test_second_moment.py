@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.models.second_moment import inverse_and_log_det, inverse_of_lower, observe
+from mpmtl_prob.models.observed import observe
+from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 

@@ -20,7 +20,8 @@ from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.noise import contraction
-from mpmtl_prob.models.second_moment import LOG_PHI_SD, observe
+from mpmtl_prob.models.observed import observe
+from mpmtl_prob.models.second_moment import LOG_PHI_SD
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 D, M, PHI = 3, 12, 0.8
@@ -148,9 +149,30 @@ CALIBRATED = {
 )
 def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure, law):
     rng, law = np.random.default_rng(1), LAWS[law]
-    function, draw, start, _ = CALIBRATED[structure]
-    _, A = draw(rng)
-    sigma = law.sample(rng, A)
+    _, A = CALIBRATED[structure][1](rng)
+    check_density(structure, law, law.sample(rng, A), rng)
+
+
+def test_so_it_is_along_the_eigenvectors_of_a_release():
+    rng, law = np.random.default_rng(1), LAWS["wishart"]
+    sigma = law.mean + 20.0 * np.ones((D, D))
+    assert not has_features_as_axes(observe(sigma, law, M, phi=PHI))
+    check_density("auto", law, sigma, rng)
+
+
+def has_features_as_axes(observed):
+    return bool(np.isin(observed.axes.basis, (0.0, 1.0)).all())
+
+
+def test_axes_are_the_features_unless_what_shows_lies_across_them():
+    axes = lambda clear: has_features_as_axes(observe(LAWS["wishart"].mean + clear, LAWS["wishart"], M, phi=PHI))
+    assert axes(np.diag([50.0, 0.0, 0.0]))
+    assert axes(np.diag([1.0, 0.5, 0.0]) + 0.3)  # nothing shows
+    assert not axes(20.0 * np.ones((D, D)))
+
+
+def check_density(structure, law, sigma, rng):
+    function, _, start, _ = CALIBRATED[structure]
     observed = observe(sigma, law, M, phi=PHI)
     shapes = {name: np.shape(value) for name, value in start(observed).items()}
     sizes = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])

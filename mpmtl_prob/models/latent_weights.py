@@ -17,7 +17,8 @@ from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.second_moment import LOG_PHI_SD, Observed, known_trace
+from mpmtl_prob.models.observed import Observed
+from mpmtl_prob.models.second_moment import LOG_PHI_SD, known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
 from mpmtl_prob.models.triangles import diagonal, log_det, strictly_lower
 

@@ -4,11 +4,14 @@ A prior holds A to be near ``S'S``, of a Bartlett law with kappa. Which coordina
 
 *Where Sigma bounds A* (Wishart): ``0 < A < Sigma``, exactly when ``P = A^{-1} - Sigma^{-1}`` is positive definite, and P has
 no boundary to run into. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near I: Bartlett's coordinates of a precision, in
-which a Wishart prior and the likelihood are nearly normal.
+which a Wishart prior and the likelihood are nearly normal. Where kappa is small A may be far from ``S'S``: then T is measured
+along axes, features or eigenvectors of Sigma, of which what Sigma shows best comes last.
 
 *Where it does not* (Gaussian): ``A = Q L L' Q'``, L lower triangular; Q an order of the features, or the eigenvectors of
-Sigma, in which what Sigma shows comes first. An entry of L is measured from where prior and release, each by its precision,
-would have it: what the noise hides follows the prior, and what it does not the release.
+Sigma, in which what Sigma shows comes first.
+
+An entry of T or L is measured from where prior and release, each by its precision, would have it: what the noise hides
+follows the prior, and what it does not the release.
 """
 
 from __future__ import annotations
@@ -23,90 +26,14 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.models.observed import Free, Observed, Shown
 from mpmtl_prob.models.triangles import diagonal, inverse_and_log_det, inverse_of_lower, places, strictly_lower
-from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0
-
-
-class Shown(NamedTuple):
-    """What Sigma says of L in ``A = Q L L' Q'``."""
-
-    basis: ArrayLike  #: Q, orthogonal, (d, d)
-    information: ArrayLike  #: on log L_jj^2, (d,)
-    log_size: ArrayLike  #: of L_jj^2, where there is information, (d,)
-    products: ArrayLike  #: L_kj L_jj, zero where nothing is known of L_jj, (d, d)
-
-
-class Free(NamedTuple):
-    """A release whose noise leaves A any positive definite matrix."""
-
-    sd: ArrayLike  #: of an entry of E off the diagonal; on it, sqrt(2) times as much
-    features: Shown  #: in an order of the features
-    directions: Shown  #: along Sigma's eigenvectors
-
-
-class Observed(NamedTuple):
-    """A release as the models read it. Leaves are traced arrays."""
-
-    eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
-    noise: NoisyRelease  #: the release and the law of its noise
-    num_tasks: ArrayLike  #: m
-    log_phi_mean: ArrayLike  #: prior mean of log(phi)
-    trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
-    trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
-    precision: ArrayLike  #: typical size of P in each direction, (d,)
-    hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
-    free: Free | None  #: None where Sigma bounds A
-
-
-def observe(
-    sigma: FloatArray,
-    law: MatrixNoise,
-    num_tasks: int,
-    *,
-    phi: float,
-    trace: float | None = None,
-    trace_sd: float = 0.1,
-) -> Observed:
-    """Prepare a release for the models.
-
-    Args:
-        sigma: the release, (d, d).
-        law: of its noise.
-        num_tasks: m.
-        phi: prior median of the variance of one weight.
-        trace: tr(A), if public.
-        trace_sd: relative sd with which tr(A) is taken to be known.
-
-    Raises:
-        ValueError: noise without a known density.
-    """
-    eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
-    noise = of_law(law, sigma)
-    signal = np.clip(eigenvalues - np.diagonal(law.mean), 0.0, trace)  # no direction has more than all of A
-    hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
-    # where the noise hides A, what the prior says, or less if that would show
-    guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
-    inverse = np.maximum(1 / guess, noise.floor / 0.9)
-    free = None
-    if noise.sd is not None:
-        rotated = _shown(np.diag(eigenvalues), noise.sd)._replace(basis=eigenvectors)
-        free = Free(noise.sd, _shown(sigma, noise.sd), rotated)
-    return Observed(
-        eigenvectors=eigenvectors,
-        noise=noise,
-        num_tasks=float(num_tasks),
-        log_phi_mean=np.log(phi),
-        trace=1.0 if trace is None else trace,
-        trace_sd=np.inf if trace is None else trace_sd,
-        precision=inverse - noise.floor,
-        hidden=hidden,
-        free=free,
-    )
+#: How much of such a prior sd a release leaves open, roughly: the unit of a sampler that has not learnt it yet.
+OPEN = 0.4
 
 
 class SecondMoment(NamedTuple):
@@ -116,10 +43,8 @@ class SecondMoment(NamedTuple):
     log_det: Array  #: log|A|
 
 
-def second_moment(
-    observed: Observed, root: Array, log_det_root: Array, kappa: Array | float = jnp.inf, *, rotated: bool = False
-) -> SecondMoment:
-    """A in coordinates that suit the noise; the density so far is p(Sigma | A), against Lebesgue measure in A.
+def second_moment(observed: Observed, root: Array, log_det_root: Array, *, rotated: bool = False) -> SecondMoment:
+    """A whose prior is near S'S; the density so far is p(Sigma | A), against Lebesgue measure in A.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,); the deterministic ``A`` (d, d).
 
@@ -128,18 +53,40 @@ def second_moment(
         root: S, its columns in the features' basis: what the prior holds A to be is S'S, (d, d); its diagonal where it has
             no more, (d,).
         log_det_root: log|det S|.
-        kappa: of the prior's Omega; infinite where Omega is known.
         rotated: S'S is nearly diagonal along the eigenvectors of Sigma, where it shows nothing, and not along the features.
     """
     if (free := observed.free) is None:
         SV = _times(root, jnp.asarray(observed.eigenvectors))
         below = (SV * jnp.asarray(observed.noise.floor)) @ SV.T
         bounded = _Bounded(root, diagonal(root**2) if root.ndim == 1 else root @ root.T, log_det_root)
-        return _below_sigma(observed, _triangular(observed, _by_feature(observed), kappa), bounded, below)[1]
+        return _below_sigma(observed, _triangular(observed, _by_feature(observed)), bounded, below)[-1]
     shown = free.directions if rotated else free.features
     SQ = _times(root, jnp.asarray(shown.basis))
     C = jnp.linalg.cholesky(SQ.T @ SQ)
-    return _anywhere(observed, free, shown, jnp.diagonal(C) ** 2, kappa)[1]
+    return _anywhere(observed, free, shown, jnp.diagonal(C) ** 2, jnp.inf)[1]
+
+
+def loose_second_moment(observed: Observed, log_root: Array, kappa: Array) -> tuple[SecondMoment, Array]:
+    """The same where A may be far from S'S, as where kappa is small; also ``S'^{-1} A S^{-1}`` up to a rotation, (d, d).
+
+    Sites: those of :func:`second_moment`.
+
+    Args:
+        observed: from :func:`observe`.
+        log_root: the logarithm of S, which is diagonal, (d,).
+        kappa: of the prior's Omega.
+    """
+    if (free := observed.free) is not None:
+        order = jnp.asarray(free.features.basis)
+        found = _anywhere(observed, free, free.features, order.T @ jnp.exp(2 * log_root), kappa)[1]
+        return found, found.A * jnp.exp(-log_root[:, None] - log_root)
+    V = jnp.asarray(observed.axes.basis)
+    SV = jnp.exp(log_root)[:, None] * V
+    C = jnp.linalg.cholesky(SV.T @ SV)
+    bounded = _Bounded(C.T @ V.T, C.T @ C, jnp.sum(log_root))
+    below = C.T @ jnp.asarray(observed.axes.floor) @ C
+    _, inverse, found = _below_sigma(observed, _along_axes(observed, C, kappa), bounded, below)
+    return found, inverse
 
 
 def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Array]:
@@ -170,7 +117,7 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     square = jnp.exp(2 * log_size)
     to_features = jnp.flip(jnp.asarray(observed.eigenvectors).T, 0)
     bounded = _Bounded(jnp.exp(log_size)[:, None] * to_features, diagonal(square), log_size.sum())
-    B, found = _below_sigma(observed, factor, bounded, diagonal(square * floor))
+    B, _, found = _below_sigma(observed, factor, bounded, diagonal(square * floor))
     return log_phi, found, jnp.exp(-log_size[:, None] - log_size) * B
 
 
@@ -226,24 +173,6 @@ def _anywhere(
     return L, SecondMoment(A, jnp.sum(log_square))
 
 
-def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
-    """The Cholesky factor of what noise leaves of Sigma, largest first."""
-    rest, d, unit = np.array(sigma), len(sigma), np.sqrt(2) * float(np.asarray(sd))
-    order, left = [], list(range(d))
-    information, log_size, products = np.zeros(d), np.zeros(d), np.zeros((d, d))
-    for j in range(d):
-        k = max(left, key=lambda i: rest[i, i])
-        left.remove(k)
-        order.append(k)
-        size = max(rest[k, k], 0.1 * unit)
-        ratio = size / unit
-        share = 1 / (1 + ratio**-4.0)  # of what an entry shows; below the noise, nothing
-        information[j], log_size[j] = share * ratio**2, np.log(size)
-        products[:, j] = share * rest[:, k]
-        rest = rest - share * np.outer(rest[:, k], rest[:, k]) / size
-    return Shown(np.eye(d)[:, order], information, log_size, products[order])
-
-
 class _Triangular(NamedTuple):
     """T in the coordinates of the sampler."""
 
@@ -270,6 +199,31 @@ def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jn
     each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
     return _Triangular(diagonal(jnp.exp(log_diagonal)) + rows, log_diagonal, log_jacobian)
+
+
+def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
+    """T where ``S = C' V'``, V the release's axes: its last row then says what P has along the last of them.
+
+    Args:
+        observed: from :func:`observe`.
+        C: lower triangular, ``C C' = V' S'S V``, (d, d).
+        kappa: of Omega.
+    """
+    axes, m, d = observed.axes, jnp.asarray(observed.num_tasks), len(C)
+    z, below = _sites(observed)
+    log_size, (row, column) = jnp.log(jnp.diagonal(C)), places(d)
+    center, spread, unit = _bartlett(observed, axes.hidden, kappa)
+    shown = log_size + 0.5 * jnp.log(jnp.asarray(axes.precision))
+    log_diagonal = center + 2 * m * (1 - jnp.asarray(axes.hidden)) * spread**2 * shown + spread * z
+
+    # T_kj moves A_kj by C_kk C_jj / (T_kk^2 T_jj), the less the nearer A is to Sigma, and the noise hides sd of it
+    log_inverse = 2 * (log_size - log_diagonal)
+    log_moved = log_inverse - 2 * jnp.log1p(jnp.diagonal(axes.floor) * jnp.exp(log_inverse))
+    information = 2 * jnp.exp((log_moved - 2 * log_diagonal)[:, None] + log_moved) / jnp.square(observed.noise_sd)
+    precision = unit**-2 + information
+    T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) / jnp.sqrt(precision)
+    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) - 0.5 * jnp.sum(jnp.log(precision[row, column]))
+    return _Triangular(T, log_diagonal, log_jacobian)
 
 
 def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
@@ -308,8 +262,10 @@ class _Bounded(NamedTuple):
     log_det: Array  #: log|det S|
 
 
-def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Array) -> tuple[Array, SecondMoment]:
-    """``B = S A^{-1} S'``, (d, d), and A, where Sigma bounds it.
+def _below_sigma(
+    observed: Observed, factor: _Triangular, S: _Bounded, below: Array
+) -> tuple[Array, Array, SecondMoment]:
+    """``B = S A^{-1} S'``, (d, d), its inverse, and A, where Sigma bounds it.
 
     ``B = T T' + S F S'``, ``F = Sigma^{-1}``: directions of very different size, which S knows, do not meet in B.
     ``below`` is ``S F S'``, (d, d).
@@ -329,12 +285,10 @@ def _below_sigma(observed: Observed, factor: _Triangular, S: _Bounded, below: Ar
     likelihood = observed.noise.log_density(A, log_det_rest, trace)
     numpyro.factor("release", likelihood + jacobian + factor.log_jacobian)
     known_trace(observed, trace)
-    return B, SecondMoment(A, log_det_a)
+    return B, inverse, SecondMoment(A, log_det_a)
 
 
-def sites_of(
-    observed: Observed, variances: FloatArray, omega: FloatArray, kappa: float = np.inf
-) -> dict[str, FloatArray]:
+def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> dict[str, FloatArray]:
     """The sites of :func:`second_moment` at which A / m has these eigenvalues, along those of Sigma; near them beside noise
     that does not bound A.
 
@@ -342,7 +296,6 @@ def sites_of(
         observed: from :func:`observe`.
         variances: of the weights along the eigenvectors of Sigma, (d,).
         omega: (d, d).
-        kappa: of Omega; infinite where Omega is known.
     """
     if observed.free is not None:
         return at_rest(observed)
@@ -350,7 +303,7 @@ def sites_of(
     precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
     T = np.linalg.cholesky((SV * precision) @ SV.T)
     hidden = np.asarray(_by_feature(observed))
-    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, kappa))
+    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, np.inf))
     row, column = places(len(omega))
     log_diagonal = np.log(np.diagonal(T))
     scale = unit * np.exp((1 - hidden) * log_diagonal)[row]
@@ -364,8 +317,8 @@ def known_trace(observed: Observed, trace: Array) -> None:
 
 def log_phi_site(observed: Observed) -> Array:
     """log(phi), N(its prior mean, LOG_PHI_SD). Sites: ``z``, the deterministic ``log_phi``."""
-    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
-    return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
+    z = numpyro.sample("z", dist.Normal(0.0, 1 / OPEN))
+    return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * OPEN * z)
 
 
 def _log_phi_of_trace(observed: Observed, size: Array, hidden: Array) -> Array:

@@ -16,11 +16,12 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
+from mpmtl_prob.models.observed import Observed
 from mpmtl_prob.models.second_moment import (
-    Observed,
     SecondMoment,
     isotropic,
     log_phi_site,
+    loose_second_moment,
     second_moment,
 )
 from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower, log_det
@@ -43,12 +44,7 @@ def degrees_of_freedom(num_features: int) -> Array:
     Sites: ``z_kappa``, the deterministic ``kappa``.
     """
     z = numpyro.sample("z_kappa", dist.Normal(0.0, 1.0))
-    return numpyro.deterministic("kappa", kappa_at(z, num_features))
-
-
-def kappa_at(z: ArrayLike, num_features: int) -> Array:
-    """kappa where ``z_kappa`` is z."""
-    return num_features + 1 + jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * z)
+    return numpyro.deterministic("kappa", num_features + 1 + jnp.exp(LOG_KAPPA_MEAN + LOG_KAPPA_SD * z))
 
 
 def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
@@ -133,8 +129,8 @@ def adaptive(observed: Observed) -> None:
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
-    found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root), kappa)
-    ratio = jnp.eye(d, dtype=Phi.dtype) + found.A / jnp.sqrt(Phi[:, None] * Phi)
+    found, relative = loose_second_moment(observed, log_root, kappa)
+    ratio = jnp.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
     _matrix_f(found, observed.num_tasks, kappa, Phi, inverse_and_log_det(ratio)[1])
 
 

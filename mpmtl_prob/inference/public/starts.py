@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob.models import second_moment as coordinates
-from mpmtl_prob.models.second_moment import Observed
-from mpmtl_prob.models.shared_covariance import kappa_at
+from mpmtl_prob.models.observed import Observed, observe
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
 
@@ -23,7 +22,7 @@ def observed(release: Release) -> Observed:
         ValueError: noise without a known density.
     """
     law = release.mechanisms[-1]
-    return coordinates.observe(
+    return observe(
         release.sigma[-1],
         law,
         release.num_tasks,
@@ -50,11 +49,8 @@ def start_full(public: Observed) -> dict[str, Any]:
 
 def start_adaptive(public: Observed) -> dict[str, Any]:
     """Where Omega may be anything round a small multiple of I: heavy tails reach what is larger."""
-    variances = _variances(public)
-    d = len(variances)
-    omega = np.full(d, variances.min())
-    factor = coordinates.sites_of(public, variances, np.diag(omega), float(kappa_at(0.0, d)))
-    return _above_a_floor(public, omega) | {"z_kappa": 0.0} | factor
+    least = np.full(np.shape(public.precision), _variances(public).min())
+    return _above_a_floor(public, least) | {"z_kappa": 0.0} | coordinates.at_rest(public)
 
 
 def start_group_sparse(public: Observed) -> dict[str, Any]:
@@ -94,6 +90,6 @@ def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:
     psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
     size = np.sqrt((variances - psi) / np.exp(log_phi_mean))
     return {
-        "z": (np.log(psi) - log_phi_mean) / coordinates.LOG_PHI_SD,
+        "z": (np.log(psi) - log_phi_mean) / (coordinates.LOG_PHI_SD * coordinates.OPEN),
         "size": size + np.log(-np.expm1(-size)),  # whose softplus it is
     }

@@ -1,0 +1,132 @@
+"""A release ``Sigma = A + E`` as the models read it: what it shows of A, and along which axes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.tasks import FloatArray
+
+
+class Shown(NamedTuple):
+    """What Sigma says of L in ``A = Q L L' Q'``."""
+
+    basis: ArrayLike  #: Q, orthogonal, (d, d)
+    information: ArrayLike  #: on log L_jj^2, (d,)
+    log_size: ArrayLike  #: of L_jj^2, where there is information, (d,)
+    products: ArrayLike  #: L_kj L_jj, zero where nothing is known of L_jj, (d, d)
+
+
+class Free(NamedTuple):
+    """A release whose noise leaves A any positive definite matrix."""
+
+    sd: ArrayLike  #: of an entry of E off the diagonal; on it, sqrt(2) times as much
+    features: Shown  #: in an order of the features
+    directions: Shown  #: along Sigma's eigenvectors
+
+
+class Axes(NamedTuple):
+    """What a Sigma that bounds A says of it along orthogonal axes, the best shown last."""
+
+    basis: ArrayLike  #: the axes, columns, (d, d)
+    precision: ArrayLike  #: typical size of P along each, (d,)
+    hidden: ArrayLike  #: as :attr:`Observed.hidden`, (d,)
+    floor: ArrayLike  #: Sigma^{-1} in this basis, (d, d)
+
+
+class Observed(NamedTuple):
+    """A release as the models read it. Leaves are traced arrays."""
+
+    eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
+    noise: NoisyRelease  #: the release and the law of its noise
+    num_tasks: ArrayLike  #: m
+    log_phi_mean: ArrayLike  #: prior mean of log(phi)
+    trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
+    trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
+    precision: ArrayLike  #: typical size of P in each direction, (d,)
+    hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
+    axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
+    noise_sd: ArrayLike  #: of an entry of E off the diagonal, roughly
+    free: Free | None  #: None where Sigma bounds A
+
+
+def observe(
+    sigma: FloatArray,
+    law: MatrixNoise,
+    num_tasks: int,
+    *,
+    phi: float,
+    trace: float | None = None,
+    trace_sd: float = 0.1,
+) -> Observed:
+    """Prepare a release for the models.
+
+    Args:
+        sigma: the release, (d, d).
+        law: of its noise.
+        num_tasks: m.
+        phi: prior median of the variance of one weight.
+        trace: tr(A), if public.
+        trace_sd: relative sd with which tr(A) is taken to be known.
+
+    Raises:
+        ValueError: noise without a known density.
+    """
+    eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
+    noise = of_law(law, sigma)
+    bound = (eigenvectors * noise.floor) @ eigenvectors.T
+
+    def along(basis: FloatArray) -> Axes:
+        basis = basis[:, np.argsort(np.diagonal(basis.T @ sigma @ basis))]
+        clear = np.diagonal(basis.T @ (sigma - law.mean) @ basis)
+        signal = np.clip(clear, 0.0, trace)  # no direction has more than all of A
+        hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
+        # where the noise hides A, what the prior says, or less if that would show
+        guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
+        inverse_sigma = basis.T @ bound @ basis
+        floor = np.diagonal(inverse_sigma)
+        return Axes(basis, np.maximum(1 / guess, floor / 0.9) - floor, hidden, inverse_sigma)
+
+    directions = along(eigenvectors)
+    precision, hidden = (np.asarray(x)[::-1] for x in (directions.precision, directions.hidden))
+    shown = (eigenvectors * (1 - hidden) * (eigenvalues - np.diagonal(law.mean))) @ eigenvectors.T
+    by_feature = hidden.min() > 0.5 or np.sum(np.diagonal(shown) ** 2) > 0.5 * np.sum(shown**2)
+    free = None
+    if noise.sd is not None:
+        rotated = _shown(np.diag(eigenvalues), noise.sd)._replace(basis=eigenvectors)
+        free = Free(noise.sd, _shown(sigma, noise.sd), rotated)
+    return Observed(
+        eigenvectors=eigenvectors,
+        noise=noise,
+        num_tasks=float(num_tasks),
+        log_phi_mean=np.log(phi),
+        trace=1.0 if trace is None else trace,
+        trace_sd=np.inf if trace is None else trace_sd,
+        precision=precision,
+        hidden=hidden,
+        axes=along(np.eye(len(sigma))) if by_feature else directions,
+        noise_sd=law.fluctuation / (2 * np.sqrt(len(sigma))),
+        free=free,
+    )
+
+
+def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
+    """The Cholesky factor of what noise leaves of Sigma, largest first."""
+    rest, d, unit = np.array(sigma), len(sigma), np.sqrt(2) * float(np.asarray(sd))
+    order, left = [], list(range(d))
+    information, log_size, products = np.zeros(d), np.zeros(d), np.zeros((d, d))
+    for j in range(d):
+        k = max(left, key=lambda i: rest[i, i])
+        left.remove(k)
+        order.append(k)
+        size = max(rest[k, k], 0.1 * unit)
+        ratio = size / unit
+        share = 1 / (1 + ratio**-4.0)  # of what an entry shows; below the noise, nothing
+        information[j], log_size[j] = share * ratio**2, np.log(size)
+        products[:, j] = share * rest[:, k]
+        rest = rest - share * np.outer(rest[:, k], rest[:, k]) / size
+    return Shown(np.eye(d)[:, order], information, log_size, products[order])
