@@ -49,12 +49,14 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
     draw: dict[str, Any] = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
     count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
+    if report["name"] == "fig8":
+        count = results.sizes["data"] * results.sizes["arm"]
     arms, heat, own = report["settings"]["arms"], report["name"] in ("fig2", "fig3"), report["name"] in draw
     scales = 1 if own or len(_fine(arms)) == len(arms) else 2
     panels = count or scales * results.sizes["data"]
     columns = min(panels, 4 if heat else 2)
     rows = -(-panels // columns)
-    height = 2.8 if heat else 6.4 if own else 4.2
+    height = 2.8 if heat else 4.6 if report["name"] == "fig8" else 6.4 if own else 4.2
     page = Figure(
         figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if own else 2.8)), layout="constrained"
     )
@@ -65,8 +67,7 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
         draw[report["name"]](report, results, axes)
     else:
         _panels(report, axes, scales)
-        named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        page.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        _common_legend(page, axes, columns=2)
     fast = ", fast version" if report["fast"] else ""
     page.suptitle(f"{report['figure']}: {report['title']}{fast}", fontsize=11)
     page.savefig(path, dpi=70 if heat else 110, metadata={"Software": None})
@@ -141,27 +142,36 @@ def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float], 
     ax.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
 
 
+def _common_legend(page: Any, axes: Any, columns: int) -> None:
+    """One for all panels."""
+    named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    page.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
 def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
-    shades = {LOW_RANK: "Oranges", POSTERIOR: "Blues"}
+    """A row for every data set, a column for every method, a line for every budget."""
     import matplotlib
 
-    for ax, data in zip(axes, results["data"].values, strict=True):
-        for arm, shade in shades.items():
-            epsilons = [float(eps) for eps in results["epsilon"].values]
-            for i, eps in enumerate(epsilons):
-                here = [e for e in report["curves"] if (e["data"], e["arm"], e["epsilon"]) == (str(data), arm, eps)]
-                if not here:
-                    continue
-                color = matplotlib.colormaps[shade](0.4 + 0.6 * i / max(1, len(epsilons) - 1))
-                x, y = [e["tasks"] for e in here], np.array([e["mean"] for e in here])
-                sd = np.array([_number(e["sd"]) for e in here])
-                ax.errorbar(x, y, sd, color=color, marker="o", ms=3.5, capsize=2,
-                            label=f"{arm}, eps = {eps:g}{protection(here)}")  # fmt: skip
-        ax.set_xscale("log", base=2)
-        sizes = results["tasks"].values
-        ax.set_xticks(sizes, [str(m) for m in sizes])
-        ax.set(xlabel="tasks trained with", ylabel="nMSE of the first tasks, with sd", title=data)
-        _tidy(ax)
+    epsilons, sizes = ([float(x) for x in results[name].values] for name in ("epsilon", "tasks"))
+    shade = matplotlib.colormaps["viridis_r"].resampled(len(epsilons) + 1)
+    panels = axes.reshape(results.sizes["data"], results.sizes["arm"])
+    for row, data in zip(panels, results["data"].values, strict=True):
+        for ax, arm in zip(row, results["arm"].values, strict=True):
+            curves = [entry for entry in report["curves"] if (entry["data"], entry["arm"]) == (data, arm)]
+            for i, eps in enumerate(epsilons, start=1):
+                if here := [entry for entry in curves if entry["epsilon"] == eps]:
+                    x, y, sd = ([_number(entry[key]) for entry in here] for key in ("tasks", "mean", "sd"))
+                    ax.errorbar(x, y, sd, color=shade(i), marker="o", ms=3.5, capsize=2, label=f"eps = {eps:g}")
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+            ax.set_title(f"{data}: {arm}\n{protection(curves).strip()}", fontsize=10)
+            ax.set(xlabel="tasks trained with")
+            ax.spines[["top", "right"]].set_visible(False)
+        row[0].set_ylabel("nMSE of the first tasks, with sd")
+        low, high = min(ax.get_ylim()[0] for ax in row), max(ax.get_ylim()[1] for ax in row)
+        for ax in row:
+            ax.set_ylim(low, high)
+    _common_legend(axes[0].figure, axes, columns=len(epsilons))
 
 
 def _exponents(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
