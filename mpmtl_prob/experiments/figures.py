@@ -48,9 +48,10 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
     draw: dict[str, Any] = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
-    count = {"fig2": 3, "fig3": 2 + 2 * len(results["arm"]), "fig4": 1, "fig5": 2}.get(report["name"])
-    if report["name"] == "fig8":
-        count = results.sizes["data"] * results.sizes["arm"]
+    each = results.sizes["arm"]
+    count = {"fig2": 3, "fig3": 2 + 2 * each, "fig4": 1, "fig5": 2, "fig8": each * results.sizes["data"]}.get(
+        report["name"]
+    )
     arms, heat, own = report["settings"]["arms"], report["name"] in ("fig2", "fig3"), report["name"] in draw
     scales = 1 if own or len(_fine(arms)) == len(arms) else 2
     panels = count or scales * results.sizes["data"]
@@ -157,6 +158,8 @@ def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
     panels = axes.reshape(results.sizes["data"], results.sizes["arm"])
     for row, data in zip(panels, results["data"].values, strict=True):
         for ax, arm in zip(row, results["arm"].values, strict=True):
+            if ax is not row[0]:
+                ax.sharey(row[0])
             curves = [entry for entry in report["curves"] if (entry["data"], entry["arm"]) == (data, arm)]
             for i, eps in enumerate(epsilons, start=1):
                 if here := [entry for entry in curves if entry["epsilon"] == eps]:
@@ -168,9 +171,6 @@ def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
             ax.set(xlabel="tasks trained with")
             ax.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel("nMSE of the first tasks, with sd")
-        low, high = min(ax.get_ylim()[0] for ax in row), max(ax.get_ylim()[1] for ax in row)
-        for ax in row:
-            ax.set_ylim(low, high)
     _common_legend(axes[0].figure, axes, columns=len(epsilons))
 
 
