@@ -238,4 +238,4 @@ def _number(value: float | None) -> float:
 
 def _tidy(ax: Any) -> None:
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), handlelength=3.5)
