@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -162,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     again.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
     again.add_argument("--replications", type=int, help="instead of those of the settings")
+    again.add_argument(
+        "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as School"
+    )
     again.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
     again.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")
     return parser
@@ -365,6 +369,15 @@ def _experiment(name: str, options: argparse.Namespace, workers: Workers | None)
     if options.replications is not None:
         study = replace(study, replications=whole("replications", options.replications))
         typed += f" --replications {options.replications}"
+    if options.data:
+        asked = ", ".join(options.data)
+        if not isinstance(study, experiments.Study):
+            raise ValueError(f"--data: expected none for {name}, got {asked}")
+        kinds = dict.fromkeys(data.kind for data in study.data)
+        if not kinds.keys() >= set(options.data):
+            raise ValueError(f"--data: expected some of {', '.join(kinds)}, got {asked}")
+        study = replace(study, data=tuple(data for data in study.data if data.kind in options.data))
+        typed += " --data " + " ".join(map(shlex.quote, options.data))
     return experiments.reproduce(
         study, options.out, fast=options.fast, command=typed, workers=workers, progress_bar=not options.quiet
     )

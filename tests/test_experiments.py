@@ -341,6 +341,22 @@ def test_command_line(done, tmp_path, capsys):
     assert json.loads((tmp_path / "fig2.json").read_text())["command"].endswith("fig2 --fast --replications 2")
 
 
+def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(experiments, "reproduce", lambda study, out, **how: asked.append((study, how["command"])) or {})
+    assert main(["reproduce", "training", "--json", "--data", "School"]) == 0
+    ((study, command),) = asked
+    assert study == replace(STUDIES["training"], data=STUDIES["training"].data[:4])
+    assert {data.kind for data in study.data} == {"School"}
+    assert command.endswith("training --data School")
+    options = ["--fast", "--replications", "1", "--workers", "1", "--out", str(tmp_path), "--quiet"]
+    assert main(["reproduce", "fig3", *options, "--data", "moon"]) == 2
+    assert "--data: expected some of low rank, got moon" in capsys.readouterr().err
+    assert main(["reproduce", "threat-models", *options, "--data", "School"]) == 2
+    assert "--data: expected none for threat-models, got School" in capsys.readouterr().err
+    assert len(asked) == 1
+
+
 def test_the_fast_version_is_the_same_experiment():
     for study in STUDIES.values():
         fast = study.fast()

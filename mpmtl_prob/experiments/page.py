@@ -11,7 +11,7 @@ from typing import Any
 
 from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments import adaptations, paper, threats
-from mpmtl_prob.experiments.settings import STUDIES
+from mpmtl_prob.experiments.settings import STUDIES, Data
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
 
 Report = Mapping[str, Any]
@@ -280,10 +280,13 @@ def _word(value: Any) -> str:
 def _sizes(report: Report) -> str:
     settings = report["settings"]
     effort = settings["effort"]
+    shown = {Data(**data).name for data in settings["data"]}
+    absent = [data.name for data in STUDIES[report["name"]].data if data.name not in shown]
     return (
         f"{settings['replications']} replications; every {_ordinal(effort['stride'])} candidate of the grids, "
         f"{effort['folds']} folds; {effort['chains']} chains of {effort['draws']} draws. "
-        f"Intervals: {report['interval']}. {report.get('later', '')}"  # which rows are of a later run, if any
+        f"Intervals: {report['interval']}. {f'Left out: {", ".join(absent)}. ' if absent else ''}"
+        f"{report.get('later', '')}"  # which rows are of a later run, if any
     ).rstrip()
 
 
