@@ -349,6 +349,8 @@ def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypa
     assert study == replace(STUDIES["training"], data=STUDIES["training"].data[:4])
     assert {data.kind for data in study.data} == {"School"}
     assert command.endswith("training --data School")
+    said = [page._sizes({"name": s.name, "interval": "t", "settings": asdict(s)}) for s in (study, STUDIES["training"])]
+    assert said[0] == said[1] + " Left out: LSOA II 30 %, LSOA II 50 %, LSOA II 70 %, LSOA II 90 %."
     options = ["--fast", "--replications", "1", "--workers", "1", "--out", str(tmp_path), "--quiet"]
     assert main(["reproduce", "fig3", *options, "--data", "moon"]) == 2
     assert "--data: expected some of low rank, got moon" in capsys.readouterr().err
