@@ -52,6 +52,22 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.parametrize(("warmup", "thin"), [(5, 1), (60, 3), (0, 1)])
+def test_a_first_state_of_nuts_is_numpyros_own(warmup, thin):
+    kernel, args, start = NUTS(partial(lasso, smoothing=None), max_tree_depth=4), (0.8, 1.7), {"W": jnp.array([[0.3]])}
+    key = jax.random.key(0)
+    found = chains.program(kernel, warmup, thin).init(key, start, args)
+    expected = kernel.init(key, warmup, start, args, {})
+    for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
+        jax.tree.map(same, getattr(found, name), getattr(expected, name))
+
+
+def same(a, b):
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=LONG) if each == "adjusted Langevin" else each for each in SAMPLERS]
 )

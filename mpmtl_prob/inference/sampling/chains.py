@@ -40,10 +40,24 @@ _CHUNK = 25  # iterations between two updates of the progress bar
 
 
 class Program(NamedTuple):
-    """A kernel's compiled loop of one chain."""
+    """A kernel's compiled loop of one chain, in three parts."""
 
-    init: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
-    advance: Callable[..., Any]  #: state, model arguments, number of draws -> state, (draws, statistics), padded
+    first: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
+    loop: Callable[
+        ..., Any
+    ]  #: state, model arguments, number of draws -> state, (unconstrained draws, statistics), padded
+    constrain: Callable[..., Any]  #: unconstrained draws, model arguments -> draws
+    weighs: bool  #: the first state lacks what a step of the loop knows
+
+    def init(self, key: Any, params: Any, args: Any) -> Any:
+        """The first state. ``params`` are unconstrained values or None."""
+        state = self.first(key, params, args)
+        return _weighed(state, lambda state: self.loop(state, args, 1)[0]) if self.weighs else state
+
+    def advance(self, state: Any, args: Any, steps: Any) -> Any:
+        """The state after so many draws, and (draws, statistics), padded."""
+        state, (draws, statistics) = self.loop(state, args, steps)
+        return state, (self.constrain(draws, args), statistics)
 
 
 class Reached(NamedTuple):
@@ -81,12 +95,13 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         thin: iterations per draw.
     """
 
-    def init(key: Any, params: Any, args: Any) -> Any:
-        return kernel.init(key, warmup, params, args, {})
+    weighs = isinstance(kernel, NUTS)
 
-    def advance(state: Any, args: Any, steps: Any) -> Any:
-        constrain = kernel.postprocess_fn(args, {})
+    def first(key: Any, params: Any, args: Any) -> Any:
+        state = kernel.init(key, warmup, params, args, {})
+        return _unweighed(state) if weighs else state
 
+    def loop(state: Any, args: Any, steps: Any) -> Any:
         def step(state: Any) -> tuple[Any, Any]:
             state = (
                 jax.lax.fori_loop(0, thin, lambda _, s: kernel.sample(s, args, {}), state)
@@ -94,7 +109,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
                 else (kernel.sample(state, args, {}))
             )
             found = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
-            return state, (constrain(getattr(state, kernel.sample_field)), found)
+            return state, (getattr(state, kernel.sample_field), found)
 
         # the number of steps is traced: a last, shorter chunk does not compile again
         room = jax.tree.map(lambda x: jnp.zeros((_CHUNK, *x.shape), x.dtype), jax.eval_shape(step, state)[1])
@@ -106,10 +121,34 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
-    # what takes long is LAPACK's: more than this level makes the loop no faster, and compiling it a quarter longer; the first
-    # state is computed once a chain, and to optimise it at all would take longer than it runs
-    first, loop = ({"xla_backend_optimization_level": level} for level in (0, 1))
-    return Program(jax.jit(init, compiler_options=first), jax.jit(advance, compiler_options=loop))
+    def constrain(draws: Any, args: Any) -> Any:
+        return jax.vmap(kernel.postprocess_fn(args, {}))(draws)
+
+    # what takes long is LAPACK's: more than this level makes the loop no faster, and compiling it a quarter longer; to
+    # optimise the others at all would take longer than they run
+    low, lowest = ({"xla_backend_optimization_level": level} for level in (1, 0))
+    return Program(
+        jax.jit(first, compiler_options=lowest),
+        jax.jit(loop, compiler_options=low),
+        jax.jit(constrain, compiler_options=lowest),
+        weighs,
+    )
+
+
+def _unweighed(state: Any) -> Any:
+    """A state of NUTS without its gradient, so high up that it moves to any other.
+
+    Compiled here too, the gradient would take as long as in the loop.
+    """
+    high = jnp.full_like(state.potential_energy, 1e30)
+    return state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z), potential_energy=high, energy=high)
+
+
+def _weighed(state: Any, step: Callable[[Any], Any]) -> Any:
+    """The same with potential energy and gradient, from a step in which it is too heavy to move."""
+    heavy = jax.tree.map(jnp.zeros_like, state.adapt_state.inverse_mass_matrix)
+    there = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=heavy)))
+    return state._replace(**{name: getattr(there, name) for name in ("z", "z_grad", "potential_energy", "energy")})
 
 
 def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
@@ -181,7 +220,7 @@ def advance(
             left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
             steps = min(_CHUNK, left)
             work = list(zip(reached.state, placed, strict=True))
-            ran = each(lambda own, steps=steps: compiled.advance(*own, steps), work)
+            ran = each(lambda own, steps=steps: compiled.advance(own[0], own[1], steps), work)
             state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
