@@ -117,7 +117,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         def body(i: Any, carry: Any) -> Any:
             state, kept = carry
             state, found = step(state)
-            return state, jax.tree.map(lambda a, x: a.at[i].set(x), kept, found)
+            return state, jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, i, 0), kept, found)
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
