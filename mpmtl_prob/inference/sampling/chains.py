@@ -102,24 +102,21 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         return _unweighed(state) if weighs else state
 
     def loop(state: Any, args: Any, steps: Any) -> Any:
-        def step(state: Any) -> tuple[Any, Any]:
-            state = (
-                jax.lax.fori_loop(0, thin, lambda _, s: kernel.sample(s, args, {}), state)
-                if thin > 1
-                else (kernel.sample(state, args, {}))
-            )
-            found = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
-            return state, (getattr(state, kernel.sample_field), found)
-
         # the number of steps is traced: a last, shorter chunk does not compile again
-        room = jax.tree.map(lambda x: jnp.zeros((_CHUNK, *x.shape), x.dtype), jax.eval_shape(step, state)[1])
+        room = jax.tree.map(lambda x: jnp.zeros((_CHUNK, *x.shape), x.dtype), kept(state))
 
         def body(i: Any, carry: Any) -> Any:
-            state, kept = carry
-            state, found = step(state)
-            return state, jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, i, 0), kept, found)
+            state, found = carry
+            step = lambda _, state: kernel.sample(state, args, {})
+            state = step(i, state) if thin == 1 else jax.lax.fori_loop(0, thin, step, state)
+            lay = lambda every, one: jax.lax.dynamic_update_index_in_dim(every, one, i, 0)
+            return state, jax.tree.map(lay, found, kept(state))
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
+
+    def kept(state: Any) -> Any:
+        statistics = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
+        return getattr(state, kernel.sample_field), statistics
 
     def constrain(draws: Any, args: Any) -> Any:
         return jax.vmap(kernel.postprocess_fn(args, {}))(draws)
