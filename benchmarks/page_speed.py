@@ -13,8 +13,8 @@ def speed(report: Report) -> Iterable[str]:
         "CPU time in units of 20 000 eigendecompositions of a 28 x 28 matrix (NumPy, one thread, the same process): to "
         "import what makes a release and what reads one; to compile the public posterior in a process without a cache, "
         "what it imports late left out; and for 400 effective draws of the least of log phi and the three largest shares "
-        "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the mean of "
-        "three seeds. School is read with *full*; the others are sampled on the synthetic low-rank set (30 features), "
+        "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
+        "mean of three seeds. School is read with *full*; the others are sampled on the synthetic low-rank set (30 features), "
         "eps = 1." + (f" *Before* is commit {report['before']}, in the same run." if report["before"] else "")
     )
     rows = []
