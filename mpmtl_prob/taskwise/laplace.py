@@ -17,13 +17,13 @@ NumPy in float64, as the messages of a release.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import CubicSpline
 from scipy.special import expit, gammaln
 
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -218,24 +218,25 @@ def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
     Of every fourth value from zero; of every second, then of all, from a spline through those before.
     """
     t, value = np.zeros((len(unit), rows.L.shape[1])), np.zeros(len(unit))
-    for new, spline in _ORDER:
+    for new, spline in _order(len(unit), (4, 2, 1)):
         t[new], value[new] = _newton(rows, spline @ t, unit[new])
     return t, value
 
 
-def _order(size: int, strides: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], FloatArray]]:
+@cache
+def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], FloatArray]]:
     """Indices (c,) of a grid, stride by stride, and the cubic spline to them, (c, size), from those that came before."""
-    known = np.arange(0)
+    from scipy.interpolate import CubicSpline  # with scipy.optimize, a quarter of a second to import
+
+    known, order = np.arange(0), []
     for stride in strides:
         new = np.setdiff1d(np.arange(0, size, stride), known)
         spline = np.zeros((len(new), size))
         if len(known):
             spline[:, known] = CubicSpline(known, np.eye(len(known)))(new)
-        yield new, spline
+        order.append((new, spline))
         known = np.arange(0, size, stride)
-
-
-_ORDER = tuple(_order(len(_GRID), (4, 2, 1)))
+    return order
 
 
 def _newton(rows: _Rows, start: FloatArray, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
