@@ -121,7 +121,7 @@ def _blend(
     u = rng.random((count, len(weight), 1))
     pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
     draws: Draws = {}
-    block = -(-count // len(posteriors))
+    block = -(-count // min(len(posteriors), 16))  # a call of few draws costs nearly as much as one of many
     for s, posterior in enumerate(posteriors):
         draw, task = np.nonzero(pick == s)
         if len(draw) == 0:
