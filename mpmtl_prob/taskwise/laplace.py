@@ -225,7 +225,10 @@ def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @cache
 def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], FloatArray]]:
-    """Indices (c,) of a grid, stride by stride, and the cubic spline to them, (c, size), from those that came before."""
+    """Indices (c,) of a grid, stride by stride, and the cubic spline to them, (c, size), from those that came before.
+
+    Every stride meets both ends of the grid: the spline never reaches beyond what is known.
+    """
     from scipy.interpolate import CubicSpline  # with scipy.optimize, a quarter of a second to import
 
     known, order = np.arange(0), []

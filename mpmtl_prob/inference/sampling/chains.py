@@ -43,11 +43,9 @@ class Program(NamedTuple):
     """A kernel's compiled loop of one chain, in three parts."""
 
     first: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
-    loop: Callable[
-        ..., Any
-    ]  #: state, model arguments, number of draws -> state, (unconstrained draws, statistics), padded
+    loop: Callable[..., Any]  #: state, model arguments, number of draws -> state, (unconstrained, statistics), padded
     constrain: Callable[..., Any]  #: unconstrained draws, model arguments -> draws
-    weighs: bool  #: the first state lacks what a step of the loop knows
+    weighs: bool  #: ``first`` leaves potential energy and gradient to a step of the loop
 
     def init(self, key: Any, params: Any, args: Any) -> Any:
         """The first state. ``params`` are unconstrained values or None."""
