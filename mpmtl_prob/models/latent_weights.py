@@ -93,7 +93,7 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
         # no number outside the support, where NUTS turns round
-        numpyro.factor("release", observed.noise.log_density(A, observed.noise.log_det_rest(scaled)))
+        numpyro.factor("release", observed.noise.log_density(A, observed.noise.log_det_rest(scaled), tau))
         known_trace(observed, tau)
 
     return model
@@ -124,7 +124,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         A = numpyro.deterministic("A", W @ W.T)
         trace = jnp.sum(scaled**2)
         small = scaled @ scaled.T if d <= m else scaled.T @ scaled  # the eigenvalues of A that are not zero
-        numpyro.factor("release", observed.noise.log_density(A, log_det_rest) + log_jacobian)
+        numpyro.factor("release", observed.noise.log_density(A, log_det_rest, trace) + log_jacobian)
         known_trace(observed, trace)
         if prior == "matrix_t":
             kappa = degrees_of_freedom(d)
