@@ -204,12 +204,12 @@ def test_every_structure_finds_the_leading_feature(structure):
 
 
 def test_a_drowned_release_is_read_by_the_density_of_its_noise():
-    # the coordinates are the prior's whatever the noise: between two kinds of it only the likelihood of Sigma differs
+    # in the same coordinates only the likelihood of Sigma differs between two kinds of noise
     rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
-    reads = [observe(sigma, law, 2, phi=PHI, trace=2.0) for law in laws]
+    reads = [observe(sigma, law, 2, phi=PHI, trace=2.0)._replace(tilt=np.array([0.3, 0.1, -0.4])) for law in laws]
     difference = []
     for _ in range(4):
-        site = {"z": rng.standard_normal(), "z_kappa": rng.standard_normal(), "N": rng.standard_normal((3, 2))}
+        site = {"z": rng.standard_normal(), "z_kappa": rng.standard_normal(), "Z": rng.standard_normal((3, 2))}
         site |= {"log_diagonal": rng.standard_normal(2), "off_diagonal": rng.standard_normal(1)}
         (one, trace), (other, _) = (log_density(drowned_weights(2), (read,), {}, site) for read in reads)
         likelihood = [law.log_prob(sigma, np.asarray(trace["A"]["value"])) for law in laws]

@@ -119,7 +119,7 @@ def low_rank(observed):
 
 Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
 ZK_START = Z_START | {"z_kappa": 0.0}
-N_START = {"z": 0.0, "z_kappa": 0.0, "N": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
+N_START = {"z": 0.0, "z_kappa": 0.0, "Z": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
 CALIBRATED = {
     "auto": (model.adaptive, draw_adaptive, start_adaptive, M),
     "group_sparse": (model.few_features, draw_group_sparse, start_group_sparse, M),
@@ -310,6 +310,30 @@ def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = st.binomtest(int(np.sum((found >= 1) & (found <= 18))), len(found), 0.9)
         assert covered.pvalue > RARE, name
+
+
+def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
+    rng, tilt = np.random.default_rng(0), np.array([0.7, -0.1, 0.4, -1.0])
+    root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
+    jacobian = lambda G: jax.jacfwd(lambda flat: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel())(Z.ravel())
+    assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
+    small = 1e-4 * root @ root.T  # to second order in it
+    precision = np.linalg.inv(covariance := (J := jacobian(small)) @ J.T)
+    assert_allclose(precision, np.eye(12) + np.kron(np.diag(tilt), small), atol=10 * np.abs(small).max() ** 2)
+    assert np.abs(covariance - np.eye(12)).max() > 1e3 * np.abs(small).max() ** 2
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
+    sigma = law.sample(np.random.default_rng(0), np.eye(D))
+    observed = observe(sigma, law, 2, phi=PHI)
+    V = observed.eigenvectors
+    slope = [
+        (law.log_prob(sigma, h * np.outer(v, v)) - law.log_prob(sigma, -h * np.outer(v, v))) / h
+        for v in V.T
+        for h in [1e-4]
+    ]
+    assert_allclose(observed.tilt, -np.array(slope) + np.mean(slope), rtol=1e-4)
 
 
 def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():

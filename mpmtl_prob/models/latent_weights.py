@@ -13,14 +13,13 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.lax.linalg import triangular_solve
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import Observed
 from mpmtl_prob.models.second_moment import LOG_PHI_SD, known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
-from mpmtl_prob.models.triangles import diagonal, log_det, strictly_lower
+from mpmtl_prob.models.triangles import diagonal, inverse_of_lower, log_det, strictly_lower
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 #: From here on Stirling's series, to its second term, is right to 1e-7.
@@ -49,6 +48,25 @@ def log_density_of_log_chi2(a: Array, x: Array) -> Array:
     return -a * convex + jnp.where(a < STIRLING, direct, series)
 
 
+def leaning(Z: Array, tilt: Array, G: Array) -> Array:
+    """N (d, m) from Z, both of order one, if the precision of row i of N is ``I + tilt_i G``; as large a volume as Z.
+
+    Where G is small ``I + tilt_i G = L' D L`` with D near ``diag(exp(tilt_i G_jj))`` and L near ``I + tilt_i D^{-1} G`` below
+    the diagonal: N is ``L^{-1} D^{-1/2} Z`` to that order. Where it is large it counts as its logarithm.
+
+    Args:
+        Z: (d, m).
+        tilt: between -1 and 1, of sum 0, (d,).
+        G: positive definite, (m, m).
+    """
+    size = jnp.diagonal(G)
+    counted = jnp.log1p(size)
+    root = jnp.sqrt(counted / size)
+    scale = jnp.exp(-0.5 * tilt[:, None] * counted)
+    Y = scale * Z
+    return Y - tilt[:, None] * scale**2 * (Y @ (jnp.tril(G, -1) * root[:, None] * root))
+
+
 @lru_cache
 def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     """The model of :func:`latent_weights` with the matrix-t prior, in coordinates for a release that says little, m <= d.
@@ -57,9 +75,10 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     ``W = sqrt(Phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett: integrating
     T out gives the matrix t. Of the size of W the trace may be public, and then it is known far better than phi: the
     coordinate is ``tau = tr(W W')``, and ``log(Phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``. The diagonal of T is
-    in units of its typical size, so that kappa can move without it.
+    in units of its typical size, so that kappa can move without it. What the release says of W's directions, the more the
+    larger W's singular values, N follows as :func:`leaning` has it: or kappa, which moves these, would be held by all of N.
 
-    Sites: ``z``, ``z_kappa``, ``N`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic
+    Sites: ``z``, ``z_kappa``, ``Z`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic
     ``log_phi``, ``kappa``, ``prior_scale`` (d,) and ``A`` (d, d).
 
     Source: Dawid (1981), Biometrika 68(1), section 6: the matrix t from both its sides.
@@ -71,24 +90,30 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         d = len(Q)
         kappa = degrees_of_freedom(d)
         df = kappa + m - d - jnp.arange(m, dtype=kappa.dtype)  # of the squared diagonal
-        N = numpyro.sample("N", dist.Normal(0.0, 1.0).expand((d, m)).to_event(2))
+        Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
         off = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
         log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))
         spread = jnp.sqrt(0.5 / df)
         log_chi = 0.5 * jnp.log(df) + spread * log_diagonal
         numpyro.factor("diagonal", jnp.sum(log_density_of_log_chi2(0.5 * df, 2 * spread * log_diagonal)))
         T = diagonal(jnp.exp(log_chi)) + strictly_lower(off, m)
-        V = triangular_solve(T, N, left_side=False, lower=True)
-        size = jnp.sum(V**2)
+        inverse = inverse_of_lower(T)
 
         z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
         known = jnp.isfinite(observed.trace_sd)
         center = jnp.where(known, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
         log_tau = center + jnp.where(known, observed.trace_sd, LOG_PHI_SD) * z
+        tau = jnp.exp(log_tau)
+        shape = inverse @ inverse.T  # V V' is near N shape N', and its trace near d tr(shape)
+        tilt = jnp.asarray(observed.tilt)
+        steepest = jnp.maximum(jnp.max(jnp.abs(tilt)), 1e-6)  # a multiple of I leans nowhere
+        N = leaning(Z, tilt / steepest, steepest * tau / d * shape / jnp.trace(shape))
+        numpyro.factor("weights", -0.5 * jnp.sum(N**2))
+        V = N @ inverse
+        size = jnp.sum(V**2)
         log_phi = numpyro.deterministic("log_phi", log_tau - jnp.log(size) - jnp.log(kappa))
         numpyro.deterministic("prior_scale", jnp.exp(log_tau) / size * jnp.ones(d))
         numpyro.factor("prior", dist.Normal(observed.log_phi_mean, LOG_PHI_SD).log_prob(log_phi))
-        tau = jnp.exp(log_tau)
         scaled = jnp.sqrt(tau / size) * V  # W in Sigma's eigenbasis
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)

@@ -33,6 +33,11 @@ class NoisyRelease(Protocol):
     def floor(self) -> ArrayLike:
         """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma, (d,)."""
 
+    @property
+    def tilt(self) -> FloatArray:
+        """What Sigma adds to the precision of a weight along each of its eigenvectors where A is small,
+        ``-2 d log p(Sigma | A) / dA`` there, (d,)."""
+
     def weights(self, Z: Array) -> tuple[Array, Array | float, Array | float]:
         """Any Z (d, m) to a W in the eigenbasis of Sigma whose ``W W'`` the noise allows, one to one.
 
@@ -73,6 +78,11 @@ class WishartNoise(NamedTuple):
         """``A < Sigma`` is ``A^{-1} > Sigma^{-1}``."""
         return 1 / self.eigenvalues
 
+    @property
+    def tilt(self) -> FloatArray:
+        """Of ``log|Sigma - A|`` and of the trace."""
+        return (np.asarray(self.df) - np.size(self.eigenvalues) - 1) / np.asarray(self.eigenvalues) - 1 / self.scale
+
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
         """By :func:`contraction`."""
         size = jnp.sqrt(jnp.asarray(self.eigenvalues))[:, None]
@@ -106,6 +116,11 @@ class GaussianNoise(NamedTuple):
     def floor(self) -> ArrayLike:
         """Nothing bounds A from above."""
         return np.zeros(np.shape(self.sigma)[0])
+
+    @property
+    def tilt(self) -> FloatArray:
+        """Of the squares."""
+        return -np.linalg.eigvalsh(self.sigma)[::-1] / np.square(self.sd)
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:
         """Z itself."""

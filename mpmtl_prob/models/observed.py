@@ -49,6 +49,7 @@ class Observed(NamedTuple):
     trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
     precision: ArrayLike  #: typical size of P in each direction, (d,)
     hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
+    tilt: ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
     axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
     noise_sd: ArrayLike  #: of an entry of E off the diagonal, roughly
     free: Free | None  #: None where Sigma bounds A
@@ -108,6 +109,7 @@ def observe(
         trace_sd=np.inf if trace is None else trace_sd,
         precision=precision,
         hidden=hidden,
+        tilt=noise.tilt - np.mean(noise.tilt),
         axes=along(np.eye(len(sigma))) if by_feature else directions,
         noise_sd=law.fluctuation / (2 * np.sqrt(len(sigma))),
         free=free,

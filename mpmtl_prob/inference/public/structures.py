@@ -91,7 +91,7 @@ class Full(Structure):
         m, scales = release.num_tasks, {"z": 0.0, "z_kappa": 0.0}
         if drowned(release):
             root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
-            return Reading(latent_weights.drowned_weights(m), scales | root | {"N": _weights(release)})
+            return Reading(latent_weights.drowned_weights(m), scales | root | {"Z": _weights(release)})
         return _latent(release, "matrix_t", scales)
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
