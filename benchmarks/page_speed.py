@@ -20,6 +20,8 @@ def speed(report: Report) -> Iterable[str]:
     )
     rows = []
     for name, cell in report["cells"].items():
+        if "r-hat" in name:
+            continue
         for what in ("CPU seconds", "400 effective draws"):
             if what in cell["now"]:
                 now, then = (cell[w][what] / cell[w]["unit"] if w in cell else None for w in ("now", "before"))
@@ -32,6 +34,12 @@ def speed(report: Report) -> Iterable[str]:
     if (wide := report["cells"].get("LSOA II")) is not None:
         runs = [f"{wide[when]['a run']:.0f} CPU seconds {when} (r-hat {wide[when]['r-hat']:.3f})" for when in wide]
         yield f"A run on LSOA II, with 293 features, one seed: {', '.join(runs)}."
+    if (enough := report["cells"].get("LSOA II, to r-hat 1.02")) is not None:
+        now = enough["now"]
+        yield (
+            f"The same with `until=Until(rhat=1.02)`, the mean of three seeds: {now['a run']:.0f} CPU seconds for "
+            f"{now['ESS']:.0f} effective draws."
+        )
 
 
 def peers(report: Report) -> Iterable[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
 
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.laws.wishart import bartlett
@@ -26,8 +27,9 @@ def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> t
     """
     if "prior_scale" not in posterior:
         return None
-    A, prior_scale = np.asarray(posterior["A"]), np.asarray(posterior["prior_scale"])
-    return A + prior_scale[..., None] * np.eye(A.shape[-1]), np.asarray(posterior["kappa"]) + num_tasks
+    M, prior_scale = np.array(posterior["A"]), np.asarray(posterior["prior_scale"])
+    np.einsum("...ii->...i", M)[...] += prior_scale
+    return M, np.asarray(posterior["kappa"]) + num_tasks
 
 
 def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
@@ -35,8 +37,10 @@ def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | fl
     d = M.shape[-1]
     L = np.linalg.cholesky(M)
     T = bartlett(rng, df, d, M.shape[:-2])
-    half = np.linalg.solve(T, np.swapaxes(L, -1, -2))  # Omega = L T'^{-1} T^{-1} L'
-    return np.swapaxes(half, -1, -2) @ half
+    half = np.empty_like(T)
+    for into, lower, right in zip(*(X.reshape(-1, d, d) for X in (half, T, L)), strict=True):
+        into[:] = solve_triangular(lower, right.T, lower=True, check_finite=False)
+    return np.swapaxes(half, -1, -2) @ half  # Omega = L T'^{-1} T^{-1} L'
 
 
 def with_kappa(rng: np.random.Generator, s: FloatArray) -> FloatArray:

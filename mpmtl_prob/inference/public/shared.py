@@ -352,7 +352,8 @@ def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
         return found["omega"][..., None] * np.eye(release.num_features)
     if (conditional := law.given_second_moment(found, release.num_tasks)) is None:
         return found["Omega"].astype(np.float64)
-    return law.inverse_wishart(np.random.default_rng(seed), *conditional)
+    rng = np.random.default_rng(seed)
+    return np.stack([law.inverse_wishart(rng, M, df) for M, df in zip(*conditional, strict=True)])  # a chain: memory
 
 
 def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:

@@ -100,7 +100,9 @@ class Sampling:
         Raises:
             KeyboardInterrupt: before there is a draw.
         """
-        seen = [] if self.watched is None else [self.watched(samples) for samples, _ in parts]
+        # what nobody reads is not computed: of large matrices it takes as long as the chains
+        watched = self.watched if progress_bar or until is not None else None
+        seen = [] if watched is None else [watched(samples) for samples, _ in parts]
         said = ""
         steps = loop.advance(
             self.compiled, self.kernel, self.args, reached,
@@ -111,8 +113,8 @@ class Sampling:
                 reached = now
                 if samples is not None and statistics is not None:
                     parts.append((self.keep(samples), statistics))
-                    if self.watched is not None:
-                        seen.append(self.watched(samples))
+                    if watched is not None:
+                        seen.append(watched(samples))
                 after(reached, parts)
                 if reached.drawn < _FEWEST or not seen:
                     continue

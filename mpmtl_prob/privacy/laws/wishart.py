@@ -208,6 +208,7 @@ def _lower(E: arb_mat) -> list[arb]:
 
 def bartlett(rng: np.random.Generator, df: FloatArray | float, d: int, batch: tuple[int, ...] = ()) -> FloatArray:
     """T lower triangular, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
-    T = np.tril(rng.standard_normal((*batch, d, d)), -1)
+    T = rng.standard_normal((*batch, d, d))
+    T *= np.tri(d, k=-1)  # np.tril takes three times as long
     T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), (*batch, d)))
     return T
