@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats as st
-from chance import RARE, surprise
+from chance import RARE
 from effort import effort
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
@@ -15,7 +15,7 @@ from numpyro.infer.util import log_density
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.public.starts import start_adaptive, start_group_sparse, start_low_rank
-from mpmtl_prob.inference.sampling.nuts import kernel, run_nuts
+from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
@@ -119,7 +119,6 @@ def low_rank(observed):
 
 Z_START = {"z": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
 ZK_START = Z_START | {"z_kappa": 0.0}
-N_START = {"z": 0.0, "z_kappa": 0.0, "Z": Z_START["Z"], "log_diagonal": np.zeros(FEW), "off_diagonal": np.zeros(1)}
 CALIBRATED = {
     "auto": (model.adaptive, draw_adaptive, start_adaptive, M),
     "group_sparse": (model.few_features, draw_group_sparse, start_group_sparse, M),
@@ -310,43 +309,6 @@ def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = st.binomtest(int(np.sum((found >= 1) & (found <= 18))), len(found), 0.9)
         assert covered.pvalue > RARE, name
-
-
-def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
-    rng, tilt = np.random.default_rng(0), np.array([0.7, -0.1, 0.4, -1.0])
-    root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
-    jacobian = lambda G: jax.jacfwd(lambda flat: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel())(Z.ravel())
-    assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
-    small = 1e-4 * root @ root.T  # to second order in it
-    precision = np.linalg.inv(covariance := (J := jacobian(small)) @ J.T)
-    assert_allclose(precision, np.eye(12) + np.kron(np.diag(tilt), small), atol=10 * np.abs(small).max() ** 2)
-    assert np.abs(covariance - np.eye(12)).max() > 1e3 * np.abs(small).max() ** 2
-
-
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
-    sigma = law.sample(np.random.default_rng(0), np.eye(D))
-    observed = observe(sigma, law, 2, phi=PHI)
-    along = [1e-4 * np.outer(v, v) for v in observed.eigenvectors.T]
-    slope = np.array([law.log_prob(sigma, step) - law.log_prob(sigma, -step) for step in along]) / 1e-4
-    assert_allclose(observed.tilt, np.mean(slope) - slope, rtol=1e-4)
-
-
-def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
-    rng = np.random.default_rng(3)
-    W = rng.standard_normal((D, FEW))
-    W /= np.linalg.norm(W, axis=0)
-    sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
-    observed = observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
-    run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
-    usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=ZK_START, **run)
-    found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=N_START, **run)
-    assert statistics["diverging"].mean() < 0.01
-    theirs, ours = (functionals(draws["A"], draws["log_phi"]) for draws in (usual, found))
-    for name in ours:
-        assert surprise(theirs[name], ours[name]) > RARE, name
-        # what the test would say of a posterior half an sd off
-        assert surprise(theirs[name], ours[name] + 0.5 * ours[name].std()) < RARE
 
 
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():

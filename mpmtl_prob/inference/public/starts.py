@@ -32,14 +32,11 @@ def observed(release: Release) -> Observed:
 
 
 def drowned(release: Release) -> bool:
-    """Whether the size of A is public and the noise's fluctuation exceeds its average eigenvalue, m K^2 / d.
+    """Whether the size of A is public and the noise hides even its largest direction, or nearly.
 
     If its size is not public, A may be as large as the release itself.
     """
-    if release.message != "direction":
-        return False
-    law = release.mechanisms[-1]
-    return bool(law.fluctuation > release.num_tasks * law.clip**2 / release.num_features)
+    return release.message == "direction" and bool(np.min(observed(release).hidden) > 0.25)
 
 
 def start_full(public: Observed) -> dict[str, Any]:
@@ -57,6 +54,17 @@ def start_group_sparse(public: Observed) -> dict[str, Any]:
     """Where Omega has the diagonal that the release suggests."""
     omega = np.diagonal(suggested(public))
     return _above_a_floor(public, omega) | coordinates.sites_of(public, _variances(public), np.diag(omega))
+
+
+def start_drowned(public: Observed) -> dict[str, Any]:
+    """Where a random W has the row norms that the release suggests, along its eigenvectors, and no direction stands out more.
+
+    Started where one does, as Bartlett's law has it, chains run into the boundary, and are thrown to where none ever will.
+    """
+    m, variances = round(float(np.asarray(public.num_tasks))), _variances(public)
+    Z = np.random.default_rng(0).standard_normal((len(variances), m))
+    rows = {"Z": Z * np.sqrt(variances / variances.mean())[:, None]}
+    return rows | {"z": 0.0, "z_kappa": 1.5, "log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
 
 
 def start_low_rank(public: Observed, rank: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from mpmtl_prob.inference.public.starts import (
     drowned,
     observed,
     start_adaptive,
+    start_drowned,
     start_full,
     start_group_sparse,
     start_low_rank,
@@ -88,11 +89,9 @@ class Full(Structure):
     def reading(self, release: Release) -> Reading:
         if release.num_tasks >= release.num_features:
             return Reading(model.full, start_full(observed(release)))
-        m, scales = release.num_tasks, {"z": 0.0, "z_kappa": 0.0}
         if drowned(release):
-            root = {"log_diagonal": np.zeros(m), "off_diagonal": np.zeros(m * (m - 1) // 2)}
-            return Reading(latent_weights.drowned_weights(m), scales | root | {"Z": _weights(release)})
-        return _latent(release, "matrix_t", scales)
+            return Reading(latent_weights.drowned_weights(release.num_tasks), start_drowned(observed(release)))
+        return _latent(release, "matrix_t", {"z": 0.0, "z_kappa": 0.0})
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         return law.with_kappa(np.random.default_rng(seed), np.ones((num_draws, num_features)))

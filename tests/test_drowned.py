@@ -1,0 +1,84 @@
+"""Fewer tasks than features, and noise that hides even the largest direction of their weights."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats as st
+from chance import RARE, surprise
+from effort import effort
+from numpy.testing import assert_allclose
+from numpyro.infer.util import log_density
+
+from mpmtl_prob.inference.public.starts import start_drowned
+from mpmtl_prob.inference.sampling.nuts import run_nuts
+from mpmtl_prob.models import latent_weights
+from mpmtl_prob.models.observed import observe
+from mpmtl_prob.privacy import Gaussian, Wishart
+
+D, FEW, PHI = 3, 2, 0.8  # features, tasks, and the variance of a weight
+LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}
+USUAL = {"z": 0.0, "z_kappa": 0.0, "Z": 0.3 * np.random.default_rng(0).standard_normal((D, FEW))}
+
+
+def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
+    rng, tilt = np.random.default_rng(0), np.array([0.7, -0.1, 0.4, -1.0])
+    root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
+    jacobian = lambda G: jax.jacfwd(lambda flat: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel())(Z.ravel())
+    assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
+    small = 1e-4 * root @ root.T  # to second order in it
+    precision = np.linalg.inv(covariance := (J := jacobian(small)) @ J.T)
+    assert_allclose(precision, np.eye(12) + np.kron(np.diag(tilt), small), atol=10 * np.abs(small).max() ** 2)
+    assert np.abs(covariance - np.eye(12)).max() > 1e3 * np.abs(small).max() ** 2
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
+    sigma = law.sample(np.random.default_rng(0), np.eye(D))
+    observed = observe(sigma, law, 2, phi=PHI)
+    along = [1e-4 * np.outer(v, v) for v in observed.eigenvectors.T]
+    slope = np.array([law.log_prob(sigma, step) - law.log_prob(sigma, -step) for step in along]) / 1e-4
+    assert_allclose(observed.tilt, np.mean(slope) - slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("df", [400.0, 6000.0])
+def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df):
+    d, m, rng = 50, 20, np.random.default_rng(0)
+    W = rng.standard_normal((d, m)) / np.sqrt(d)
+    law = Wishart(d, df, 0.3 / np.sqrt(df))
+    observed = observe(law.sample(rng, W @ W.T), law, m, phi=1 / d, trace=float(m))
+    value, trace = log_density(latent_weights.drowned_weights(m), (observed,), {}, start := start_drowned(observed))
+    assert np.isfinite(value)
+    along = np.einsum("ji,jk,ki->i", observed.eigenvectors, trace["A"]["value"], observed.eigenvectors)
+    assert_allclose(along.sum(), m, rtol=1e-6)
+    assert np.corrcoef(along, np.sum(start["Z"] ** 2, axis=1))[0, 1] > 0.8
+    # and no direction of it is much of what bounds it
+    root = np.linalg.inv(np.linalg.cholesky((observed.eigenvectors / observed.noise.floor) @ observed.eigenvectors.T))
+    assert np.linalg.eigvalsh(root @ trace["A"]["value"] @ root.T).max() < 0.5
+
+
+def test_a_drowned_release_has_the_same_posterior_in_coordinates_that_suit_it():
+    rng = np.random.default_rng(3)
+    W = rng.standard_normal((D, FEW))
+    W /= np.linalg.norm(W, axis=0)
+    sigma = W @ W.T + st.wishart(60, 0.5 * np.eye(D)).rvs(random_state=rng)
+    observed = observe(sigma, Wishart(D, 60.0, 0.5), FEW, phi=FEW / D**2, trace=float(FEW))
+    run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
+    usual, _ = run_nuts(latent_weights.latent_weights(FEW, "matrix_t"), observed, start=USUAL, **run)
+    found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=start_drowned(observed), **run)
+    assert statistics["diverging"].mean() < 0.01
+    theirs, ours = (functionals(draws) for draws in (usual, found))
+    for name in ours:
+        assert surprise(theirs[name], ours[name]) > RARE, name
+        # what the test would say of a posterior half an sd off
+        assert surprise(theirs[name], ours[name] + 0.5 * ours[name].std()) < RARE
+
+
+def functionals(draws):
+    """By name, (chain, draw)."""
+    A, eigenvalues = draws["A"], np.linalg.eigvalsh(draws["A"])
+    largest = {"trace": eigenvalues.sum(-1), "second eigenvalue": eigenvalues[..., 1], "largest": eigenvalues[..., 2]}
+    return largest | {
+        "off-diagonal": A[..., 0, 1],
+        "log phi": draws["log_phi"],
+        "log kappa": np.log(draws["kappa"] - D - 1),
+    }
