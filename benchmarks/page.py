@@ -77,6 +77,7 @@ SECTIONS: dict[str, Section] = {
     "intervals": ("Coverage", page_evidence.coverage),
     "calibration": ("Calibration of the curator's models", page_evidence.calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", page_evidence.calibration),
+    "gap": ("What one release is worth", page_evidence.gap),
     "alone": ("Where the release says nothing", page_evidence.alone),
     "shapes": ("Data of many shapes", page_evidence.shapes),
     "choices": ("Does a second round pay?", page_evidence.choices),

@@ -35,8 +35,10 @@ class NoisyRelease(Protocol):
 
     @property
     def tilt(self) -> FloatArray:
-        """What Sigma adds to the precision of a weight along each of its eigenvectors where A is small,
-        ``-2 d log p(Sigma | A) / dA`` there, (d,)."""
+        """What Sigma adds to the precision of a weight along each of its eigenvectors where A is small, (d,).
+
+        ``-2 d log p(Sigma | A) / dA`` there. Chains take their coordinates from it; what they find does not depend on it.
+        """
 
     def weights(self, Z: Array) -> tuple[Array, Array | float, Array | float]:
         """Any Z (d, m) to a W in the eigenbasis of Sigma whose ``W W'`` the noise allows, one to one.
