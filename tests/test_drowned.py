@@ -40,6 +40,29 @@ def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
     assert_allclose(observed.tilt, np.mean(slope) - slope, rtol=1e-4)
 
 
+def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
+    d, m, rng = 5, 2, np.random.default_rng(0)
+    law = Wishart(d, 40.0, 0.5)
+    read = observe(law.sample(rng, np.eye(d)), law, m, phi=PHI, trace=float(m))
+    observed, upright = (read._replace(tilt=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
+    model = latent_weights.drowned_weights(m)
+    for _ in range(4):
+        site = {name: rng.standard_normal(shape) for name, shape in {"z": (), "z_kappa": (), "Z": (d, m)}.items()}
+        site |= {"log_diagonal": rng.standard_normal(m), "off_diagonal": rng.standard_normal(1)}
+        leaning, trace = log_density(model, (observed,), {}, site)
+        df = trace["kappa"]["value"] + m - d - np.arange(m)
+        T = np.diag(np.sqrt(df) * np.exp(np.sqrt(0.5 / df) * site["log_diagonal"]))
+        T[1, 0] = site["off_diagonal"][0]
+        shape, steepest = np.linalg.inv(T.T @ T), np.abs(observed.tilt).max()
+        tau = m * np.exp(observed.trace_sd * site["z"])
+        G = steepest * tau / d * shape / np.trace(shape)
+        N = latent_weights.leaning(site["Z"], observed.tilt / steepest, G)
+        assert np.abs(N - site["Z"]).max() > 0.1
+        same, other = log_density(model, (upright,), {}, site | {"Z": N})
+        assert_allclose(same, leaning)
+        assert_allclose(other["A"]["value"], trace["A"]["value"])
+
+
 @pytest.mark.parametrize("df", [400.0, 6000.0])
 def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df):
     d, m, rng = 50, 20, np.random.default_rng(0)
