@@ -51,8 +51,8 @@ def log_density_of_log_chi2(a: Array, x: Array) -> Array:
 def leaning(Z: Array, tilt: Array, G: Array) -> Array:
     """N (d, m) from Z, both of order one, if the precision of row i of N is ``I + tilt_i G``; as large a volume as Z.
 
-    Where G is small ``I + tilt_i G = L' D L`` with D near ``diag(exp(tilt_i G_jj))`` and L near ``I + tilt_i D^{-1} G`` below
-    the diagonal: N is ``L^{-1} D^{-1/2} Z`` to that order. Where it is large it counts as its logarithm.
+    Where G is small ``I + tilt_i G = L D L'`` with D near ``diag(exp(tilt_i G_jj))`` and L near ``I + tilt_i G D^{-1}`` below
+    the diagonal: row i of N is ``Z_i D^{-1/2} L^{-1}`` to that order. Where it is large it counts as its logarithm.
 
     Args:
         Z: (d, m).

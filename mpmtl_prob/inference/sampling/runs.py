@@ -100,7 +100,7 @@ class Sampling:
         Raises:
             KeyboardInterrupt: before there is a draw.
         """
-        # what nobody reads is not computed: of large matrices it takes as long as the chains
+        # what nobody reads is not computed: of large matrices it takes seconds
         watched = self.watched if progress_bar or until is not None else None
         seen = [] if watched is None else [watched(samples) for samples, _ in parts]
         said = ""

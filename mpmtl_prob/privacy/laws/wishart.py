@@ -209,6 +209,6 @@ def _lower(E: arb_mat) -> list[arb]:
 def bartlett(rng: np.random.Generator, df: FloatArray | float, d: int, batch: tuple[int, ...] = ()) -> FloatArray:
     """T lower triangular, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
     T = rng.standard_normal((*batch, d, d))
-    T *= np.tri(d, k=-1)  # np.tril takes three times as long
+    T *= np.tri(d, k=-1)  # in place: np.tril takes longer than the draws
     T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), (*batch, d)))
     return T
