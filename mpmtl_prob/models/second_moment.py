@@ -111,7 +111,7 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     factor = _triangular(observed, hidden, kappa)
     # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
     inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
-    log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor), hidden)
+    log_phi = _log_phi_of_trace(observed, inverse_squares / (precision + floor * inverse_squares), hidden)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
     # along the eigenvectors S is diagonal, and so is what Sigma adds to B
     square = jnp.exp(2 * log_size)
@@ -233,10 +233,12 @@ def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tu
     """
     hidden, m = jnp.asarray(hidden), jnp.asarray(observed.num_tasks)
     j = jnp.arange(len(hidden), dtype=hidden.dtype)
-    prior = 1 / (0.5 / m + 0.5 / (kappa - j))
-    precision = prior + 2 * m * (1 - hidden)
-    center = prior / precision * 0.5 * jnp.log1p(-j / kappa)
-    return center, jnp.sqrt(1 / precision), jnp.sqrt(1 / m + 1 / kappa)
+    loose, each = 1 / kappa, 1 / m
+    left = 1 - loose * j
+    # over the prior's precision: 1 / (1 / (2 m) + 1 / (2 (kappa - j)))
+    share = 1 / (left + (1 - hidden) * (m * loose + left))
+    spread = jnp.sqrt(0.5 * (loose + each * left) * share)
+    return 0.5 * left * share * jnp.log(left), spread, jnp.sqrt(each + loose)
 
 
 def _by_feature(observed: Observed) -> Array:
@@ -323,11 +325,12 @@ def log_phi_site(observed: Observed) -> Array:
 
 def _log_phi_of_trace(observed: Observed, size: Array, hidden: Array) -> Array:
     """log(phi), the same prior, measured from where it and tr(A), if that is public, would have it."""
-    total = jnp.sum(size)
-    share = jnp.sum(hidden * size) / total  # log tr(A) moves by so much of log(phi)
+    log_total = jnp.log(jnp.sum(size))
+    share = jnp.sum(hidden * size) * jnp.exp(-log_total)  # log tr(A) moves by so much of log(phi)
     information = share / jnp.square(observed.trace_sd)
-    precision = LOG_PHI_SD**-2 + share * information
+    log_sd = -0.5 * jnp.log(LOG_PHI_SD**-2 + share * information)
+    sd = jnp.exp(log_sd)
     z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-    shift = (information * (jnp.log(observed.trace) - jnp.log(total))) / precision + z / jnp.sqrt(precision)
-    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2 - 0.5 * jnp.log(precision))
+    shift = sd * (sd * information * (jnp.log(observed.trace) - log_total) + z)
+    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2 + log_sd)
     return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)

@@ -51,9 +51,9 @@ def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Arr
     """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
     a, h = 0.5 * (kappa - jnp.arange(num_features, dtype=kappa.dtype)), 0.5 * num_tasks
     # Gamma(a) = Gamma(a + SHIFT) / (a (a + 1) ... ), and Stirling's series there, whose difference single precision survives
-    steps = sum(jnp.log1p(h / (a + i)) for i in range(SHIFT))
-    x, y = a + SHIFT, a + h + SHIFT
-    series = (x - 0.5) * jnp.log1p(h / x) + h * (jnp.log(y) - 1) + _stirling(y) - _stirling(x)
+    ratios = jnp.log1p(h / (a + jnp.arange(SHIFT + 1, dtype=a.dtype)[:, None]))
+    steps, x = jnp.sum(ratios[:SHIFT], axis=0), a + SHIFT
+    series = (x - 0.5) * ratios[SHIFT] + h * (jnp.log(x + h) - 1) + _stirling(x + h) - _stirling(x)
     return jnp.sum(series - steps)
 
 

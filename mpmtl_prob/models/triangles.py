@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, custom_jvp
-from jax.lax.linalg import triangular_solve
+from jax.lax.linalg import cholesky, triangular_solve
 from numpy.typing import NDArray
 
 
@@ -32,7 +32,7 @@ def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 @custom_jvp
 def inverse_and_log_det(M: Array) -> tuple[Array, Array]:
     """M^{-1} and log|M| of a positive definite M (d, d); derivatives are products of M^{-1} and decompose nothing again."""
-    root = jnp.linalg.cholesky(M)
+    root = cholesky(M, symmetrize_input=False)
     half = inverse_of_lower(root)
     return half.T @ half, log_det(root)
 
