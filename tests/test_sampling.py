@@ -11,11 +11,12 @@ import pytest
 import scipy.stats as st
 from effort import effort
 from numpyro.infer import NUTS
-from numpyro.infer.util import log_density
+from numpyro.infer.util import log_density, potential_energy
 from scipy.integrate import quad
 
 from mpmtl_prob.inference import ProximalLangevin
 from mpmtl_prob.inference.sampling import chains, simulation
+from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity
 from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
 from mpmtl_prob.privacy import Wishart
@@ -60,6 +61,25 @@ def test_a_first_state_of_nuts_is_numpyros_own(warmup, thin):
     expected = kernel.init(key, warmup, start, args, {})
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
         jax.tree.map(same, getattr(found, name), getattr(expected, name))
+
+
+def test_nuts_of_one_vector_starts_where_it_is_told_with_the_models_gradient():
+    def normal(y):
+        W = numpyro.sample("W", dist.Normal(0.0, 2.0).expand([2, 3]).to_event(2))
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.deterministic("size", jnp.sum(W**2))
+        numpyro.sample("y", dist.Normal(W, scale).to_event(2), obs=y)
+
+    args, start = (jnp.arange(6.0).reshape(2, 3),), {"W": 0.5 * jnp.ones((2, 3)), "scale": jnp.array(0.2)}
+    kernel = FlatNUTS(normal, depth=5)
+    compiled = chains.program(kernel, 20)
+    state = compiled.init(jax.random.key(0), start, args)
+    potential, gradient = jax.value_and_grad(lambda z: potential_energy(normal, args, {}, z))(start)
+    same(state.potential_energy, potential)
+    jax.tree.map(same, state.z_grad.by_name(), gradient)
+    draws = compiled.constrain(jax.tree.map(lambda x: x[None], state.z), args)
+    jax.tree.map(same, draws, {"W": start["W"][None], "scale": jnp.exp(start["scale"])[None], "size": jnp.array([1.5])})
+    assert chains.most_steps(kernel) == 31
 
 
 def same(a, b):

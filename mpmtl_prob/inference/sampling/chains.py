@@ -25,6 +25,8 @@ from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
 from mpmtl_prob._devices import for_chain
+from mpmtl_prob.inference.sampling.flat import FlatNUTS
+from mpmtl_prob.inference.sampling.keys import key
 
 Draws = dict[str, NDArray[Any]]
 
@@ -77,6 +79,8 @@ def most_steps(kernel: MCMCKernel) -> int | None:
 
     NumPyro knows it under a private name alone.
     """
+    if isinstance(kernel, FlatNUTS):
+        return int(2**kernel.depth) - 1
     if not isinstance(kernel, NUTS):
         return None
     depth = kernel._max_tree_depth
@@ -93,7 +97,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         thin: iterations per draw.
     """
 
-    weighs = isinstance(kernel, NUTS)
+    weighs = isinstance(kernel, NUTS | FlatNUTS)
 
     def first(key: Any, params: Any, args: Any) -> Any:
         state = kernel.init(key, warmup, params, args, {})
@@ -180,7 +184,7 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         rng = np.random.default_rng(seed)
         near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
         params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
-    keys = jax.random.split(jax.random.key(seed), chains)
+    keys = jax.random.split(key(seed), chains)
     one = lambda i: compiled.init(*for_chain(i, (keys[i], params[i], args)))
     first = one(0)  # compiles, once for all threads
     others = each(one, range(1, chains)) if chains > 1 else []

@@ -67,4 +67,5 @@ def _plain(leaf: Any) -> Any:
 
 
 def _restored(array: Any, like: Any) -> Any:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)
+    found = jnp.asarray(array)
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from numpyro.infer import NUTS
-
 from mpmtl_prob._check import whole
 from mpmtl_prob.inference.sampling.chains import Draws, join
+from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.runs import Part, Sampling
 
 Model = Callable[..., None]
@@ -53,11 +52,11 @@ def run_nuts(
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 
-def kernel(model: Model, acceptance: float = 0.8) -> NUTS:
+def kernel(model: Model, acceptance: float = 0.8) -> FlatNUTS:
     """NUTS with trajectories of at most 255 steps; the same object for the same model and acceptance."""
     return _kernel(model, acceptance)
 
 
 @lru_cache(maxsize=16)
-def _kernel(model: Model, acceptance: float) -> NUTS:
-    return NUTS(model, max_tree_depth=8, target_accept_prob=acceptance)
+def _kernel(model: Model, acceptance: float) -> FlatNUTS:
+    return FlatNUTS(model, acceptance=acceptance)

@@ -1,0 +1,71 @@
+"""JAX's own random numbers, bit for bit, in fewer and larger pieces of program.
+
+A step of NUTS asks for random numbers in ten places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
+XLA compiles eight pieces, of which every round's constants are three. Here a loop over the rounds holds all but its start.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.random import define_prng_impl
+
+_PARITY = np.uint32(0x1BD11BDA)
+_ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)
+_JAX = "threefry2x32"
+_BITS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
+
+
+def key(seed: int) -> Array:
+    """A key that draws what ``jax.random.key(seed)`` draws."""
+    return jax.random.key(seed, impl=_IMPLEMENTATION)
+
+
+def _hash(pair: Array, shape: tuple[int, ...]) -> Array:
+    """The hashes of 0, 1, ... under a key (2,), as pairs of words, (2, n)."""
+    counts = np.arange(prod(shape), dtype=np.uint64)
+    words = np.stack([counts >> np.uint64(32), counts & np.uint64(0xFFFFFFFF)]).astype(np.uint32)
+
+    def rounds(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        (left, right), pair = carry
+        schedule = jnp.append(pair, pair[0] ^ pair[1] ^ _PARITY)
+        for by in jnp.asarray(_ROTATIONS)[i & 1]:
+            left = left + right
+            right = ((right << by) | (right >> (np.uint32(32) - by))) ^ left
+        injected = jnp.stack([left + schedule[(i + 1) % 3], right + schedule[(i + 2) % 3] + (i + 1).astype(np.uint32)])
+        return injected, pair
+
+    return jax.lax.fori_loop(0, 5, rounds, (words + pair[:, None], pair))[0]
+
+
+def _split(pair: Array, shape: tuple[int, ...]) -> Array:
+    return _hash(pair, shape).T.reshape(*shape, 2)
+
+
+def _random_bits(pair: Array, width: int, shape: tuple[int, ...]) -> Array:
+    high, low = (word.astype(_BITS[max(width, 32)]) for word in _hash(pair, shape))
+    mixed = (high << np.uint64(32)) | low if width == 64 else high ^ low
+    return mixed.astype(_BITS[width]).reshape(shape)
+
+
+def _seed(seed: Array) -> Array:
+    return jax.random.key_data(jax.random.key(seed, impl=_JAX))
+
+
+def _fold_in(pair: Array, number: int) -> Array:
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(pair, impl=_JAX), number))
+
+
+_IMPLEMENTATION = define_prng_impl(
+    key_shape=(2,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="whole_threefry",
+    tag="wt",
+)
