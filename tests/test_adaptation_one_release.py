@@ -19,7 +19,7 @@ from mpmtl_prob.adaptation import (
     tilted,
 )
 from mpmtl_prob.adaptation.clipping import moments
-from mpmtl_prob.adaptation.conditional import TAUS, Prior, posterior
+from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import rows
 from mpmtl_prob.adaptation.public_fit import robust
@@ -118,6 +118,37 @@ def test_the_test_of_calibration_sees_what_the_model_must_not_leave_out(simulate
     quiet = lambda release: replace(release, mechanism=replace(release.mechanism, sd=release.sd / 50))
     unaware = ranks(simulated[:60], quiet)  # of the noise
     assert min(uniformity(unaware[:, column], draws=399, bins=8) for column in range(3)) < 1e-5
+
+
+@pytest.mark.parametrize("d", [1, 4])
+def test_a_release_that_says_nothing_leaves_the_prior(d):
+    """Also of shifts of many times the residuals: tau stopped at 1.5 of its scales, and sigma was twice what it should be."""
+    prior = prior_of(d)._replace(scales=np.array([1.5, 6.0]))
+    X = 0.3 * np.ones((60, d)) / np.sqrt(d)
+    mute = release_moments(
+        (X, X[:, 0]), centre=prior.means[0], residual_bound=8.0, epsilon=1e-6, delta=1e-8, unsafe_seed=0
+    )
+    grid = posterior(mute, prior)
+    for k in range(2):
+        before = np.exp(prior.log_tau[k] + prior.log_odds[k])
+        assert np.abs(grid.weights[k].sum(axis=-1) - before).sum() < 0.05 * before.sum()
+    w, _, tau, sigma = grid.draw(np.random.default_rng(0), 20_000)
+    log_sigma = np.log(sigma / prior.sigma) / SIGMA_SPREAD
+    assert abs(np.mean(log_sigma)) < 0.1
+    assert np.std(log_sigma) == pytest.approx(1.0, abs=0.1)
+    assert np.mean(np.sum((w - prior.means[0]) ** 2, axis=1)[tau > 15] / tau[tau > 15] ** 2) == pytest.approx(
+        1, abs=0.3
+    )
+
+
+@pytest.mark.parametrize(
+    "law", [(1e-8, 1e-20), (1.0, 2.0), (1.0, 0.1), (1.0, 1e-4), (100.0, 2e4), (100.0, 1.0), (9.0, 54.0)]
+)
+def test_the_size_of_residuals_has_a_density_whatever_a_shift_explains(law):
+    t = np.geomspace(0.02, 1000.0, 4000)
+    q = _Explained(*(np.full(len(t), number) for number in law))
+    density = np.exp(q.log_size(t**2, 1.0)) / (np.sqrt(2 * np.pi) * SIGMA_SPREAD)
+    assert np.sum(density) * np.log(t[1] / t[0]) == pytest.approx(1, abs=0.01)
 
 
 def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():

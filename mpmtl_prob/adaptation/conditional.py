@@ -5,9 +5,10 @@
 
 and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
 (:mod:`mpmtl_prob.adaptation.task_prior`). On the grid are tau and the size t of the target's residuals,
-t^2 = sigma^2 + delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
-delta = w - w_0, with a covariance that is iterated. In the evidence the doubt about X'X is multiplied with the shift that the
-prior expects: with the posterior's, whatever explains the noise away were favoured.
+t^2 = sigma^2 + q, q = delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
+delta = w - w_0, with a covariance that is iterated. A t has the prior density of the sigma that q leaves of it, averaged
+over q, of which a large shift says little. In the evidence the doubt about X'X is multiplied with the shift that the prior
+expects: with the posterior's, whatever explains the noise away were favoured.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import gammaln, logsumexp, ndtr
 
 from mpmtl_prob.adaptation.clipping import Moments, moments
 from mpmtl_prob.adaptation.moments import MomentRelease
@@ -32,11 +33,14 @@ SIGMA_SPREAD = 0.6
 #: tau on the grid, relative to its scale
 TAUS = np.geomspace(0.02, 50.0, 21)
 _SIZES = np.geomspace(
-    0.3, 15.0, 400
+    0.15, 150.0, 1000
 )  # t, relative to the public residuals', of which those that rho'rho allows are kept
-_KEPT = 13
+_FEWEST, _APART = 13, 0.15  # sizes that are kept, and how far apart in log t at most
 _ROUNDS = 5  # of the covariance
-_MOST = 0.98  # of t^2 that the shift may explain
+_MOST = 0.98  # of t^2 that the shift may explain, in covariances
+_TRIES = 16  # shifts, of which one is kept by what it leaves
+_LEAST = 1e-200
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
 
 
 class Prior(NamedTuple):
@@ -82,6 +86,7 @@ class Grid(NamedTuple):
         sizes: t, (H,).
         centre: w_0.
         second_moment: of the target's features, as far as it is known, (d, d).
+        sigma: scale of the public residuals.
     """
 
     weights: FloatArray
@@ -91,6 +96,7 @@ class Grid(NamedTuple):
     sizes: FloatArray
     centre: FloatArray
     second_moment: FloatArray
+    sigma: float
 
     @property
     def mean(self) -> FloatArray:
@@ -101,12 +107,17 @@ class Grid(NamedTuple):
         """Draws of w (S, d), k, tau and sigma (S,); sigma^2 is what the shift leaves of t^2."""
         cells = rng.choice(self.weights.size, size=draws, p=self.weights.ravel())
         k, g, h = np.unravel_index(cells, self.weights.shape)
+        t2, C = self.sizes[h] ** 2, self.second_moment
         values, Q = np.linalg.eigh(self.covariances[k, g, h])
-        z = rng.standard_normal(values.shape) * np.sqrt(np.maximum(values, 0.0))
-        w = self.means[k, g, h] + np.einsum("sij,sj->si", Q, z)
-        explained = np.einsum("si,ij,sj->s", w - self.centre, self.second_moment, w - self.centre)
-        t2 = self.sizes[h] ** 2
-        return w, k, self.tau[k, g], np.sqrt(np.maximum(t2 - explained, (1 - _MOST) * t2))
+        z = rng.standard_normal((_TRIES, *values.shape)) * np.sqrt(np.maximum(values, 0.0))
+        off = self.means[k, g, h] - self.centre + np.einsum("sij,nsj->nsi", Q, z)
+        explained = np.einsum("nsi,ij,nsj->ns", off, C, off)
+        # a shift that may explain a lot: sigma by its own law, and of several shifts the one that leaves nearly as much
+        law = _Explained.of(self.means[k, g, h] - self.centre, self.covariances[k, g, h], C)
+        asked = np.where(law.sure(t2), explained[0], t2 - law.draw_sigma2(rng, t2, self.sigma))
+        best = np.argmin(np.abs(np.log(explained / asked)), axis=0), np.arange(draws)
+        left = np.maximum(t2 - asked, (1 - _MOST) * t2 * law.sure(t2))
+        return off[best] * np.sqrt(asked / explained[best])[:, None] + self.centre, k, self.tau[k, g], np.sqrt(left)
 
 
 def posterior(release: MomentRelease, prior: Prior) -> Grid:
@@ -119,7 +130,7 @@ def posterior(release: MomentRelease, prior: Prior) -> Grid:
     weights = np.exp(log_weights - log_weights.max())
     means, covariances = (np.stack([part[i] for part in parts]) for i in (1, 2))
     tau, C = prior.scales[:, None] * TAUS, found.mean / max(release.num_records, 1)
-    return Grid(weights / weights.sum(), means + release.centre, covariances, tau, t, release.centre, C)
+    return Grid(weights / weights.sum(), means + release.centre, covariances, tau, t, release.centre, C, prior.sigma)
 
 
 def sizes(release: MomentRelease, scale: float) -> FloatArray:
@@ -128,9 +139,9 @@ def sizes(release: MomentRelease, scale: float) -> FloatArray:
     psi, n = moments(t, release.residual_bound, np, ndtr), release.num_records
     variance = n * psi.spread(0.0) + 2 * (release.sd * release.residual_unit**2) ** 2
     log_weight = -0.5 * (np.log(variance) + (release.rr - n * psi.square) ** 2 / variance)
-    log_weight -= 0.5 * (np.log(t / scale) / (2 * SIGMA_SPREAD)) ** 2  # the shift may explain a lot
     inside = np.flatnonzero(log_weight > log_weight.max() - 9.0)
-    return np.geomspace(t[max(inside[0] - 1, 0)], t[min(inside[-1] + 1, len(t) - 1)], _KEPT)
+    low, high = t[max(inside[0] - 1, 0)], t[min(inside[-1] + 1, len(t) - 1)]
+    return np.geomspace(low, high, max(_FEWEST, int(np.log(high / low) / _APART) + 1))
 
 
 def _domain(
@@ -145,7 +156,7 @@ def _domain(
     off = release.rr - release.num_records * psi.square  # of rho'rho from what t leads one to expect, (H,)
     noise_rr = 2 * (release.sd * release.residual_unit**2) ** 2
 
-    square = np.broadcast_to((P + np.outer(m, m))[:, None], (len(TAUS), _KEPT, d, d))
+    square = np.broadcast_to((P + np.outer(m, m))[:, None], (len(TAUS), len(t2), d, d))
     first = np.einsum("...ij,ji", square, C)
     square = square * np.minimum(1.0, _MOST * t2 / first)[..., None, None]  # the shift explains at most t^2
     expected = psi.kept[:, None, None] ** 2 * found.doubt(square)
@@ -170,13 +181,69 @@ def _domain(
         square = square * np.minimum(1.0, _MOST / np.maximum(share, 1e-300))[..., None, None]
     # the evidence; what is not known of the features enters as the prior expects it
     log_weights = _log_normal(gap, A @ P[:, None] @ A + R + expected) - 0.5 * (np.log(var_rr) + off**2 / var_rr)
-    sigma2 = np.maximum(t2 - np.einsum("...ij,ji", square, C), (1 - _MOST) * t2)
-    # priors: of sigma with d log sigma / d log t = t^2 / sigma^2, and of tau
-    log_sigma = 0.5 * np.log(sigma2 / prior.sigma**2)
-    log_weights = log_weights - 0.5 * (log_sigma / SIGMA_SPREAD) ** 2 + np.log(t2 / sigma2)
-    log_weights = log_weights + prior.log_tau[k][:, None]
-    log_weights = log_weights - 20.0 * np.maximum(share - 1.0, 0.0)  # more than there is to explain
+    explained = _Explained.of(mean, covariance, C)
+    log_weights = log_weights + explained.log_size(t2, prior.sigma) + prior.log_tau[k][:, None]
     return log_weights, mean, covariance
+
+
+def _log_sigma(sigma2: FloatArray, scale: float) -> FloatArray:
+    """log density of log sigma, up to a constant."""
+    found: FloatArray = -0.5 * (0.5 * np.log(sigma2 / scale**2) / SIGMA_SPREAD) ** 2
+    return found
+
+
+class _Explained(NamedTuple):
+    """q, what a shift explains of t^2: a gamma law of its mean and its variance, (...)."""
+
+    mean: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, mean: FloatArray, covariance: FloatArray, C: FloatArray) -> _Explained:
+        """Of ``delta'C delta``, delta normal."""
+        spread = covariance @ C
+        square = np.einsum("...i,ij,...j", mean, C, mean)
+        variance = 2 * np.einsum("...ij,...ji", spread, spread)
+        variance = variance + 4 * np.einsum("...i,ij,...jk,...k", mean, C, spread, mean)
+        return cls(np.maximum(square + np.trace(spread, axis1=-2, axis2=-1), _LEAST), np.maximum(variance, _LEAST**2))
+
+    def sure(self, t2: FloatArray) -> Any:
+        """Whether it is known, beside what it leaves."""
+        return np.sqrt(self.variance) < 0.1 * np.maximum(t2 - self.mean, 0.0)
+
+    def log_density(self, q: FloatArray) -> FloatArray:
+        shape, unit = (self.mean**2 / self.variance)[..., None], (self.variance / self.mean)[..., None]
+        found: FloatArray = (shape - 1) * np.log(q / unit) - q / unit - gammaln(shape) - np.log(unit)
+        return found
+
+    def _nodes(self, t2: FloatArray, scale: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """sigma^2 between 0 and t^2, and log of the weights of an integral over q, (..., 2 x nodes each)."""
+        t2 = np.broadcast_to(t2, self.mean.shape)[..., None]
+        # where q is most of t^2, steps in log sigma; where it is not, in its root
+        high = 0.5 * np.log(t2 / 2)
+        low = np.minimum(np.log(scale) - 5 * SIGMA_SPREAD, high - 1.0)
+        sigma2 = np.exp(high + low + (high - low) * _NODES)
+        u = np.sqrt(0.5) * (1 + _NODES) / 2
+        width = [2 * sigma2 * (high - low) / 2, 2 * t2 * u * np.sqrt(0.5) / 2]
+        explained = [t2 - sigma2, t2 * u**2]
+        log_width = np.log(np.concatenate(width, axis=-1) * np.tile(_NODE_WEIGHTS, 2))
+        return np.concatenate([sigma2, t2 - explained[1]], axis=-1), np.concatenate(explained, axis=-1), log_width
+
+    def log_size(self, t2: FloatArray, scale: float) -> FloatArray:
+        """log density of log t, averaged over q: d log sigma / d log t = t^2 / sigma^2."""
+        sigma2, q, log_width = self._nodes(t2, scale)
+        parts = self.log_density(q) + _log_sigma(sigma2, scale) - np.log(sigma2) + log_width
+        left = np.maximum(t2 - self.mean, _LEAST)
+        sure = _log_sigma(left, scale) - np.log(left)
+        return np.log(t2) + np.where(self.sure(t2), sure, logsumexp(parts, axis=-1))
+
+    def draw_sigma2(self, rng: np.random.Generator, t2: FloatArray, scale: float) -> FloatArray:
+        """A sigma^2 for each, given t."""
+        sigma2, q, log_width = self._nodes(t2, scale)
+        log_weight = self.log_density(q) + _log_sigma(sigma2, scale) - np.log(sigma2) + log_width
+        pick = np.argmax(log_weight + rng.gumbel(size=log_weight.shape), axis=-1)
+        found: FloatArray = np.take_along_axis(sigma2, pick[..., None], axis=-1)[..., 0]
+        return found
 
 
 def _log_normal(x: FloatArray, covariance: FloatArray) -> FloatArray:
