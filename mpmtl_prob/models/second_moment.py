@@ -27,7 +27,14 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import Free, Observed, Shown
-from mpmtl_prob.models.triangles import diagonal, inverse_and_log_det, inverse_of_lower, places, strictly_lower
+from mpmtl_prob.models.triangles import (
+    cholesky,
+    diagonal,
+    inverse_and_log_det,
+    inverse_of_lower,
+    places,
+    strictly_lower,
+)
 from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
@@ -62,7 +69,7 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array, *, rotat
         return _below_sigma(observed, _triangular(observed, _by_feature(observed)), bounded, below)[-1]
     shown = free.directions if rotated else free.features
     SQ = _times(root, jnp.asarray(shown.basis))
-    C = jnp.linalg.cholesky(SQ.T @ SQ)
+    C = cholesky(SQ.T @ SQ)
     return _anywhere(observed, free, shown, jnp.diagonal(C) ** 2, jnp.inf)[1]
 
 
@@ -82,7 +89,7 @@ def loose_second_moment(observed: Observed, log_root: Array, kappa: Array) -> tu
         return found, found.A * jnp.exp(-log_root[:, None] - log_root)
     V = jnp.asarray(observed.axes.basis)
     SV = jnp.exp(log_root)[:, None] * V
-    C = jnp.linalg.cholesky(SV.T @ SV)
+    C = cholesky(SV.T @ SV)
     bounded = _Bounded(C.T @ V.T, C.T @ C, jnp.sum(log_root))
     below = C.T @ jnp.asarray(observed.axes.floor) @ C
     _, inverse, found = _below_sigma(observed, _along_axes(observed, C, kappa), bounded, below)

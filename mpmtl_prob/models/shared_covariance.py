@@ -24,7 +24,7 @@ from mpmtl_prob.models.second_moment import (
     loose_second_moment,
     second_moment,
 )
-from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower, log_det
+from mpmtl_prob.models.triangles import cholesky, inverse_and_log_det, inverse_of_lower, log_det
 
 #: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
 LOG_KAPPA_MEAN = 1.0
@@ -83,10 +83,12 @@ def full(observed: Observed) -> Array:
     d = jnp.size(observed.precision)
     kappa = degrees_of_freedom(d)
     log_phi, found, inverse = isotropic(observed, kappa)
-    Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
+    scale = kappa * jnp.exp(log_phi)
+    Phi = numpyro.deterministic("prior_scale", scale * jnp.ones(d))
+    log_det_phi = d * (jnp.log(kappa) + log_phi)
     # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-    ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + Phi[0] * inverse)[1]
-    _matrix_f(found, observed.num_tasks, kappa, Phi, ratio + found.log_det - jnp.sum(jnp.log(Phi)))
+    ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + scale * inverse)[1]
+    _matrix_f(found, observed.num_tasks, kappa, log_det_phi, ratio + found.log_det - log_det_phi)
     return jnp.diag(Phi) + found.A
 
 
@@ -131,7 +133,8 @@ def adaptive(observed: Observed) -> None:
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
     found, relative = loose_second_moment(observed, log_root, kappa)
     ratio = jnp.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
-    _matrix_f(found, observed.num_tasks, kappa, Phi, inverse_and_log_det(ratio)[1])
+    log_det_phi = d * jnp.log(kappa) + jnp.sum(log_s)
+    _matrix_f(found, observed.num_tasks, kappa, log_det_phi, inverse_and_log_det(ratio)[1])
 
 
 def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
@@ -152,7 +155,7 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
     shape = jnp.eye(d, dtype=H.dtype) + H @ H.T
-    C = jnp.linalg.cholesky(shape)
+    C = cholesky(shape)
     numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
     C_inverse = inverse_of_lower(C)
     log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
@@ -170,16 +173,18 @@ def _log_lambda(observed: Observed, log_psi: Array, size: int) -> Array:
     scale the density would end in a wall where A is too large.
     """
     site = numpyro.sample("size", dist.ImproperUniform(constraints.real_vector, (), (size,)))
-    log_size = jnp.log(jax.nn.softplus(site))
+    size_of = jax.nn.softplus(site)
+    log_size = jnp.log(size_of)
     x = log_size - 0.5 * (log_psi - observed.log_phi_mean)
-    numpyro.factor("lambda_prior", jnp.sum(jax.nn.log_sigmoid(site) - log_size - jnp.logaddexp(x, -x)))
+    log_cosh = jnp.abs(x) + jnp.log1p(jnp.exp(-2 * jnp.abs(x)))
+    numpyro.factor("lambda_prior", jnp.sum(site - size_of - log_size - log_cosh))
     return x
 
 
-def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, Phi: Array, log_det_ratio: Array) -> None:
+def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, log_det_phi: Array, log_det_ratio: Array) -> None:
     """The law of A with Omega integrated out, see `full`; log_det_ratio is log|I + Phi^{-1} A|."""
-    d = len(Phi)
-    prior = (m - d - 1) * found.log_det - (m + kappa) * log_det_ratio - m * jnp.sum(jnp.log(Phi))
+    d = len(found.A)
+    prior = (m - d - 1) * found.log_det - (m + kappa) * log_det_ratio - m * log_det_phi
     numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, m, d))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, custom_jvp
-from jax.lax.linalg import cholesky, triangular_solve
+from jax import Array, custom_jvp, lax
+from jax.lax.linalg import triangular_solve
 from numpy.typing import NDArray
 
 
@@ -29,10 +29,15 @@ def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return row[order] + 1, column[order]
 
 
+def cholesky(M: Array) -> Array:
+    """The lower factor of a positive definite M (d, d) that is symmetric as it comes."""
+    return lax.linalg.cholesky(M, symmetrize_input=False)
+
+
 @custom_jvp
 def inverse_and_log_det(M: Array) -> tuple[Array, Array]:
     """M^{-1} and log|M| of a positive definite M (d, d); derivatives are products of M^{-1} and decompose nothing again."""
-    root = cholesky(M, symmetrize_input=False)
+    root = cholesky(M)
     half = inverse_of_lower(root)
     return half.T @ half, log_det(root)
 
