@@ -75,7 +75,7 @@ def simulate(seed, n=80, d=2, epsilon=6.0):
     """Truth and release of the model itself: shift, noise and features from their priors, then records."""
     rng, prior = np.random.default_rng(seed), prior_of(d)
     k = int(rng.random() < 0.02)
-    tau = min(prior.scales[k] * abs(rng.standard_cauchy()), 20.0 * prior.scales[k])
+    tau = prior.scales[k] * abs(rng.standard_t(3))
     tau = TAUS[0] * prior.scales[k] if rng.random() < prior.same[k] else tau
     w = prior.means[k] + np.sqrt(prior.covariances[k, 0, 0] + tau**2 / d) * rng.standard_normal(d)
     sigma = prior.sigma * np.exp(0.6 * rng.standard_normal())

@@ -103,7 +103,7 @@ def drawn(seed, sharpness=None):
     p = 1.5 * np.exp(0.5 * rng.standard_normal()) if sharpness is None else sharpness
     values, U = np.linalg.eigh(OMEGA)
     power = (values / values[-1]) ** p
-    tau = np.sqrt(2 * D) * min(abs(rng.standard_cauchy()), 3.0)  # scores as large as targets may be, in the median
+    tau = np.sqrt(2 * D) * min(abs(rng.standard_t(3)), 3.0)  # scores as large as targets may be, in the median
     sigma = 0.25 * np.exp(0.6 * rng.standard_normal())
     return records(seed, n=80, tau=tau, sigma=sigma, root=U * np.sqrt(D * power / power.sum()))
 

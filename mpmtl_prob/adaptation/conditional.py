@@ -1,7 +1,7 @@
 """The posterior of the target's weights without a sampler: Gaussian given the sizes of shift and residuals, on a grid.
 
     w | k, tau ~ N(w_k, V_k + tau^2 T_k / d)     k: a public domain, or none, with w_k = 0
-    tau ~ half-Cauchy, or next to nothing with probability e_k;  log sigma ~ N(log of the public residuals' scale, .6^2)
+    tau ~ half-t_3, or next to nothing with probability e_k;  log sigma ~ N(log of the public residuals' scale, .6^2)
 
 and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
 (:mod:`mpmtl_prob.adaptation.task_prior`). On the grid are tau and the size t of the target's residuals,
@@ -50,7 +50,7 @@ class Prior(NamedTuple):
         means: w_k, (K + 1, d); the last is none's, zero.
         covariances: V_k, (K + 1, d, d).
         shapes: T_k, (K + 1, d, d).
-        scales: of the half-Cauchy of tau_k, in units of weights, (K + 1,).
+        scales: of the half-t_3 of tau_k, in units of weights, (K + 1,).
         sigma: scale of the public residuals.
         second_moment: of the source's features, (d, d).
         log_odds: log prior probabilities, (K + 1,).
@@ -69,9 +69,9 @@ class Prior(NamedTuple):
     @property
     def log_tau(self) -> FloatArray:
         """Log probabilities of the tau of :data:`TAUS`, (K + 1, G)."""
-        cauchy = TAUS / (1 + TAUS**2)  # on equal steps of log tau
+        half_t = TAUS / (1 + TAUS**2 / 3) ** 2  # on equal steps of log tau; a Cauchy's tail would outweigh 60 records
         first = np.arange(len(TAUS)) == 0
-        found: FloatArray = np.log((1 - self.same)[:, None] * cauchy / cauchy.sum() + self.same[:, None] * first)
+        found: FloatArray = np.log((1 - self.same)[:, None] * half_t / half_t.sum() + self.same[:, None] * first)
         return found
 
 
