@@ -105,6 +105,45 @@ def test_corrected_draws_have_the_posteriors_law(one_task, joint, k):
         assert surprise(draws["W"][:, j, 0] + 0.25 * sd, exact) < RARE
 
 
+def mean_of_one_weight(x, y):
+    """Of w given rows x (n,) and y (n,), Omega = 1: w integrated out at every sigma first, which matters where n = 1."""
+    nodes = conjugate.GRID[::2]
+    root = np.sqrt(np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * nodes) / np.mean(x**2))[:, None]
+    u, total, above = np.linspace(-7.0, 7.0, 701), 0.0, 0.0
+    prior, size = -0.5 * (u**2 + nodes[:, None] ** 2), np.abs(y).max()
+    for relative in np.exp(np.linspace(-8.0, 16.0, 120)):  # sigma / size, by its logarithm
+        away = y[:, None, None] / (size * relative) - x[:, None, None] * root * u
+        rows = -0.5 * (student.FREEDOM + 1) * np.log1p(away**2 / student.FREEDOM).sum(axis=0)
+        density = np.exp(prior + rows) / relative ** len(y)
+        total += density.sum()
+        above += size * relative * np.sum(density * root * u)
+    return above / total
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_mean_of_a_task_with_few_rows_is_that_of_quadrature_whatever_the_seed(n):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((3, n))
+    y = 1.5 * x + 0.5 * rng.standard_normal((3, n))
+    exact = np.array([mean_of_one_weight(*rows) for rows in zip(x, y, strict=True)])
+    tasks = TaskData.from_lists(list(x[..., None]), list(y))
+    for seed in range(2):
+        found = plug_in(tasks, np.ones((1, 1, 1)), np.ones(1), None, 4000, seed, HEAVY)
+        assert set(found.draws) == {"W", "sigma", "log_snr"}
+        assert_allclose(found.W[0], exact, atol=0.03)
+
+
+def test_few_rows_and_many_side_by_side_have_the_means_that_they_have_alone():
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((n, 2)), rng.standard_normal(n)) for n in (30, 1)]
+    draw = lambda *which: student.student_posteriors(TaskData.from_lists(*zip(*which, strict=True)))
+    both, many = (draw(*which).sample(np.random.default_rng(0), 300) for which in (rows, rows[:1]))
+    assert np.isnan(both["centre"][..., 0]).all()
+    assert "centre" not in many
+    means = [resampled(each, np.zeros((2, 1)), 100, np.random.default_rng(0))[0][:, 0] for each in (both, many)]
+    assert_allclose(*means, rtol=1e-12)
+
+
 def test_with_many_degrees_of_freedom_errors_are_normal(one_task, monkeypatch):
     monkeypatch.setattr(student, "FREEDOM", 1e9)
     heavy = [student.student_posteriors(one_task, omega).log_evidence[0] for omega in OMEGAS]

@@ -26,6 +26,8 @@ FREEDOM = 4.0
 _COUNT = FREEDOM / (FREEDOM + 3)
 _INFORMED = (FREEDOM + 1) / (FREEDOM + 3)
 _TAILS = 5.0  # degrees of freedom of the draws of w, by the Pareto k of tasks with 8 to 100 rows and 10 to 28 features
+#: Rows from which on draws of sigma have a fourth moment, so that of w an average and its error can be trusted.
+_MANY = int(4 / _COUNT) + 1
 _TURNS = 50  # at most
 _SETTLED = 1e-2  # no precision moves by more, relative to itself
 
@@ -53,15 +55,19 @@ class StudentPosteriors:
         """Independent draws: ``W``, ``sigma`` and ``log_snr`` as of :class:`GaussianPosteriors`, and ``log_ratio`` (S, m).
 
         ``log_ratio`` is the log of the joint density over that of the draws and over the bound of the evidence, up to a
-        constant of the task.
+        constant of the task. Where a task has few rows there is ``centre`` (S, d, m) too, nan for tasks with many: the mean
+        of w given the grid and a precision of every row, drawn beside w and sigma. It is bounded where sigma has no mean.
         """
         with np.errstate(all="ignore"):
             drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(self.tasks.num_tasks))]
-        W, sigma, log_snr, log_ratio = (np.moveaxis(np.stack(part), 0, -1) for part in zip(*drawn, strict=True))
-        return {"W": W, "sigma": sigma, "log_snr": log_snr, "log_ratio": log_ratio}
+        names = ("W", "sigma", "log_snr", "log_ratio", "centre")
+        parts = dict(zip(names, zip(*drawn, strict=True), strict=True))
+        if self.normal.n.min() >= _MANY:
+            del parts["centre"]
+        return {name: np.moveaxis(np.stack(part), 0, -1) for name, part in parts.items()}
 
     def _draws(self, i: int, rng: np.random.Generator, num_samples: int) -> tuple[FloatArray, ...]:
-        """w (S, d), sigma, log_snr and log_ratio (S,) of task i."""
+        """w (S, d), sigma, log_snr and log_ratio (S,) of task i, and the centre of w (S, d)."""
         X, y = self.tasks.own(i)
         found, n = self.normal, len(y)
         weights = found.weights[i]
@@ -82,7 +88,16 @@ class StudentPosteriors:
         log_drawn = np.log(weights[g]) + 0.5 * _COUNT * n * np.log(precision * rate) - rate * precision
         log_drawn -= 0.5 * (_TAILS + d) * np.log1p(np.sum(unit**2, axis=1) / _TAILS)
         log_drawn -= 0.5 * np.sum(np.log(spread), axis=1)
-        return W, 1 / np.sqrt(precision), found.log_snr[g], log_target - log_drawn - self.log_evidence[i]
+        log_ratio = log_target - log_drawn - self.log_evidence[i]
+
+        centre = np.broadcast_to(np.nan, W.shape)
+        if n < _MANY:
+            of_rows = rng.standard_gamma(0.5 * (FREEDOM + 1), square.shape) / (0.5 * (FREEDOM + square))
+            A = (X * found.scale[i]) @ found.basis[i]
+            K = ratio[:, None, None] * (A @ A.T) + np.eye(n) / of_rows[:, None]
+            mean = ratio[:, None] * (np.linalg.solve(K, np.broadcast_to(y[:, None], (num_samples, n, 1)))[..., 0] @ A)
+            centre = mean @ found.basis[i].T * found.scale[i]
+        return W, 1 / np.sqrt(precision), found.log_snr[g], log_ratio, centre
 
 
 def student_posteriors(

@@ -31,7 +31,10 @@ class Posteriors(Protocol):
         ...
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
-        """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate."""
+        """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate.
+
+        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.inference.sampling.importance.resampled` has them.
+        """
         ...
 
 

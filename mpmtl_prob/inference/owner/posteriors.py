@@ -38,7 +38,8 @@ class OwnerPosteriors:
 
     Attributes:
         shared: the public posterior that the owners used.
-        W: posterior mean of the weights, (d, m): exact, or of an approximation that was made exact by its draws.
+        W: posterior mean of the weights, (d, m): exact, or of an approximation that was made exact by its draws. Of a task
+            with one row, whose sigma has no mean, and its weights none either, it is their mean given sigma, averaged.
         seconds: wall-clock time, that of the public posterior included.
         likelihood: of the targets.
     """

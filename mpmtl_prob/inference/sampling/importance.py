@@ -50,21 +50,25 @@ def resampled(
 
     Args:
         proposals: of the approximation, (S, ..., m) each: ``log_ratio`` (S, m), exact over approximate log density up to a
-            constant of the task, ``W`` (S, d, m) and others.
+            constant of the task, ``W`` (S, d, m) and others; ``centre`` (S, d, m), where W varies too much to be averaged,
+            is its mean given the rest of a draw, and nan for tasks where it does not.
         mean: of W under the approximation, exactly, (d, m).
         num_draws: to keep; independent given the proposals, of which heavy ones are kept more than once.
         rng: picks.
 
     Returns:
-        The exact mean of W (d, m), the draws but for ``log_ratio``, and the Pareto k of every task (m,).
+        The exact mean of W (d, m), the draws but for ``log_ratio`` and ``centre``, and the Pareto k of every task (m,).
     """
     weight, khat = smoothed(proposals["log_ratio"].T)
     # the proposals' own mean is known: only the difference that the weights make is left to chance
     W = mean + np.einsum("ms,sdm->dm", weight - 1 / weight.shape[1], proposals["W"])
+    if "centre" in proposals:
+        centre = np.einsum("ms,sdm->dm", weight, proposals["centre"])
+        W = np.where(np.isnan(centre), W, centre)
     # systematic: a proposal is kept as often as its weight says, rounded up or down
     height = (np.arange(num_draws)[:, None] + rng.random(len(weight))) / num_draws  # (S', m)
     index = np.stack([np.searchsorted(np.cumsum(w), h) for w, h in zip(weight, height.T, strict=True)], axis=1)
     index = rng.permuted(np.minimum(index, weight.shape[1] - 1), axis=0)
     task = np.arange(len(weight))
-    kept = {k: np.moveaxis(v, -1, 1)[index, task] for k, v in proposals.items() if k != "log_ratio"}
+    kept = {k: np.moveaxis(v, -1, 1)[index, task] for k, v in proposals.items() if k not in ("log_ratio", "centre")}
     return W, {k: np.moveaxis(v, 1, -1) for k, v in kept.items()}, khat
