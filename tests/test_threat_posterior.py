@@ -155,6 +155,36 @@ def test_chains_agree_with_quadrature_over_phi_and_k():
     assert np.array_equal(found.phi, posterior.public(h, board, chains=2, draws=500, progress_bar=False).phi)
 
 
+def test_own_answers_of_a_newcomer_speak_of_the_population_too():
+    board, h, yes = NoisyMeans(6, 2, 0.8, views.billboard()), [0.1, 0.6], 30
+    public = posterior.public(h, board, chains=2, warmup=500, draws=2000, progress_bar=False)
+    new = posterior.newcomer(public, People(np.ones((1, yes, 2), dtype=int), [0]))
+    # by importance: phi, k and both questions' rates from the prior, weighted by what the newcomer sees
+    rng, size = np.random.default_rng(0), 400_000
+    phi, log_k = rng.random(size), rng.normal(rates.LOG_K_MEAN, rates.LOG_K_SD, size)
+    q = rng.beta(*(np.exp(log_k) * each for each in (phi, 1 - phi)), (2, size))
+    seen = sum(stats.binom.pmf(c, 6, q) * stats.norm(c / 3 - 1, 0.8).pdf(np.array(h)[:, None]) for c in range(7))
+    weight = seen.prod(axis=0) * q[0] ** yes
+    weight /= weight.sum()
+    found = new.to_arviz()["posterior"]
+    worth = 1 / np.sum(weight**2)
+    assert worth > 50_000
+
+    def close(value, exact, draws):  # of 4000 draws at least 200 count
+        mean = weight @ exact
+        sd = np.sqrt(weight @ (exact - mean) ** 2)
+        assert abs(value - mean) < FAR * sd * (1 / np.sqrt(200) + 1 / np.sqrt(worth))
+        assert abs(draws.mean() - mean) < FAR * sd * (1 / np.sqrt(200) + 1 / np.sqrt(worth))
+
+    p = 2 * q[0] - 1
+    close(new.mean[0], p, found["p"].values)
+    close(found["phi"].values.mean(), phi, found["phi"].values)
+    close(np.log(found["k"].values).mean(), log_k, np.log(found["k"].values))
+    low = new.interval(0.8)[0, 0]  # the other end is within rounding of 1
+    assert weight @ (p < low) == pytest.approx(0.1, abs=0.06)
+    assert new.phi is public.phi  # whose chains are judged
+
+
 KERNEL = NUTS(rates.population, max_tree_depth=4)
 
 

@@ -58,10 +58,11 @@ class MeanPosterior(Discreet):
         seat: "public", "owner", "coalition" or "newcomer".
         index: the questions, (k,).
         seen: what is seen of them, at the nodes.
-        phi: draws of the population's mean rate, (chain, draw); constant where the prior is given.
+        phi: draws of the population's mean rate given what the public sees, (chain, draw); constant where the prior is given.
         log_k: of how alike the rates are.
         statistics: of the sampler; empty where nothing was sampled.
         seed: of the draws of p.
+        board: of ``seen.likelihood``, what the public sees too, (k, nodes); None where that is all of it.
     """
 
     seat: str
@@ -71,6 +72,7 @@ class MeanPosterior(Discreet):
     log_k: FloatArray
     statistics: Mapping[str, FloatArray] = field(default_factory=dict)
     seed: int = 0
+    board: FloatArray | None = None
 
     @property
     def nodes(self) -> FloatArray:
@@ -81,8 +83,10 @@ class MeanPosterior(Discreet):
     def probabilities(self) -> FloatArray:
         """Of the nodes, for each question, averaged over the draws of phi and k, (k, nodes)."""
         L, W = np.asarray(self.seen.likelihood), self._priors()
-        evidence = np.maximum(L @ W.T, 1e-300)  # (k, draws)
-        return L * ((1 / evidence) @ W) / len(W)
+        # a draw of phi and k counts as its evidence with own answers over that without: L @ W.T / (board @ W.T)
+        board = np.maximum((L if self.board is None else self.board) @ W.T, 1e-300)  # (k, draws)
+        found: FloatArray = L * ((1 / board) @ W)
+        return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-300)
 
     @property
     def mean(self) -> FloatArray:
@@ -111,9 +115,9 @@ class MeanPosterior(Discreet):
         return np.stack([self._quantile(np.full(len(self.index), each)) for each in (tail, 1 - tail)])
 
     def draws(self) -> FloatArray:
-        """Of p, jointly with phi and k, (chain, draw, k)."""
-        rng, W = np.random.default_rng([self.seed, 3]), self._priors()
-        L, found = np.asarray(self.seen.likelihood), np.empty((len(self._priors()), len(self.index)))
+        """Of p, jointly with phi and k of :meth:`to_arviz`, (chain, draw, k)."""
+        rng, W = np.random.default_rng([self.seed, 3]), self._priors()[self._kept()]
+        L, found = np.asarray(self.seen.likelihood), np.empty((len(W), len(self.index)))
         for j, row in enumerate(L):
             found[:, j] = _draw(row * W, self._edges(), rng.random(len(W)))
         return found.reshape(*self.phi.shape, -1)
@@ -122,7 +126,8 @@ class MeanPosterior(Discreet):
         """A DataTree: ``posterior`` with ``p`` (chain, draw, feature), ``phi`` and ``k``, and ``sample_stats``."""
         import arviz as az
 
-        groups = {"posterior": {"p": self.draws(), "phi": self.phi, "k": np.exp(self.log_k)}}
+        phi, log_k = (each.ravel()[self._kept()].reshape(each.shape) for each in (self.phi, self.log_k))
+        groups = {"posterior": {"p": self.draws(), "phi": phi, "k": np.exp(log_k)}}
         if self.statistics:
             groups["sample_stats"] = dict(self.statistics)
         tree = az.from_dict(groups, dims={"p": ["feature"]}, coords={"feature": self.index})
@@ -130,7 +135,7 @@ class MeanPosterior(Discreet):
         return tree
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes of phi and log k. Raises ValueError where the prior was given."""
+        """r-hat and effective sample sizes of the public's phi and log k. Raises ValueError where the prior was given."""
         if not self.statistics:
             raise ValueError("posterior: expected one whose population was learnt, got one of a given prior")
         return diagnose({"phi": self.phi, "log k": self.log_k}, self.statistics, remedies=REMEDIES)
@@ -138,6 +143,16 @@ class MeanPosterior(Discreet):
     def _priors(self) -> FloatArray:
         """At every draw of phi and k, over the nodes, (draws, nodes)."""
         return np.exp(np.asarray(rates.log_prior(self.phi.ravel(), self.log_k.ravel(), self.seen)))
+
+    def _kept(self) -> Ints:
+        """Which draws of phi and k stand for those given own answers too: every one as often as it counts, (draws,)."""
+        draws = np.arange(self.phi.size)
+        if self.board is None:
+            return draws
+        W, rng = self._priors(), np.random.default_rng([self.seed, 4])
+        ratio = (np.asarray(self.seen.likelihood) @ W.T / np.maximum(self.board @ W.T, 1e-300))[0]
+        height = (draws + rng.random()) / len(draws) * ratio.sum()
+        return rng.permutation(np.minimum(np.searchsorted(np.cumsum(ratio), height), len(draws) - 1))
 
     def _edges(self) -> FloatArray:
         """Between nodes, as angles, (nodes + 1,)."""
@@ -283,9 +298,12 @@ def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
     log_q, log_rest = np.asarray(posterior.seen.log_odds)
     ones = (people.samples + people.totals[j]) / 2
     own = ones * log_q + (people.samples - ones) * log_rest
-    likelihood = np.asarray(posterior.seen.likelihood)[j] * np.exp(own - own.max())
+    board = np.asarray(posterior.seen.likelihood)[j]
+    likelihood = board * np.exp(own - own.max())
     seen = posterior.seen._replace(likelihood=likelihood / likelihood.max())
-    return MeanPosterior("newcomer", j, seen, posterior.phi, posterior.log_k, posterior.statistics, posterior.seed)
+    return MeanPosterior(
+        "newcomer", j, seen, posterior.phi, posterior.log_k, posterior.statistics, posterior.seed, board
+    )
 
 
 def sensitivity(posterior: MeanPosterior, beta: tuple[float, float] = UNIFORM) -> str:
