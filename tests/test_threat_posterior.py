@@ -94,14 +94,24 @@ def test_the_evidence_is_a_beta_binomial_mixture():
         assert found[other] - found[0] == pytest.approx(expected[other] - expected[0], abs=1e-3)
 
 
-def test_many_answers_are_as_good_as_normal(monkeypatch):
-    board, h = NoisyMeans(3000, 3, 0.01, views.billboard()), [-0.5, 0.0, 0.97]
-    exact = posterior.public(h, board, population=(1.0, 1.0))
-    monkeypatch.setattr(posterior, "_EXACT", 10)
-    rough = posterior.public(h, board, population=(1.0, 1.0))
-    assert not np.array_equal(exact.mean, rough.mean)
-    assert rough.mean == pytest.approx(exact.mean, abs=3e-4)
-    assert rough.interval() == pytest.approx(exact.interval(), abs=2e-3)
+@pytest.mark.parametrize("people", [3900, 4100, 20_000])
+@pytest.mark.parametrize("noise", [0.05, 0.4, 3.0, 300.0])  # in answers
+def test_counts_of_many_people_are_summed_out_as_exactly_as_of_few(people, noise):
+    board = NoisyMeans(people, 8, 2 * noise / people, views.billboard())
+    count = np.array([0, 2, 40.1, 1050.1, 1060, people / 2, people - 1055.1, people - 2])
+    found = posterior.public(2 * count / people - 1, board, population=(1.0, 1.0))
+    # before the noise every count is as likely, and given a count q ~ Beta(1 + count, 1 + people - count)
+    c = np.arange(people + 1)
+    weight = np.exp(-(((c - count[:, None]) / noise) ** 2) / 2 + (np.rint(count) - count)[:, None] ** 2 / noise**2 / 2)
+    weight /= weight.sum(axis=1, keepdims=True)
+    q = weight @ ((c + 1) / (people + 2))
+    sd = np.sqrt(weight @ ((c + 1) * (c + 2) / ((people + 2) * (people + 3))) - q**2)
+    assert (np.abs((1 + found.mean) / 2 - q) < 5e-3 * sd).all()
+    for end, tail in zip(found.interval(0.8), (0.1, 0.9), strict=True):
+        given = stats.beta.cdf((1 + end[:, None]) / 2, 1 + c, people + 1 - c)
+        below = np.sum(weight * given, axis=1)
+        assert below == pytest.approx(np.full(8, tail), abs=0.04)  # a node stands for its cell
+        assert below[[0, 1, -1]] == pytest.approx(np.full(3, tail), abs=5e-3)
 
 
 def test_intervals_and_draws_are_those_of_the_posterior():

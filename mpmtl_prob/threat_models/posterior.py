@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, logsumexp, xlog1py, xlogy
+from scipy.special import betaln, logsumexp, xlogy
 
 from mpmtl_prob._check import in_range, positive, whole
 from mpmtl_prob._discreet import Discreet
@@ -39,7 +39,7 @@ __all__ = ["MeanPosterior", "coalition", "newcomer", "owner", "public", "sensiti
 
 #: (a, b) of a uniform mean
 UNIFORM = (1.0, 1.0)
-_EXACT = 4000  # answers up to which a count is summed out; above, it is as good as normal
+_MANY = 1000  # variance of a count above which it is as good as normal; below, it is summed out
 _AT_ONCE = 20_000_000  # numbers in memory
 
 REMEDIES = Remedies(
@@ -339,29 +339,41 @@ def seen_at(
     q, rest = np.sin(angle) ** 2, np.cos(angle) ** 2
     own = np.broadcast_to(own, g.shape)
     ones = (known + own) / 2
-    found = _log_likelihood(g, q, sd, own / total, total - known, total)
+    found = _log_likelihood(g - own / total, q, rest, sd, total - known, total)
     found = found + xlogy(ones[:, None], q) + xlogy(known - ones[:, None], rest)
     likelihood = np.exp(found - found.max(axis=1, keepdims=True))
     return rates.Seen(likelihood, np.stack([np.log(q), np.log(rest)]), np.log(w * np.sin(2 * angle)))
 
 
 def _log_likelihood(
-    g: FloatArray, q: FloatArray, sd: FloatArray, added: FloatArray, unknown: int, total: int
+    g: FloatArray, q: FloatArray, rest: FloatArray, sd: FloatArray, unknown: int, total: int
 ) -> FloatArray:
-    """log p(g | q), up to a constant for each g, (k, nodes)."""
-    if unknown > _EXACT:
-        variance = sd[:, None] ** 2 + 4 * q * (1 - q) * unknown / total**2
-        mean = added[:, None] + unknown * (2 * q - 1) / total
-        return -((g[:, None] - mean) ** 2) / (2 * variance) - np.log(variance) / 2
-    c = np.arange(unknown + 1)
-    log_count = xlogy(c, q[:, None]) + xlog1py(unknown - c, -q[:, None]) - betaln(c + 1, unknown - c + 1)
+    """log p(g | q) of what unknown answers and noise add up to, up to a constant for each g, (k, nodes)."""
+    expected = q * rest * unknown
+    variance = sd[:, None] ** 2 + 4 * expected / total**2
+    found = -((g[:, None] - unknown * (q - rest) / total) ** 2) / (2 * variance) - np.log(variance) / 2
+    # counts are whole: where noise shows it, a number is the likelier the nearer it is to one
+    count, step = (g * total + unknown) / 2, 2 / (total * sd)
+    off = ((count - np.rint(count))[:, None] - np.arange(-10, 11)) * step[:, None]
+    found += np.where(step > 0.7, logsumexp(-(off**2) / 2, axis=1) + np.log(step) - np.log(2 * np.pi) / 2, 0.0)[:, None]
+    for side, p, other in ((1, q, rest), (-1, rest, q)):  # few answers of yes, few of no
+        few = (expected <= _MANY) & (p <= other)
+        found[:, few] = _summed(side * g, p[few], other[few], sd, unknown, total)
+    return found
+
+
+def _summed(g: FloatArray, q: FloatArray, rest: FloatArray, sd: FloatArray, unknown: int, total: int) -> FloatArray:
+    """The same where q are small, over every count that has a chance."""
+    most = unknown * q.max(initial=0.0)
+    c = np.arange(min(unknown, int(most + 12 * np.sqrt(most) + 60)) + 1)
+    log_count = xlogy(c, q[:, None]) + xlogy(unknown - c, rest[:, None]) - betaln(c + 1, unknown - c + 1)
     pmf = np.exp(log_count - logsumexp(log_count, axis=1, keepdims=True)).T  # (counts, nodes)
     found = np.empty((len(g), len(q)))
-    for start in range(0, len(g), rows := max(_AT_ONCE // (unknown + 1), 1)):
+    for start in range(0, len(g), rows := max(_AT_ONCE // len(c), 1)):
         part = slice(start, start + rows)
-        off = (g[part, None] - added[part, None] - (2 * c - unknown) / total) / sd[part, None]
-        normal = np.exp(-(off**2 - (off**2).min(axis=1, keepdims=True)) / 2)
-        found[part] = np.log(np.maximum(normal @ pmf, 1e-300))
+        square = ((g[part, None] - (2 * c - unknown) / total) / sd[part, None]) ** 2 / 2
+        least = square.min(axis=1, keepdims=True)
+        found[part] = np.log(np.maximum(np.exp(least - square) @ pmf, 1e-300)) - least - np.log(sd[part, None])
     return found
 
 
