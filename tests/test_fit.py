@@ -202,6 +202,30 @@ def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
         fit(low_rank, data.train, checkpoint=file, **QUICK)
 
 
+def test_what_a_curator_says_of_rows_is_as_exact_far_from_zero_as_at_it():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.standard_normal((2, 9, 2)), np.ones((2, 9, 1))], axis=2)
+    W = rng.standard_normal((2, 50, 3, 2))
+    y, sigma = np.einsum("tnj,jt->tn", X, W[0, 0]) + rng.standard_normal((2, 9)), rng.uniform(0.5, 1, (2, 50))
+    found = []
+    for offset in (0.0, 2.0**27):  # about 1e8
+        tasks = mp.TaskData.from_lists(list(X), list(y + offset))
+        draws = {"W": W + offset * np.array([0, 0, 1])[:, None], "sigma": sigma}
+        one = Posterior("made up", tasks, draws, {"lp": np.zeros((2, 50))})
+        tree = one.to_arviz()
+        low, high = one.predict(tasks).interval()
+        found.append(
+            (low - offset, high - offset, tree["posterior_predictive/y"].values - offset, tree["log_likelihood/y"])
+        )
+    (low, high, again, log_likelihood), (*elsewhere, other) = found
+    assert (np.abs(np.array(elsewhere[:2]) - [low, high]) < 1e-6 * (high - low)).all()
+    assert_allclose(elsewhere[2], again, atol=1e-5)
+    away = (y - np.einsum("tnj,csjt->cstn", X, W)) / sigma[..., None, None]
+    exact = st.norm.logpdf(away) - np.log(sigma)[..., None, None]
+    for each in (log_likelihood, other):
+        assert_allclose(each.values.reshape(exact.shape), exact, rtol=1e-6)
+
+
 def test_posterior_survives_a_file(data, posterior, tmp_path):
     posterior.save(tmp_path / "posterior.nc")
     loaded = Posterior.load(tmp_path / "posterior.nc")

@@ -251,9 +251,8 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
     here, there = (one.predict(tasks_of(*data)) for one, data in ((own, rows()), (elsewhere, moved(*rows()))))
     shift = tasks_of(*moved(*rows())).y - tasks_of(*rows()).y
     assert_allclose(there.mean, (here.mean + shift) * here.mask, atol=1e-6)
-    # draws of predictions are kept in single precision
     settled = here.mask & (np.array(ROWS) > 3)[:, None]
-    assert_allclose(there.draws[:, settled], (here.draws + shift)[:, settled], rtol=0, atol=1e-3)
+    assert_allclose(there.draws[:, settled], (here.draws + shift)[:, settled], rtol=0, atol=1e-5)
     # two rows leave two directions open: rounding turns the axes and the signs in which draws are made, not their law
     i = ROWS.index(2)
     for j in range(2):
@@ -261,6 +260,15 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
     own.save(tmp_path / "own.nc")
     assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)
+
+
+def test_intervals_are_as_exact_far_from_zero_as_at_it(public):
+    X, y = rows()
+    near, far = (tasks_of(X, [v + offset for v in y]) for offset in (0.0, 1e8))
+    here, there = (np.stack(task_posteriors(t, public).predict(t).interval()) for t in (near, far))
+    settled = near.mask & (np.array(ROWS) > 3)[:, None]
+    width = (here[1] - here[0])[settled]
+    assert (np.abs(there - 1e8 - here)[:, settled] < 1e-6 * width).all()
 
 
 def test_an_owner_knows_what_it_sent(public):

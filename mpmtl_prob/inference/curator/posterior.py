@@ -139,11 +139,11 @@ class Posterior:
         sigma = self.draws["sigma"].reshape(-1)
         pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
         rng = np.random.default_rng(seed)
-        draws = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        mean, away = (tasks.X @ self.W.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
         for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-            mean = (tasks.X @ W[s].T[..., None])[..., 0]
-            draws[row] = mean + sigma[s] * rng.standard_normal(mean.shape)
-        return Prediction((tasks.X @ self.W.T[..., None])[..., 0], tasks.mask, tasks.tasks, draws)
+            of_weights = (tasks.X @ (W[s] - self.W).T[..., None])[..., 0]
+            away[row] = of_weights + sigma[s] * rng.standard_normal(mean.shape)
+        return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -248,16 +248,21 @@ class _Rows:
         subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
         return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
 
-    def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.float32]]]:
-        """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation)."""
-        W, sigma = draws["W"], draws["sigma"][..., None]
-        mean = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32)
+    def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.floating[Any]]]]:
+        """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).
+
+        In single precision, but for draws of a y that would lose a thousandth of sigma in it.
+        """
+        W, sigma = np.asarray(draws["W"], dtype=np.float64), draws["sigma"][..., None]
+        away = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32)  # y - X w
         for i in range(W.shape[-1]):
             own = self.index == i
-            mean[..., own] = W[..., i] @ self.X[own].T
-        log_density = -0.5 * ((self.y - mean) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
-        noise = np.random.default_rng(0).standard_normal(mean.shape, dtype=np.float32)
+            away[..., own] = self.y[own] - W[..., i] @ self.X[own].T
+        log_density = -0.5 * (away / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+        noise = np.random.default_rng(0).standard_normal(away.shape, dtype=np.float32)
+        coarse = np.spacing(np.float32(np.abs(self.y).max())) > 1e-3 * sigma.min()
+        again = sigma * noise - away
         return {
             "log_likelihood": {"y": log_density.astype(np.float32)},
-            "posterior_predictive": {"y": (mean + sigma * noise).astype(np.float32)},
+            "posterior_predictive": {"y": (self.y + again).astype(np.float64 if coarse else np.float32)},
         }

@@ -195,11 +195,11 @@ def _numbers(
     errors: Callable[[tuple[int, ...]], FloatArray],
 ) -> Prediction:
     """X w + sigma e, with errors e of a shape."""
-    found = np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+    mean, away = (tasks.X @ W.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
     for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-        mean = (tasks.X @ draws["W"][s].T[..., None])[..., 0]
-        found[row] = mean + draws["sigma"][s][:, None] * errors(mean.shape)
-    return Prediction((tasks.X @ W.T[..., None])[..., 0], tasks.mask, tasks.tasks, found)
+        of_weights = (tasks.X @ (draws["W"][s] - W).T[..., None])[..., 0]
+        away[row] = of_weights + draws["sigma"][s][:, None] * errors(mean.shape)
+    return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
 
 
 GAUSSIAN = NormalErrors()
