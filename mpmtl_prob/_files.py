@@ -1,7 +1,8 @@
-"""Files that are either whole or not there, and what is said of one that holds something else."""
+"""Files that are either whole or not there, what is said of one that holds something else, and tables line by line."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections.abc import Iterator
@@ -64,3 +65,22 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
 
     with xr.open_datatree(path, engine="h5netcdf") as tree:
         return tree.load()
+
+
+def lines(path: str | os.PathLike[str]) -> list[str]:
+    """A table's lines as they lie in the file, which may be compressed: no byte of one takes anything from another."""
+    from pandas.io.common import get_handle  # opens whatever pandas.read_csv does
+
+    with get_handle(path, "rb", compression="infer", is_text=False) as file:
+        found = file.handle.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not found[-1]:  # behind the last line's end
+        found.pop()
+    return [line.removesuffix(b"\r").decode(errors="replace") for line in found]
+
+
+def fields(line: str) -> list[str]:
+    """The fields of one line by itself; none of a line that is blank, or cannot be taken apart."""
+    try:
+        return next(csv.reader([line], strict=True), [])
+    except csv.Error:  # such as a quote that nothing closes
+        return []

@@ -138,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
         "--source", type=Path, nargs="+", required=True, help="public tables; every file is a domain of its own"
     )
     adapt.add_argument(
-        "--target", type=Path, required=True, help="private table with the same columns; one record is protected"
+        "--target",
+        type=Path,
+        required=True,
+        help="private table with the same columns, one record a line; one record is protected",
     )
     adapt.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
     adapt.add_argument("--epsilon", type=float, required=True)

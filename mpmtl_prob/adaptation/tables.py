@@ -1,16 +1,20 @@
 """Tables of public and private records, as files: what is wrong with a private one is said without a word of its rows.
 
-A cell of the private table that is no number, or none, makes its record one of zeros, and nobody is told: an error, a
-warning or a count would tell of one record. Names of its columns are public, but a table without a head has its first record
-in their place, so that none of them is ever shown.
+A record of the private table is one line of its file, read by itself, and a blank line is one too: n is the number of lines
+below the head. A cell that is no number, or none, or a line with another number of fields than the head, or a quote that
+stays open, makes its record one of zeros, and nobody is told: an error, a warning or a count would tell of one record. Names
+of its columns are public, but a table without a head has its first record in their place, so that none of them is ever shown.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from mpmtl_prob import _files
 from mpmtl_prob.adaptation.domain import Domain
 
 _TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
@@ -21,7 +25,7 @@ def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Do
 
     Args:
         source: CSV files of one head each; columns of the first but the label are the features.
-        target: a CSV file with these columns; others are left out.
+        target: a CSV file with these columns, one record a line; others are left out.
         label: the column to predict.
 
     Raises:
@@ -41,8 +45,10 @@ def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Do
 
 
 def _public(path: Path, label: str, features: list[str] | None) -> Domain:
+    import pandas as pd
+
     try:
-        frame = _frame(path)
+        frame = pd.read_csv(path, index_col=False)
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
             raise
@@ -66,19 +72,25 @@ def _private(path: Path, label: str, features: list[str]) -> Domain:
     import pandas as pd
 
     try:
-        frame = _frame(path, dtype=str)
+        head, *lines = _files.lines(path)
+        names = list(pd.read_csv(io.StringIO(head), index_col=False).columns)  # as those of public tables
     except FileNotFoundError:
         raise
-    except (OSError, ValueError):  # whose text may quote a line
+    except Exception:  # of whatever opens it, whose text may quote a line
         raise ValueError(f"target: cannot read {str(path)!r} as a table with one record a line") from None
     for argument, wanted in (("label", [label]), ("target", features)):
-        if missing := [name for name in wanted if name not in frame.columns]:
+        if missing := [name for name in wanted if name not in names]:
             raise ValueError(f"{argument}: expected the columns {missing} in {str(path)!r} too, got a table without")
-    number = lambda name: pd.to_numeric(frame[name].replace(_TRUTH), errors="coerce").astype(float)
-    return Domain(pd.DataFrame({name: number(name) for name in features}), number(label))
+    places = [names.index(name) for name in (*features, label)]
+    found = np.full((len(lines), len(places)), np.nan)
+    for record, line in zip(found, lines, strict=True):
+        if len(cells := _files.fields(line)) == len(names):
+            record[:] = [_number(cells[place]) for place in places]
+    return Domain(found[:, :-1], found[:, -1], tuple(features))
 
 
-def _frame(path: Path, **options: Any) -> Any:
-    import pandas as pd
-
-    return pd.read_csv(path, **options)
+def _number(cell: str) -> float:
+    try:
+        return float(_TRUTH.get(cell, cell))
+    except ValueError:
+        return np.nan
