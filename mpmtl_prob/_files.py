@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
@@ -84,3 +85,36 @@ def fields(line: str) -> list[str]:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:  # such as a quote that nothing closes
         return []
+
+
+def read_table(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
+    """A CSV file with one record a line, whose mistakes may be spoken of.
+
+    Args:
+        name: of the argument.
+        path: of the file.
+
+    Raises:
+        FileNotFoundError: a file that is not there.
+        ValueError: a file that cannot be read, or lines with another number of fields than the head.
+    """
+    import pandas as pd
+
+    unreadable = f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line"
+    try:
+        widths = [len(fields(line)) for line in lines(path) if line]
+    except FileNotFoundError:
+        raise
+    except Exception:  # of whatever opens it
+        raise ValueError(unreadable) from None
+    if not any(widths[:1]):
+        raise ValueError(unreadable)
+    if bad := sum(width != widths[0] for width in widths):
+        raise ValueError(
+            f"{name}: expected {widths[0]} fields in every line of {os.fspath(path)!r}, as in its head, and no quote "
+            f"left open, got {bad} other lines"
+        )
+    try:
+        return pd.read_csv(path, index_col=False)
+    except ValueError:  # whose text may quote a line
+        raise ValueError(unreadable) from None

@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _data_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--csv", type=Path, help="table with one row per observation")
+    source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
     source.add_argument("--data", choices=["school"], help="a data set of the library")
     parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
     parser.add_argument("--target", help="with --csv: the column to predict")
@@ -186,14 +186,13 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
 
 def _tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob import TaskData, datasets
+    from mpmtl_prob._files import read_table
 
     if options.data:
         return datasets.school()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
-    import pandas as pd
-
-    frame = pd.read_csv(options.csv)
+    frame = read_table("--csv", options.csv)
     columns = {"task": options.task, "target": options.target, "features": options.features}
     return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
 

@@ -276,6 +276,7 @@ SECRET = re.compile(r"4711|3\.14159")
             {},
             "source: expected a number in every cell, got none in some of ['dose']",
         ),
+        ("good", "age,dose,time,effect\n1,2,3,4,\n1,2,3,4\n", {}, "source: expected 4 fields in every line of"),
         ("good", "age,dose,time,effect\n", {}, "source"),
         ("other", "", {"sources": ("good", "good")}, "source: expected files of different names"),
         ("other", "", {"sources": ("nowhere",)}, "nowhere.csv"),

@@ -1,6 +1,7 @@
 """The command line and the pictures, as a user meets them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +84,33 @@ def test_mistakes_are_one_line_on_stderr_and_exit_2(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("row", [1, 2, 100])
+@pytest.mark.parametrize("row_as", ["{0},", "{0},4711", '{1},"47', "{1}", "4711"])
+def test_a_table_with_a_line_of_more_or_fewer_fields_than_its_head_is_refused(row_as, row, csv, tmp_path, capsys):
+    lines = Path(csv).read_text().splitlines()
+    lines[row] = row_as.format(lines[row], lines[row].rpartition(",")[0])
+    (tmp_path / "table.csv").write_text("\n".join([*lines, ""]))
+    asked = ["release", *columns(str(tmp_path / "table.csv")), "--epsilon", "1", "--out", str(tmp_path / "release.nc")]
+    assert main(asked) == 2
+    said, error = capsys.readouterr()
+    assert said == ""
+    assert error.startswith("mpmtl-prob release: --csv: expected 5 fields in every line of ")
+    assert error.count("\n") == 1
+    assert "47" not in error.replace(str(tmp_path), "")
+    assert not (tmp_path / "release.nc").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"school,mark\n\xff,4711\n", b"school,mark\r1,4711\r2,3\r"])
+def test_a_table_that_is_none_is_refused_and_not_shown(text, tmp_path, capsys):
+    (tmp_path / "table.csv").write_bytes(text)
+    asked = ["release", *columns(str(tmp_path / "table.csv")), "--epsilon", "1", "--out", str(tmp_path / "release.nc")]
+    assert main(asked) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mpmtl-prob release: --csv: ")
+    assert error.count("\n") == 1
+    assert "4711" not in error.replace(str(tmp_path), "")
 
 
 def test_a_bad_epsilon_writes_nothing(csv, tmp_path, capsys):

@@ -45,14 +45,7 @@ def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Do
 
 
 def _public(path: Path, label: str, features: list[str] | None) -> Domain:
-    import pandas as pd
-
-    try:
-        frame = pd.read_csv(path, index_col=False)
-    except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"source: cannot read {str(path)!r} as a table: {str(error).strip()}") from None
+    frame = _files.read_table("source", path)
     columns = list(frame.columns)
     if label not in columns:
         raise ValueError(f"label: expected one of the columns {columns} of {str(path)!r}, got {label!r}")

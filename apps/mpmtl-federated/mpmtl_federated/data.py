@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob import TaskData, TaskShards
+from mpmtl_prob._files import read_table
 from mpmtl_prob.federated import Conditions, Signer
 from mpmtl_prob.privacy import Ledger
 
@@ -82,6 +83,4 @@ def _files(shards: TaskShards, part: int, parts: int) -> TaskShards:
 
 
 def _csv(path: Path, columns: Mapping[str, str]) -> TaskData:
-    import pandas as pd
-
-    return TaskData.from_pandas(pd.read_csv(path), **columns)
+    return TaskData.from_pandas(read_table("data", path), **columns)
