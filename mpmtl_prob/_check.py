@@ -28,6 +28,16 @@ def in_range(name: str, value: float, low: float, high: float, *, left_closed: b
     return number
 
 
+def not_negative(name: str, value: float) -> float:
+    """A finite number of at least 0."""
+    return in_range(name, value, 0, math.inf, left_closed=True)
+
+
+def fraction(name: str, value: float) -> float:
+    """A number in (0, 1)."""
+    return in_range(name, value, 0, 1)
+
+
 def whole(name: str, value: int, least: int = 1) -> int:
     """A whole number of at least ``least``."""
     try:
@@ -40,7 +50,10 @@ def whole(name: str, value: int, least: int = 1) -> int:
 
 
 def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> None:
-    """Check fields of a frozen data class and keep them as Python's numbers: the square of a NumPy integer may overflow."""
+    """Check fields of a frozen data class and keep them as Python's numbers.
+
+    The square of a NumPy integer may overflow, and what is worked out of a short float is as short: 1e-6 may be 0.
+    """
     for name in names:
         object.__setattr__(instance, name, check(name, getattr(instance, name)))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._check import fraction, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
 from mpmtl_prob.privacy.accounting.composition import epsilon as composed_epsilon
@@ -27,12 +27,14 @@ def default_delta(num_records: int) -> float:
 
 def printed_noise(epsilon: float, delta: float, steps: int) -> float:
     """sigma_j / s_j = 2 sqrt(T log(3 / delta)) / eps of Algorithms 1 and 2, line 2 and 3; eps is the optimiser's share."""
-    return float(2 * np.sqrt(whole("steps", steps) * np.log(3 / _inside(delta))) / positive("epsilon", epsilon))
+    return float(
+        2 * np.sqrt(whole("steps", steps) * np.log(3 / fraction("delta", delta))) / positive("epsilon", epsilon)
+    )
 
 
 def printed_mu(epsilon: float, delta: float) -> float:
     """mu = eps / sqrt(2 log(3 / delta)) of all T steps with that noise on two gradients, exactly and whatever T."""
-    return float(positive("epsilon", epsilon) / np.sqrt(2 * np.log(3 / _inside(delta))))
+    return float(positive("epsilon", epsilon) / np.sqrt(2 * np.log(3 / fraction("delta", delta))))
 
 
 def printed_epsilon(epsilon: float, delta: float) -> float:
@@ -65,7 +67,7 @@ def valid_up_to(delta: float) -> float:
     """
     from scipy.optimize import brentq  # a quarter of a second to import
 
-    _inside(delta)
+    delta = fraction("delta", delta)
     excess = lambda e: np.log(composed_delta(e, VectorGaussian(1, 1.0, printed_mu(e, delta)))) - np.log(delta)
     return float(brentq(excess, 4.0, 40.0, xtol=1e-8))
 
@@ -81,8 +83,7 @@ def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Law] = ()) -> 
     Raises:
         ValueError: an argument outside its range, or nothing left after what is paid besides.
     """
-    positive("epsilon", epsilon)
-    _inside(delta)
+    epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     if besides and composed_delta(epsilon, tuple(besides)) >= delta:
         raise ValueError("epsilon: expected something left after the discrepancy, got a price that spends all")
 
@@ -91,7 +92,3 @@ def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Law] = ()) -> 
         return float(np.log(max(composed_delta(epsilon, laws), 1e-300)) - np.log(delta))
 
     return float(np.exp(-crossing(excess, 0.0, 1e-9)))
-
-
-def _inside(delta: float) -> float:
-    return in_range("delta", delta, 0, 1)

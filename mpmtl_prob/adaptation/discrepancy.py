@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive
+from mpmtl_prob._check import positive, settle
 from mpmtl_prob.adaptation.domain import Domain, pair
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_each
@@ -64,8 +64,7 @@ class Ball:
     row_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("radius", "residual_bound", "row_bound"):
-            positive(name, getattr(self, name))
+        settle(self, positive, "radius", "residual_bound", "row_bound")
 
     @property
     def loss_range(self) -> float:

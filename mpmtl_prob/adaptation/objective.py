@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, whole
+from mpmtl_prob._check import fraction, not_negative, one_of, settle, whole
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -38,10 +38,10 @@ class Sizes:
     source_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        whole("public", self.public)
-        whole("private", self.private, 0)
-        if self.source_weight != 1.0:
-            in_range("source_weight", self.source_weight, 0, 1)
+        settle(self, whole, "public")
+        object.__setattr__(self, "private", whole("private", self.private, 0))
+        share = 1.0 if self.source_weight == 1.0 else fraction("source_weight", self.source_weight)
+        object.__setattr__(self, "source_weight", share)
 
     @property
     def each_public(self) -> float:
@@ -85,8 +85,7 @@ class Convex:
     kappa_inf: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("kappa_1", "kappa_2", "kappa_inf"):
-            in_range(name, getattr(self, name), 0, np.inf, left_closed=True)
+        settle(self, not_negative, "kappa_1", "kappa_2", "kappa_inf")
 
     @property
     def total(self) -> float:
@@ -134,8 +133,7 @@ class Smoothed:
     inverse_temperature: float = 1e4
 
     def __post_init__(self) -> None:
-        for name in ("lambda_1", "lambda_2", "lambda_inf", "inverse_temperature"):
-            in_range(name, getattr(self, name), 0, np.inf, left_closed=True)
+        settle(self, not_negative, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
 
     @property
     def total(self) -> float:

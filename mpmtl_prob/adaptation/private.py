@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import fraction, in_range, one_of, positive, settle
 from mpmtl_prob.adaptation import accounting, descent
 from mpmtl_prob.adaptation.discrepancy import Ball, discrepancy, grid, noisy, price
 from mpmtl_prob.adaptation.domain import Domain
@@ -42,11 +42,11 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            positive("epsilon", self.epsilon)
+            settle(self, positive, "epsilon")
         if self.delta is not None:
-            in_range("delta", self.delta, 0, 1)
+            settle(self, fraction, "delta")
         one_of("accounting", self.accounting, ACCOUNTING)
-        in_range("discrepancy_share", self.discrepancy_share, 0, 1)
+        settle(self, fraction, "discrepancy_share")
 
     def at(self, num_records: int) -> float:
         """delta of that many records."""

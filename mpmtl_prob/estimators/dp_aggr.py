@@ -91,7 +91,7 @@ class DPAggr:
         local = self._local(bounded)
         average, guarantee = local.mean(axis=1), NOT_PRIVATE
         if self.epsilon is not None:
-            longest = self.lipschitz(bounded) / self.penalty
+            longest = self.lipschitz(bounded) / float(self.penalty)
             h = lattice.step(longest, tasks.num_features, tasks.num_tasks, ())
             b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
             # sums on the lattice are exact
@@ -114,7 +114,7 @@ class DPAggr:
 
     def _local(self, tasks: TaskData) -> FloatArray:
         """w_i of every task, (d, m), in double precision: the sensitivity is that of the minimiser."""
-        options: Any = {"strong_convexity": self.penalty, "average": True}
+        options: Any = {"strong_convexity": float(self.penalty), "average": True}
         if not isinstance(self.loss, Logistic):
             squared = LeastSquares(**options).alone(tasks)
             try:
@@ -131,7 +131,7 @@ class DPAggr:
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
         """Noise for the sum of the owners' models, which lie on the lattice of h."""
         m, d, n = tasks.num_tasks, tasks.num_features, tasks.mask.sum(axis=1)
-        L, lam = self.lipschitz(tasks), self.penalty
+        L, lam = self.lipschitz(tasks), float(self.penalty)
         least, most = (int(n.min()), int(n.max())) if self.rows is None else self.rows
         # what a row can move, the cuts of two models to the lattice, and more than the errors of two minimisations
         row = 2 * L / lam / least + np.sqrt(d) * h + 2e-6 * L / lam
@@ -168,10 +168,10 @@ class DPAggr:
 
     def lipschitz(self, tasks: TaskData) -> float:
         """L, the most that the gradient of one row's loss can be at the minimiser of any rows within the bounds."""
-        R = self.row_norm
+        R, lam = float(self.row_norm), float(self.penalty)  # as large as they are said to be, in all digits
         if isinstance(self.loss, Logistic):
             return R
-        Y = np.abs(tasks.y[tasks.mask]).max() if self.target_bound is None else self.target_bound
+        Y = np.abs(tasks.y[tasks.mask]).max() if self.target_bound is None else float(self.target_bound)
         # ||w|| <= max over singular values s <= R of X / sqrt(n) of s / (s^2 + lambda), times ||y|| / sqrt(n) <= Y
-        s = min(R, np.sqrt(self.penalty))
-        return float(R * (R * Y * s / (s**2 + self.penalty) + Y))
+        s = min(R, np.sqrt(lam))
+        return float(R * (R * Y * s / (s**2 + lam) + Y))

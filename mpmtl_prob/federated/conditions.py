@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import fraction, one_of, positive, settle, whole
 from mpmtl_prob.federated.account import RunRefused
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import unbroken
@@ -51,9 +51,9 @@ class Conditions:
     def __post_init__(self) -> None:
         one_of("trust", self.trust, tuple(Trust))
         if self.epsilon is not None:
-            positive("epsilon", self.epsilon)
+            settle(self, positive, "epsilon")
         if self.delta is not None:
-            in_range("delta", self.delta, 0, 1)
+            settle(self, fraction, "delta")
         if self.adjacency is not None:
             Adjacency.of(self.adjacency)
         whole("least", self.least)

@@ -103,7 +103,7 @@ def draw_vectors(
     """
     rounds = _of_one_dimension(mechanisms, VectorNoise, "vectors")
     whole("vectors", vectors)
-    positive("lattice", lattice)
+    lattice = positive("lattice", lattice)
     if unproved and ledger is not None:
         raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
     held = 2.0**52 * lattice  # above, sums on the lattice are rounded, and show what was added
@@ -144,8 +144,9 @@ def draw_each(
     laws = tuple(mechanisms)
     if not laws or not all(isinstance(law, VectorNoise) for law in laws) or len(lattices) != len(laws):
         raise ValueError("mechanisms: expected noise on vectors, at least one, and a lattice for each")
+    lattices = [positive("lattice", lattice) for lattice in lattices]
     for law, lattice in zip(laws, lattices, strict=True):
-        held = 2.0**52 * positive("lattice", lattice)  # as in draw_vectors
+        held = 2.0**52 * lattice  # as in draw_vectors
         if (64 + 2 * law.num_features) * law.scale >= held:
             raise ValueError(f"lattice: expected a coarser one for noise of this size, got {lattice!r}")
     guarantee = _pay(laws, epsilon, "replace", unit, claimed, unsafe_seed, ledger, data, ())
@@ -197,7 +198,7 @@ def _pay(
     besides: Sequence[Purchase],
 ) -> Guarantee:
     """What holds of all rounds together, once they are paid for."""
-    positive("epsilon", epsilon)
+    epsilon = positive("epsilon", epsilon)
     check_ledger(ledger, unsafe_seed)
     guarantee = of_release(
         (*rounds, *(purchase.law for purchase in besides)),

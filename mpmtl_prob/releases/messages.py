@@ -68,9 +68,9 @@ def buy_clip(
     """
     one_of("scaling", scaling, SCALINGS)
     law = Quantile(positive("epsilon", epsilon))
-    if positive("high", high) <= positive("low", low):
+    low, high, quantile = positive("low", low), positive("high", high), in_range("quantile", quantile, 0, 1)
+    if high <= low:
         raise ValueError(f"high: expected more than low = {low!r}, got {high!r}")
-    in_range("quantile", quantile, 0, 1)
     W, _, _ = messages(source, scaling)
     check_ledger(ledger, None)
     paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}

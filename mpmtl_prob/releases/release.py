@@ -237,7 +237,7 @@ def release(
     """
     one_of("message", message, MESSAGES)
     one_of("scaling", scaling, SCALINGS)
-    positive("epsilon", epsilon)
+    epsilon = positive("epsilon", epsilon)
     adjacency = Adjacency.of(adjacency)
     if isinstance(source, TaskShards):
         if rounds not in (1, "auto") or respond is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import in_range, one_of, positive, settle, whole
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.guarantee import Bound
@@ -54,12 +54,11 @@ class Terms:
     bought: tuple[BoughtClip, ...] = ()
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        settle(self, positive, "epsilon", "lattice")
         object.__setattr__(self, "adjacency", Adjacency.of(self.adjacency))
-        whole("num_tasks", self.num_tasks)
+        settle(self, whole, "num_tasks")
         one_of("message", self.message, MESSAGES)
         one_of("scaling", self.scaling, SCALINGS)
-        positive("lattice", self.lattice)
         object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
@@ -106,7 +105,7 @@ def terms(
         ValueError: an argument outside its range.
     """
     names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
-    positive("epsilon", epsilon)
+    epsilon = positive("epsilon", epsilon)
     d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", rounds)
     one_of("message", message, MESSAGES)
     adjacency = Adjacency.of(adjacency)

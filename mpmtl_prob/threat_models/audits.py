@@ -134,7 +134,7 @@ class Traced(Discreet):
         """
         if not np.isfinite(self.bound):
             raise ValueError("mechanism: expected clipped estimates, whose scores are bounded")
-        in_range("delta", delta, 0, 1, left_closed=True)
+        delta = in_range("delta", delta, 0, 1, left_closed=True)
         z = -ndtri((1 - in_range("confidence", confidence, 0, 1)) / 4)  # two means, two sides
         T, out = self.inside, np.abs(self.outside)
         width = lambda values: z * values.std(ddof=1) / np.sqrt(len(values))

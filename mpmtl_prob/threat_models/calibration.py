@@ -34,8 +34,7 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
     """
     if one_of("accounting", accounting, ACCOUNTING) == "zcdp":
         return float(np.sqrt(2 * rho_within(epsilon, delta)))
-    positive("epsilon", epsilon)
-    in_range("delta", delta, 0, 1)
+    epsilon, delta = positive("epsilon", epsilon), in_range("delta", delta, 0, 1)
 
     def excess(log_noise: float) -> float:
         return float(np.log(max(Profile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
@@ -48,13 +47,14 @@ def rho_within(epsilon: float, delta: float) -> float:
 
     Source: Bun and Steinke (2016), Proposition 1.3, solved for rho.
     """
-    L = -np.log(in_range("delta", delta, 0, 1))
-    return float((positive("epsilon", epsilon) / (np.sqrt(L + epsilon) + np.sqrt(L))) ** 2)
+    epsilon, L = positive("epsilon", epsilon), -np.log(in_range("delta", delta, 0, 1))
+    return float((epsilon / (np.sqrt(L + epsilon) + np.sqrt(L))) ** 2)
 
 
 def epsilon_of(rho: float, delta: float) -> float:
     """eps = rho + 2 sqrt(rho log(1 / delta)) (Fact 2.3)."""
-    return float(positive("rho", rho) + 2 * np.sqrt(rho * -np.log(in_range("delta", delta, 0, 1))))
+    rho = positive("rho", rho)
+    return float(rho + 2 * np.sqrt(rho * -np.log(in_range("delta", delta, 0, 1))))
 
 
 def others_seen(view: View, num_people: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from mpmtl_prob._check import in_range, positive, settle, whole
+from mpmtl_prob._check import not_negative, positive, settle, whole
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.privacy import views
 from mpmtl_prob.privacy.audit.views import View
@@ -62,7 +62,7 @@ class NoisyMeans:
         settle(self, whole, "num_people", "num_features", "samples")
         if not isinstance(self.view, View):
             raise ValueError(f"view: expected one of mpmtl_prob.threat_models.views, got {self.view!r}")
-        in_range("sd", self.sd, 0, np.inf, left_closed=True)
+        settle(self, not_negative, "sd")
         numbers_seen(self.view, self.num_people, self.num_features)
 
     @classmethod

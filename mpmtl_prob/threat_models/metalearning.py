@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, positive, settle, whole
+from mpmtl_prob._check import fraction, in_range, positive, settle, whole
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
 from mpmtl_prob.prediction import Prediction
 from mpmtl_prob.privacy.audit.found import Interval
@@ -111,9 +111,9 @@ class BillboardRelease:
     draws: int = 300
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        settle(self, positive, "epsilon")
         if self.delta is not None:
-            in_range("delta", self.delta, 0, 1)
+            settle(self, fraction, "delta")
         settle(self, whole, "chains", "warmup", "draws")
 
     def learn(self, data: TaskData, seed: int) -> SharedPosterior:
@@ -137,7 +137,7 @@ def newcomers_error(participants_error: float, epsilon: float, delta: float) -> 
         delta: beside it.
     """
     alpha = in_range("participants_error", participants_error, 0, 1 + 1e-12, left_closed=True)
-    in_range("delta", delta, 0, 1, left_closed=True)
+    delta = in_range("delta", delta, 0, 1, left_closed=True)
     return float(
         min(np.exp(min(in_range("epsilon", epsilon, 0, np.inf, left_closed=True), 700.0)) * alpha + delta, 1.0)
     )
@@ -157,8 +157,7 @@ def generalisation_gap(
     Returns:
         The estimate with its limits, each at least 0. A lower limit above the claimed eps refutes the claim.
     """
-    in_range("delta", delta, 0, 1, left_closed=True)
-    in_range("confidence", confidence, 0, 1)
+    delta, confidence = in_range("delta", delta, 0, 1, left_closed=True), fraction("confidence", confidence)
     new, old = _loss("newcomers", newcomers), _loss("participants", participants)
     width = lambda losses: np.sqrt(np.log(4 / (1 - confidence)) / (2 * len(losses)))
 

@@ -53,13 +53,12 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     >>> mp.privacy.schedule(1.0, 0.0, 4, alpha=1.0).round(2)
     array([0.1, 0.2, 0.3, 0.4])
     """
-    positive("epsilon", epsilon)
-    in_range("delta", delta, 0, 1, left_closed=True)
+    epsilon, delta = positive("epsilon", epsilon), in_range("delta", delta, 0, 1, left_closed=True)
     whole("rounds", rounds)
     from scipy.optimize import brentq  # a quarter of a second to import
 
     if q is not None:
-        positive("q", q)
+        q = positive("q", q)
     t = np.arange(1, rounds + 1, dtype=np.float64)
     shape = t**alpha if q is None else q**-t
     shape /= shape.sum()  # CB <= sum, so eps_0 = epsilon is the smallest it can be
@@ -101,7 +100,7 @@ def best_q(ratio: float, *, accelerated: bool, pure: bool = False) -> float:
 
     Source: as :func:`best_alpha`, part 2: Q_0^{2/5} or Q_0'^{1/5}; with delta = 0, 2/3 and 1/3.
     """
-    in_range("ratio", ratio, 0, 1)
+    ratio = in_range("ratio", ratio, 0, 1)
     if accelerated:
         return (1 - np.sqrt(ratio)) ** (1 / 3 if pure else 1 / 5)
     return (1 - ratio) ** (2 / 3 if pure else 2 / 5)

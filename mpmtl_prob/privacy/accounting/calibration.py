@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._check import fraction, positive, whole
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.laws import Gaussian, Law, Wishart
 from mpmtl_prob.privacy.units import Adjacency
@@ -89,8 +89,7 @@ def calibrate(
     >>> print(f"{mp.privacy.delta(1.0, law):.4f}, noise of {law.fluctuation:.0f} beside messages of length {law.clip:g}")
     0.0010, noise of 10 beside messages of length 1
     """
-    positive("epsilon", epsilon)
-    in_range("delta", delta, 0, 1)
+    epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     d = whole("num_features", num_features)
     clip = positive("clip", clip)
     adjacency = Adjacency.of(adjacency)
@@ -135,8 +134,7 @@ def calibrate_gaussian(
     besides: Sequence[Law] = (),
 ) -> Gaussian:
     """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
-    positive("epsilon", epsilon)
-    in_range("delta", delta, 0, 1)
+    epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     T, d = whole("rounds", rounds), whole("num_features", num_features)
     clip = positive("clip", clip)
 

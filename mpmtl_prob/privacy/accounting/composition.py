@@ -148,7 +148,7 @@ def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
 
 
 def _delta(epsilon: float, rounds: tuple[Law, ...], adjacency: str, pessimistic: bool = True) -> float:
-    in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
+    epsilon = in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
     return float(profile(rounds, Adjacency.of(adjacency), pessimistic).delta(epsilon))
 
 

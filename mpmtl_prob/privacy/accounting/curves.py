@@ -46,7 +46,7 @@ class Curve:
         For a group of k the bound goes through k - 1 data sets between the two, each with one unit changed; for Gaussian
         noise alone it is exact.
         """
-        in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
+        epsilon = in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
         if not self.mechanisms:
             return 0.0
         if self._mu is not None:
@@ -206,6 +206,6 @@ def membership_odds(curve: Curve, epsilon: float, prior: float = 0.5) -> Members
         epsilon: at which the guarantee is stated.
         prior: in (0, 1).
     """
-    in_range("prior", prior, 0, 1)
+    prior = in_range("prior", prior, 0, 1)
     loss, mass = composition.loss_when_there(curve.mechanisms, curve.adjacency)
     return MembershipOdds(prior, curve.adjacency, loss, mass, epsilon, curve.delta(epsilon))
