@@ -245,6 +245,16 @@ def test_other_tasks_later_messages_are_equal_bit_for_bit(public, monkeypatch, c
     assert bits(found[0]) != bits(found[1])
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "student_t", "bernoulli"])
+@pytest.mark.parametrize("method", ["plug_in", "mixture", "joint"])
+def test_other_tasks_posteriors_are_equal_bit_for_bit(public, method, kind):
+    few = pair("many more rows, and more padding", kind == "bernoulli", d=3, rows=(6, 7, 5))
+    options = {"method": method, "likelihood": kind, "chains": 1, "draws": 5, "progress_bar": False}
+    found = [mp.inference.task_posteriors(tasks, public, **options).to_arviz()["posterior"] for tasks in few]
+    same(*({name: rest(draws) for name, draws in each.data_vars.items()} for each in found))
+    assert all(np.isfinite(each["W"]).all() for each in found)
+
+
 @pytest.mark.parametrize("change", ["more rows", "one row"])
 def test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn(change):
     # a stream that tasks shared would go out of step, sooner or later, where a gamma variable is drawn again

@@ -156,14 +156,15 @@ def joint(
     kept: list[Draws] = []
     divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
-        rows = (tasks.X[i], tasks.y[i], tasks.mask[i].astype(float), S[i])
-        if (own := likelihood.jointly(*tasks.own(i))) is None:
+        X, y = tasks.own(i)
+        if (own := likelihood.jointly(X, y)) is None:
             raise ValueError(f"method: 'joint' has no model for the likelihood {likelihood.name!r}; take 'plug_in'")
         per_chain = -(-num_draws // chains)
         found, statistics = run_nuts(
             own.model,
             public,
-            *rows,
+            *_padded(X, y),
+            S[i],
             start={**start, **own.start},
             chains=chains,
             warmup=300,
@@ -175,6 +176,12 @@ def joint(
         kept.append({k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in ("w", *own.kept)})
     draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in kept[0]}
     return Found(draws["W"].mean(axis=0), draws, divergences=divergences)
+
+
+def _padded(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Rows, targets and mask, up to a power of two: a shape that is its task's own, and few of them to compile for."""
+    more = 2 ** (len(y) - 1).bit_length() - len(y)
+    return np.pad(X, ((0, more), (0, 0))), np.pad(y, (0, more)), np.pad(np.ones(len(y)), (0, more))
 
 
 def without(release: Release, message: FloatArray) -> Release:
