@@ -8,6 +8,7 @@ import pytest
 from chance import RARE
 from numpy.testing import assert_allclose
 from scipy import stats
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from mpmtl_prob import TaskData
@@ -257,8 +258,38 @@ def test_bad_arguments_are_named(ragged, method, message):
         method.fit(ragged)
 
 
-def test_a_penalty_that_rounding_swallows_is_refused_in_words():
-    X = np.ones((4, 3))
-    tasks = TaskData.from_lists([X, X], [np.ones(4), -np.ones(4)])
-    with pytest.raises(ValueError, match=r"^penalty: expected one at which every task's model is found, got 1e-30"):
-        DPAggr(1e-30, target_bound=1.0).fit(tasks)
+@pytest.mark.parametrize("loss", [LeastSquares(), Logistic()], ids=["squared", "logistic"])
+def test_a_penalty_too_weak_for_some_rows_is_refused_whatever_the_rows(loss):
+    for X in (np.ones((4, 3)), np.eye(4)[:, :3], np.zeros((4, 3))):
+        tasks = TaskData.from_lists([X, X], [np.ones(4), -np.ones(4)])
+        for penalty, R in ((1e-30, 1.0), (9e-8, 1.0), (9e-2, 1e3)):
+            message = rf"^penalty: expected one at which every task's model is found, got {penalty}"
+            with pytest.raises(ValueError, match=message):
+                DPAggr(penalty, loss=loss, row_norm=R, target_bound=1.0).fit(tasks)
+            DPAggr(1.01e-7 * R**2, loss=loss, row_norm=R, target_bound=1.0).fit(tasks)
+
+
+ROWS = {
+    "balanced": (np.ones((100, 2)), np.resize([1.0, -1.0], 100)),
+    "nearly": (np.ones((100, 2)), np.r_[np.ones(51), -np.ones(49)]),
+    "one other": (np.ones((100, 2)), np.r_[np.ones(99), -np.ones(1)]),
+    "separable": (np.eye(100)[:, :2] * 1e150, np.ones(100)),
+    "hardly": (np.linspace(1e-9, 1, 200).reshape(100, 2), np.r_[np.ones(50), -np.ones(50)]),
+    "nothing": (np.zeros((100, 2)), np.ones(100)),
+    "hidden": (np.full((100, 2), 1e-200), np.ones(100)),
+    "bent": (np.random.default_rng(0).standard_normal((100, 2)) * [1.0, 1e-3], np.resize([1.0, -1.0, 1.0], 100)),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("penalty", [1.1e-7, 1e-4, 1.0, 1e6])
+@pytest.mark.parametrize("R", [1e-6, 1.0, 30.0])
+def test_the_model_of_any_rows_is_found_to_the_same_tolerance_and_nobody_is_told(R, penalty):
+    X, y = (list(parts) for parts in zip(*ROWS.values(), strict=True))
+    method = DPAggr(penalty * R**2, loss=Logistic(), rows=(10, 100), row_norm=R)
+    fitted = method.fit(TaskData.from_lists(X, y))
+    assert fitted.guarantee.proved is not None
+    for x, label, w in zip(X, y, fitted.history["local"][0].T, strict=True):
+        x = x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / R)
+        slope = method.penalty * w - x.T @ (label * expit(-label * (x @ w))) / 100
+        assert np.linalg.norm(slope) <= 1.01e-10 * R

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from mpmtl_prob._check import one_of, positive, whole
-from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
-from mpmtl_prob.convex.penalties import NoPenalty
-from mpmtl_prob.convex.solver import solve_alone
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_vectors
@@ -32,7 +32,10 @@ NO_ROW_BOUNDS = (
     "The noise follows the largest and the least number of rows of a task, which a task with other rows would have moved; "
     "give rows, chosen without looking at them."
 )
-UNSOLVED = "penalty: expected one at which every task's model is found, got {!r}"
+#: The least lambda, in units of R^2, at which the model of any rows whatever is found: an error would tell of one task.
+WEAKEST = 1e-7
+#: How long a gradient may be that counts as none, in units of R: the model is then as far from the minimiser, times lambda.
+LEVEL = 1e-10
 FEWER_ROWS = "A task has fewer rows than rows = (n_min, n_max) says, so that one of them moves its model further."
 
 
@@ -80,18 +83,21 @@ class DPAggr:
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
-            ValueError: an argument outside its range, or targets other than -1 and 1 for the logistic loss. Nothing was
-                charged.
+            ValueError: an argument outside its range, such as a penalty below 1e-7 R^2, or targets other than -1 and 1 for
+                the logistic loss. Nothing was charged.
         """
         begin = time.perf_counter()
-        positive("penalty", self.penalty)
+        R, lam = positive("row_norm", self.row_norm), positive("penalty", self.penalty)
+        if lam < WEAKEST * R * R:
+            raise ValueError(f"penalty: expected one at which every task's model is found, got {lam!r}, with rows of "
+                             f"length {R:g} less than {WEAKEST * R * R:.3g}")  # fmt: skip
         one_of("noise", self.noise, ("circulated", "tight"))
         one_of("level", self.level, ("task", "row"))
         bounded = self._bounded(tasks)
         local = self._local(bounded)
         average, guarantee = local.mean(axis=1), NOT_PRIVATE
         if self.epsilon is not None:
-            longest = self.lipschitz(bounded) / float(self.penalty)
+            longest = self.lipschitz(bounded) / lam
             h = lattice.step(longest, tasks.num_features, tasks.num_tasks, ())
             b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
             # sums on the lattice are exact
@@ -109,7 +115,7 @@ class DPAggr:
             if least > most:
                 raise ValueError(f"rows: expected (n_min, n_max) with n_min <= n_max, got {self.rows!r}")
         own = [tuple(part[:most] for part in tasks.own(i)) for i in range(tasks.num_tasks)]
-        X = [x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / R) for x, _ in own]
+        X = [lattice.clipped(x.T, R).T for x, _ in own]
         return TaskData.from_lists(X, [np.clip(y, -Y, Y) for _, y in own], tasks=tasks.tasks, features=tasks.features)
 
     def _local(self, tasks: TaskData) -> FloatArray:
@@ -117,16 +123,11 @@ class DPAggr:
         options: Any = {"strong_convexity": float(self.penalty), "average": True}
         if not isinstance(self.loss, Logistic):
             squared = LeastSquares(**options).alone(tasks)
-            try:
-                return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
-            except np.linalg.LinAlgError:  # a penalty that rounding swallows
-                raise ValueError(UNSOLVED.format(self.penalty)) from None
-        loss, zero = Logistic(**options).alone(tasks), np.zeros((tasks.num_features, tasks.num_tasks))
+            return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
         with jax.enable_x64(True):
-            found = solve_alone(NoPenalty(), loss, 0.0, zero, loss.curvature(), 1e-9, 20_000)
-        if np.any(found.optimality > 1e-9):  # the sensitivity is that of minimisers
-            raise ValueError(UNSOLVED.format(self.penalty))
-        return np.asarray(found.W)
+            zero = jnp.zeros((tasks.num_features, tasks.num_tasks))
+            loss = jax.tree.map(jnp.asarray, Logistic(**options).alone(tasks))
+            return np.asarray(_minimisers(loss, zero, *_steps(float(self.row_norm), float(self.penalty))))
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
         """Noise for the sum of the owners' models, which lie on the lattice of h."""
@@ -175,3 +176,39 @@ class DPAggr:
         # ||w|| <= max over singular values s <= R of X / sqrt(n) of s / (s^2 + lambda), times ||y|| / sqrt(n) <= Y
         s = min(R, np.sqrt(lam))
         return float(R * (R * Y * s / (s**2 + lam) + Y))
+
+
+class Steps(NamedTuple):
+    """Of Nesterov's method with constant momentum, for whatever rows the bounds admit."""
+
+    curvature: float  #: R^2 / 4 + lambda
+    momentum: float
+    level: float  #: of the gradient, at which a task is done
+    most: int  #: as many that all are
+
+
+def _steps(R: float, penalty: float) -> Steps:
+    """Nesterov (2004), Theorem 2.2.3: V - w* is at most 6 sqrt(log 2 / lambda) (1 - 1 / sqrt(kappa))^(N/2) long."""
+    curvature = R * R / 4 + penalty
+    kappa = curvature / penalty
+    most = np.sqrt(kappa) * np.log(25 * kappa * curvature / (LEVEL * R) / (LEVEL * R))
+    return Steps(curvature, (np.sqrt(kappa) - 1) / (np.sqrt(kappa) + 1), LEVEL * R, int(min(np.ceil(most), 1e6)))
+
+
+@jax.jit
+def _minimisers(
+    loss: LogisticRows, start: Array, curvature: Array, momentum: Array, level: Array, most: Array
+) -> Array:
+    """Of all tasks, (d, m); one that is done stands still, so that no other task is felt."""
+
+    def late(gradient: Array) -> Array:
+        return jnp.linalg.norm(gradient, axis=0) > level
+
+    def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        W, V, G, t = state
+        new = V - G / curvature
+        V = jnp.where(late(G), new + momentum * (new - W), V)
+        return jnp.where(late(G), new, W), V, loss.gradient(V), t + 1
+
+    unfinished = lambda state: jnp.any(late(state[2])) & (state[3] < most)
+    return jax.lax.while_loop(unfinished, step, (start, start, loss.gradient(start), jnp.asarray(0)))[1]
