@@ -19,6 +19,7 @@ from mpmtl_prob.convex import penalties
 from mpmtl_prob.inference.curator.private import Rounds, RoundState
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.models import penalised
+from mpmtl_prob.privacy import lattice
 from mpmtl_prob.taskwise import evidence
 
 D, M, ROWS = 3, 6, 9
@@ -173,6 +174,14 @@ def test_errors_and_logs_name_shapes(secrets, caplog):
             wrong()
         texts.append(str(error.value))
     assert given_away("\n".join([*texts, caplog.text]), secrets) == []
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e200, 1.7e308])
+def test_a_bought_clip_norm_warns_of_no_message(size):
+    for messages in (np.diag([1.0, 1.0, size]), np.full((3, 3), size)):
+        assert 1e-3 <= mp.privacy.buy_clip(messages, 1.0, low=1e-3, high=1e3).clip <= 1e3 * (1 + 1e-9)
+    assert lattice.lengths(np.array([[3e200, 3e-200, 0.0], [4e200, 4e-200, 0.0]])) == pytest.approx([5e200, 5e-200, 0])
 
 
 def test_nothing_of_a_round_state_is_shown(objects):

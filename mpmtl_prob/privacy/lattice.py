@@ -62,10 +62,15 @@ def unit_columns(W: FloatArray) -> FloatArray:
 
 def clipped(W: FloatArray, clip: float) -> FloatArray:
     """Columns of W shortened to Euclidean length at most clip (Algorithm 1, step 3)."""
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        return W / np.maximum(1.0, lengths(W) / clip)
+
+
+def lengths(W: FloatArray) -> FloatArray:
+    """Euclidean lengths of the columns of W; infinite where they leave the range of doubles."""
     largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
     with np.errstate(all="ignore"):  # a warning would tell of one task
-        norm = largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
-        return W / np.maximum(1.0, norm / clip)
+        return largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
 
 
 def sent(W: FloatArray, clip: float, h: float) -> FloatArray:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -74,8 +75,7 @@ def buy_clip(
     W, _, _ = messages(source, scaling)
     check_ledger(ledger, None)
     paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}
-    norms = np.linalg.norm(W, axis=0)
-    return BoughtClip(law.draw(norms, np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
+    return BoughtClip(law.draw(lattice.lengths(W), np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
 
 
 def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
