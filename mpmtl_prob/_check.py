@@ -7,6 +7,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from mpmtl_prob._discreet import shown
 
 
@@ -58,6 +61,17 @@ def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> No
         object.__setattr__(instance, name, check(name, getattr(instance, name)))
 
 
+def numbers(name: str, value: ArrayLike, kind: type[np.generic] = np.float64) -> NDArray[Any]:
+    """An array of numbers, which may hold somebody's: an error of NumPy's would show one of them."""
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError
+        with np.errstate(all="ignore"):  # a warning would tell of one
+            return np.asarray(value, dtype=kind)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}: expected numbers of the kind {kind.__name__}, got others") from None
+
+
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """One of the named choices."""
     if not isinstance(value, str) or value not in choices:
@@ -70,5 +84,7 @@ def _number(name: str, value: float) -> float:
         if isinstance(value, str | bytes):  # float() would read them
             raise TypeError
         return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number, got a larger one than a double holds") from None
     except (TypeError, ValueError):
         raise ValueError(f"{name}: expected a number, got {shown(value)}") from None

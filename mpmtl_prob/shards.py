@@ -122,7 +122,7 @@ class TaskShards:
             own = tuple(c for c in held if c not in (task, target)) if columns is None else columns
             for argument, wanted in (("task", [task]), ("target", [target]), ("features", own)):
                 if missing := [c for c in wanted if c not in held]:
-                    raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}; it has {held}")
+                    raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")
             names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
             read = partial(_parquet, str(path), task, target, own, intercept)
             parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read))

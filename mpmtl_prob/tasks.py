@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._check import numbers
 from mpmtl_prob._discreet import shown
 from mpmtl_prob._html import card
 from mpmtl_prob.intercept import NAME, contrasts
@@ -102,24 +103,24 @@ class TaskData:
             raise ValueError("X: expected at least one task, got none")
         if len(X) != len(y):
             raise ValueError(f"X and y: expected one entry per task in each, got {len(X)} and {len(y)}")
-        xs = [np.asarray(x, dtype=np.float64) for x in X]
-        ys = [np.asarray(v, dtype=np.float64) for v in y]
-        names = tuple(tasks) if tasks is not None else tuple(range(len(xs)))
-        if len(names) != len(xs):
-            raise ValueError(f"tasks: expected {len(xs)} names, one per task, got {len(names)}")
+        names = tuple(tasks) if tasks is not None else tuple(range(len(X)))
+        if len(names) != len(X):
+            raise ValueError(f"tasks: expected {len(X)} names, one per task, got {len(names)}")
         if len(set(names)) != len(names):
             raise ValueError("tasks: expected distinct names, got a name twice")
+        xs, ys = (
+            [numbers(f"{k}: task {i!r}", v) for i, v in zip(names, of, strict=True)] for k, of in (("X", X), ("y", y))
+        )
         d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
         for name, x, v in zip(names, xs, ys, strict=True):
             _check_task(name, x, v, d)
         columns = tuple(features) if features is not None else tuple(range(d))
         if len(columns) != d:
             raise ValueError(f"features: expected {d} names, one per column of X, got {len(columns)}")
-
         X_pad, y_pad, mask = _stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns)
-        whom = [np.asarray(s, dtype=np.int64) for s in subject]
+        whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
         return cls(X_pad, y_pad, mask, names, columns, _padded(whom, mask))
@@ -132,7 +133,7 @@ class TaskData:
 
         Tasks are ordered by first appearance. Raises ValueError as :meth:`from_lists`.
         """
-        X, y, task = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(task)
+        X, y, task = numbers("X", X), numbers("y", y), np.asarray(task)
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
@@ -165,7 +166,7 @@ class TaskData:
         Raises:
             ValueError: shapes that disagree, and as :meth:`from_lists`.
         """
-        X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+        X, Y = numbers("X", X), numbers("Y", Y)
         seen = np.ones(Y.shape, dtype=bool) if observed is None else np.asarray(observed, dtype=bool)
         if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
             raise ValueError(f"X and Y: expected matrices with a row per subject, got shapes {X.shape} and {Y.shape}")
@@ -201,10 +202,11 @@ class TaskData:
         columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
         for argument, wanted in (("task", [task]), ("target", [target]), ("features", columns)):
             if missing := [c for c in wanted if c not in frame.columns]:
-                raise ValueError(f"{argument}: no column {missing[0]!r} in the frame; it has {list(frame.columns)}")
+                # not which it has: of a table without a head they are the first record
+                raise ValueError(f"{argument}: no column {missing[0]!r} among the frame's {len(frame.columns)}")
         try:
             X = frame[columns].to_numpy(dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             kinds = {str(c): str(frame[c].dtype) for c in columns}
             raise ValueError(f"features: expected numeric columns, got {kinds}; encode text and dates first") from None
         found = cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)

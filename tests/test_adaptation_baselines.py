@@ -202,7 +202,7 @@ def test_domains_come_from_tables_and_say_what_is_wrong_with_them():
         (lambda: Domain(np.zeros((3, 0)), np.zeros(3)), "at least one feature"),
         (lambda: Domain([["a"]], [1.0]), "X: expected numbers"),
         (lambda: Domain(np.zeros((3, 2)), np.zeros(3), ("x",)), "features: expected 2 names"),
-        (lambda: Domain.from_pandas(frame, "z"), "target: expected one of the columns"),
+        (lambda: Domain.from_pandas(frame, "z"), "target: expected one of the 3 columns, got 'z'"),
         (lambda: several({}), "source: expected at least one"),
         (lambda: several({"a": DATA.source, "b": (np.ones((2, 2)), np.ones(2))}), "domains of the same features"),
         (lambda: several({"a": DATA.source, "b": 3}), "source 'b': expected a Domain"),

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, estimators, evaluation, inference
+from mpmtl_prob import TaskData, adaptation, estimators, evaluation, inference
 from mpmtl_prob.convex import penalties
 from mpmtl_prob.inference.curator.private import Rounds, RoundState
 from mpmtl_prob.inference.owner import methods
@@ -174,6 +175,56 @@ def test_errors_and_logs_name_shapes(secrets, caplog):
             wrong()
         texts.append(str(error.value))
     assert given_away("\n".join([*texts, caplog.text]), secrets) == []
+
+
+SECRET = 47_112_233
+NO_NUMBERS = {
+    "a word": f"HIV+ {SECRET}",
+    "a word in a task": [1.0, f"HIV+ {SECRET}"],
+    "beyond a double": [1.0, SECRET * 10**400],
+    "complex": [1.0, SECRET + 1j],
+    "a complex array": np.array([1.0, SECRET + 1j]),
+    "an object": [1.0, {"id": SECRET}],
+    "rows of all lengths": [[1.0, SECRET], [1.0]],
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bad", NO_NUMBERS)
+def test_what_is_no_number_is_a_named_error_that_does_not_show_it(bad):
+    value, good = NO_NUMBERS[bad], [1.0, 2.0]
+    frame = {"task": [0, 1], "x": good, "y": good}
+    cell = value[1] if isinstance(value, list) else value
+    table = lambda name: pd.DataFrame(frame | {name: pd.Series([1.0, cell], dtype=object)})
+    for wrong, name in (
+        (lambda: TaskData.from_lists([[[1.0], [2.0]], value], [good, good]), "X: task 1"),
+        (lambda: TaskData.from_lists([[[1.0], [2.0]]] * 2, [good, value], tasks=["a", "b"]), "y: task 'b'"),
+        (lambda: TaskData.from_lists([[[1.0], [2.0]]], [good], subject=[value]), "subject"),
+        (lambda: TaskData.from_rows(value, good, [0, 1]), "X"),
+        (lambda: TaskData.from_rows([[1.0], [2.0]], value, [0, 1]), "y"),
+        (lambda: TaskData.from_targets([[1.0], [2.0]], value), "Y"),
+        (lambda: TaskData.from_targets(value, [[1.0], [2.0]]), "X"),
+        (lambda: TaskData.from_pandas(table("x"), task="task", target="y"), "features|X"),
+        (lambda: TaskData.from_pandas(table("y"), task="task", target="y"), "y"),
+        (lambda: mp.release(value, 1.0, 1e-3), "source"),
+        (lambda: mp.release([good, value], 1.0, 1e-3), "source"),
+    ):
+        with pytest.raises(ValueError, match=f"^({name}).*: ") as error:
+            wrong()
+        assert str(SECRET) not in str(error.value)
+        assert "HIV" not in str(error.value)
+        assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_a_table_without_a_head_does_not_show_its_first_record():
+    frame = pd.DataFrame([[1.0, 2.0]], columns=["4711", "3.14"])
+    for wrong in (
+        lambda: TaskData.from_pandas(frame, task="school", target="mark"),
+        lambda: adaptation.Domain.from_pandas(frame, "mark"),
+    ):
+        with pytest.raises(ValueError, match=r"^(task|target): .*2") as error:
+            wrong()
+        assert "4711" not in str(error.value)
 
 
 @pytest.mark.filterwarnings("error")

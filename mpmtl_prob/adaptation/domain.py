@@ -55,7 +55,8 @@ class Domain(Discreet):
     def from_pandas(cls, frame: Any, target: Hashable) -> Domain:
         """From a table: one column is the target, all others are features. Raises ValueError for a column not there."""
         if target not in frame.columns:
-            raise ValueError(f"target: expected one of the columns {list(frame.columns)}, got {target!r}")
+            # not which there are: of a table without a head they are the first record
+            raise ValueError(f"target: expected one of the {len(frame.columns)} columns, got {target!r}")
         return cls(frame.drop(columns=[target]), frame[target])
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import in_range, numbers, one_of, positive
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
@@ -89,10 +89,7 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
         slopes = source.slopes  # an intercept is its owner's
         sent = posterior_means(slopes, scaling=scaling, prior=conjugate.SENT)
         return sent.scaled, slopes.features, scaling
-    try:
-        W = np.asarray(source, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("source: expected TaskData or one message per task as a d x m matrix of numbers") from None
+    W = numbers("source", source)
     if W.ndim != 2 or W.size == 0:
         raise ValueError(f"source: expected TaskData or one message per task as a d x m matrix, got shape {W.shape}")
     if not np.all(np.isfinite(W)):  # the values are private: count them, do not show them

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
+from mpmtl_prob._check import in_range, numbers, one_of, positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
@@ -290,7 +290,7 @@ def publish(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: terms of several rounds, or a matrix that is no second moment of such messages. Nothing was charged.
     """
-    A, d = np.asarray(second_moment, dtype=np.float64), len(terms.features)
+    A, d = numbers("second_moment", second_moment), len(terms.features)
     if len(terms.mechanisms) != 1:
         raise ValueError(f"terms: expected those of one round, got {len(terms.mechanisms)}")
     if A.shape != (d, d) or not np.array_equal(A, A.T):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._check import numbers, one_of, whole
 from mpmtl_prob.privacy.laws import Wishart
 from mpmtl_prob.tasks import FloatArray
 
@@ -54,7 +54,7 @@ def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
     Raises ValueError for another shape.
     """
-    W = np.asarray(answer, dtype=np.float64)
+    W = numbers("respond", answer)
     if W.shape != shape:
         raise ValueError(f"respond: expected messages of shape {shape}, got {W.shape}")
     return np.where(np.isfinite(W).all(axis=0), W, 0.0)
