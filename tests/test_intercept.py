@@ -286,7 +286,7 @@ def test_what_has_no_answer_is_named(public):
         task_posteriors(tasks_of([x[:1] for x in X], [v[:1] for v in y]), public)
     with pytest.raises(ValueError, match="method: 'joint' knows no intercept"):
         task_posteriors(tasks_of(X, y), public, method="joint")
-    with pytest.raises(ValueError, match="tasks: expected 3 features as in the release, got 2"):
+    with pytest.raises(ValueError, match="features: expected 3 as in the release, got 2"):
         task_posteriors(tasks_of([x[:, :2] for x in X], y), public)
 
 

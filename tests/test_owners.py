@@ -179,12 +179,12 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
 def test_bad_arguments_are_named(fitted):
     train, test, _, _, shared, own = fitted
     fewer = TaskData.from_lists([x[:, :2] for x in train.X], list(train.y))
-    with pytest.raises(ValueError, match="tasks: expected 3 features as in the release, got 2"):
+    with pytest.raises(ValueError, match="features: expected 3 as in the release, got 2"):
         task_posteriors(fewer, shared)
     with pytest.raises(ValueError, match="method: expected one of 'plug_in', 'mixture', 'joint', got 'exact'"):
         task_posteriors(train, shared, method="exact")
-    with pytest.raises(ValueError, match="tasks: expected 3 features and 300 tasks"):
-        own.predict(TaskData.from_lists(list(test.X[:2]), list(test.y[:2])))
+    with pytest.raises(ValueError, match="features: expected 3 as in the fit, got 2"):
+        own.predict(TaskData.from_lists(list(test.X[..., :2]), list(test.y)))
     with pytest.raises(ValueError, match="rank: expected at most the number of features, 3, got 4"):
         own.subspace(4)
     with pytest.raises(ValueError, match=r"reference: expected a covariance \(3, 3\) or a basis \(3, 2\)"):

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._discreet import shown
-from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy.accounting.budgets import schedule
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
@@ -66,6 +66,7 @@ class DPMTRL:
 
     name = "DP-MTRL, reconstructed"
 
+    @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """The result's W is W^ of the last round; ``history`` holds ``W`` (T, d, m) and ``sensitivity`` (T, m).
 

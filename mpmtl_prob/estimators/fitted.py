@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._html import card
+from mpmtl_prob._names import places, task_data
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -30,6 +31,8 @@ class Fitted:
         seconds: wall-clock time of the fit.
         name: of the estimator, for tables.
         row_guarantee: what protects one row from the curator, where there is such a thing; never to be added to the other.
+        tasks: names of W's columns, by which :meth:`predict` finds them; None where only their positions are known.
+        features: names of W's rows, likewise.
     """
 
     W: FloatArray
@@ -39,6 +42,8 @@ class Fitted:
     seconds: float = 0.0
     name: str = "estimator"
     row_guarantee: Guarantee | None = None
+    tasks: tuple[Hashable, ...] | None = None
+    features: tuple[Hashable, ...] | None = None
 
     def __post_init__(self) -> None:
         W = np.array(self.W, dtype=np.float64)
@@ -51,8 +56,15 @@ class Fitted:
         return type(self), tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
 
     def predict(self, tasks: TaskData) -> Prediction:
-        """X_i w_i for every row of tasks, which must be those of the fit. Raises ValueError for other shapes."""
-        return linear_prediction(self.W, tasks)
+        """X_i w_i for every row of tasks: some of the fit's, with its features, in any order, found by name.
+
+        Raises:
+            ValueError: data with other tasks or features.
+        """
+        if self.tasks is None or self.features is None:
+            return linear_prediction(self.W, task_data(tasks))
+        feature, task = places(tasks, self.tasks, self.features)
+        return linear_prediction(self.W[feature][:, task], tasks)
 
     def __repr__(self) -> str:  # the weights are the owners' own: not shown
         d, m = self.W.shape
@@ -84,4 +96,19 @@ def intercept_aside[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
         found = fit(self, rows, *arguments, **options)  # type: ignore[arg-type]
         return found if rows is tasks else replace(found, W=completed(found.W, tasks))
 
-    return aside  # type: ignore[return-value]
+    return by_name(aside)  # type: ignore[arg-type]
+
+
+def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
+    """A method ``fit(self, tasks)`` whose result keeps the names of tasks and features."""
+
+    @wraps(fit)
+    def checked(self: Any, tasks: TaskData, *arguments: Any, **options: Any) -> Fitted:
+        return named(fit(self, task_data(tasks), *arguments, **options), tasks)  # type: ignore[arg-type]
+
+    return checked  # type: ignore[return-value]
+
+
+def named(found: Fitted, tasks: TaskData) -> Fitted:
+    """A fit of these tasks, with the names of tasks and features."""
+    return replace(found, tasks=tasks.tasks, features=tasks.features)

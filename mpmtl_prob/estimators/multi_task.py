@@ -20,7 +20,7 @@ from mpmtl_prob._check import positive, whole
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
-from mpmtl_prob.estimators.fitted import Fitted, intercept_aside, slopes
+from mpmtl_prob.estimators.fitted import Fitted, intercept_aside, named, slopes
 from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
@@ -84,7 +84,7 @@ class MultiTask:
         share = (time.perf_counter() - begin) / len(penalties)
         each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
         weights = [one.W if rows is tasks else completed(one.W, tasks) for one in each]
-        return [fitted(W, one, share, self.name) for W, one in zip(weights, each, strict=True)]
+        return [named(fitted(W, one, share, self.name), tasks) for W, one in zip(weights, each, strict=True)]
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
-from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
+from mpmtl_prob.estimators.fitted import Fitted, by_name, intercept_aside
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
 from mpmtl_prob.tasks import TaskData
@@ -92,6 +92,7 @@ class RidgeLogistic:
         half = positive("penalty", self.penalty) / 2  # type: ignore[arg-type]  # a name is refused
         return MultiTask(SquaredFrobenius(), half, Logistic(), self.tolerance, self.max_iterations)
 
+    @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
         if isinstance(self.penalty, str):

@@ -91,5 +91,5 @@ def _check_numbers(prediction: Prediction, test: TaskData) -> None:
 
 
 def _check(prediction: Prediction, test: TaskData) -> None:
-    if prediction.mask.shape != test.mask.shape or not np.array_equal(prediction.mask, test.mask):
+    if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.mask, test.mask):
         raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")

@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
+from mpmtl_prob._names import places
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -125,23 +126,24 @@ class Posterior:
         return tree
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
-        """Posterior predictive of every row of tasks, which must be those of the fit.
+        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
 
         The mean is that of all draws; intervals come from at most 400 of them, with the rows' noise.
 
         Raises:
             ValueError: data with other tasks or features, or a posterior without sigma.
         """
-        check_weights(self.W, tasks)
+        feature, task = places(tasks, self.tasks.tasks, self.tasks.features)
         if "sigma" not in self.draws:
             raise ValueError(f"predict: the model has no site sigma, the sd of a row; it has {', '.join(self.draws)}")
-        W = self.draws["W"].reshape(-1, *self.W.shape)
+        W = self.draws["W"].reshape(-1, *self.W.shape)[:, feature][..., task]
         sigma = self.draws["sigma"].reshape(-1)
         pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
         rng = np.random.default_rng(seed)
-        mean, away = (tasks.X @ self.W.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        centre = self.W[feature][:, task]
+        mean, away = (tasks.X @ centre.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
         for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-            of_weights = (tasks.X @ (W[s] - self.W).T[..., None])[..., 0]
+            of_weights = (tasks.X @ (W[s] - centre).T[..., None])[..., 0]
             away[row] = of_weights + sigma[s] * rng.standard_normal(mean.shape)
         return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
+from mpmtl_prob._names import places, stand, task_data
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -21,7 +23,8 @@ from mpmtl_prob.inference.sampling.diagnostics import JOINT, Diagnosis, diagnose
 from mpmtl_prob.inference.sampling.importance import num_proposals
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, check_weights
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 from mpmtl_prob.taskwise import conjugate
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ class OwnerPosteriors:
             with one row, whose sigma has no mean, and its weights none either, it is their mean given sigma, averaged.
         seconds: wall-clock time, that of the public posterior included.
         likelihood: of the targets.
+        tasks: names of W's columns, by which :meth:`predict` finds them; as strings where they were loaded.
+        features: names of W's rows, likewise.
     """
 
     shared: SharedPosterior
@@ -49,6 +54,8 @@ class OwnerPosteriors:
     seconds: float
     _tree: xr.DataTree
     likelihood: Likelihood
+    tasks: tuple[Hashable, ...]
+    features: tuple[Hashable, ...]
 
     seat = "owner"
     name = "noise-aware posterior"
@@ -70,7 +77,7 @@ class OwnerPosteriors:
         return self._tree.copy(deep=True)
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
-        """Posterior predictive of every row of tasks, which must be those of the fit.
+        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
 
         Of numbers: the mean is exact; intervals come from 400 draws of weights and noise. Of labels: the probability of a 1,
         averaged over all draws of the weights; intervals are the probability's own, from 400 of these.
@@ -78,12 +85,13 @@ class OwnerPosteriors:
         Raises:
             ValueError: data with other tasks or features.
         """
-        check_weights(self.W, tasks)
+        feature, task = places(tasks, self.tasks, self.features)
         found = self._tree.children["posterior"].dataset
-        draws = {str(k): v.values.reshape(-1, *v.shape[2:]) for k, v in found.items()}
+        draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in found.items()}
+        draws["W"] = draws["W"][:, feature]
         total = len(draws["W"])
         pick = np.linspace(0, total - 1, min(_PREDICTIVE_DRAWS, total)).astype(int)
-        return self.likelihood.predict(tasks, self.W, draws, pick, seed)
+        return self.likelihood.predict(tasks, self.W[feature][:, task], draws, pick, seed)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
@@ -150,12 +158,14 @@ class OwnerPosteriors:
             public.attrs["seconds"] = attributes.pop("shared_seconds")
             seconds, W = float(attributes.pop("seconds")), constants["mean"].values
             name = attributes.pop("likelihood")
+            tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
         tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
         W.setflags(write=False)
         if likelihood is not None and likelihood.name != name:
             raise ValueError(f"likelihood: expected {name!r} as in the file, got {likelihood.name!r}")
         public_posterior = SharedPosterior.from_tree(public, structure)
-        return cls(public_posterior, W, seconds, tree, named(name) if likelihood is None else likelihood)
+        kind = named(name) if likelihood is None else likelihood
+        return cls(public_posterior, W, seconds, tree, kind, tasks, features)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
@@ -229,10 +239,10 @@ def task_posteriors(
     whole("draws", draws)
     if method == "joint" and tasks.intercept:
         raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
-    if (given := tasks.slopes.num_features) != shared.release.num_features:
-        raise ValueError(f"tasks: expected {shared.release.num_features} features as in the release, got {given}")
+    release = shared.release
+    check_features(tasks, release)
     begin = time.perf_counter()
-    scale = conjugate.scales(tasks.slopes.gram, shared.release.scaling)
+    scale = conjugate.scales(tasks.slopes.gram, release.scaling)
     total = chains * draws
     if exclude_own:
         _check_exclusion(tasks, shared, method)
@@ -240,14 +250,13 @@ def task_posteriors(
     elif method == "mixture":
         found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
     elif method == "joint":
-        release = shared.release
         singular = release.num_tasks < release.num_features
         if not isinstance(shared.structure, Full) or release.rounds > 1 or singular or (sharpness or 1.0) != 1.0:
             raise ValueError(
                 "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, "
                 "and sharpness 1"
             )
-        found = methods.joint(tasks, shared.release, scale, chains, total, seed, progress_bar, kind)
+        found = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
     else:
         found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
     kept = dict(found.draws)
@@ -257,7 +266,19 @@ def task_posteriors(
     W = found.W
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerPosteriors(shared, W, seconds, _tree(tasks, shared, by_chain, found, method), kind)
+    tree = _tree(tasks, shared, by_chain, found, method)
+    return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+
+
+def check_features(tasks: TaskData, release: Release) -> None:
+    """Raise ValueError unless the tasks have the features of the release, but for an intercept, in its order."""
+    given = task_data(tasks).slopes.features
+    place = stand("features", given, release.features, whole=True, of="the release")
+    if moved := np.flatnonzero(place != np.arange(len(place))).tolist():
+        raise ValueError(
+            f"features: expected the order of the release, got {given[moved[0]]!r} where it has "
+            f"{release.features[moved[0]]!r}; make the tasks with features=list(release.features)"
+        )
 
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:

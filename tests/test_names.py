@@ -1,0 +1,222 @@
+"""Names say which task and which feature is which, in whatever order data have them."""
+
+import dataclasses
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData
+from mpmtl_prob._names import stand
+from mpmtl_prob.estimators import MTRL, Alone, Fitted, Lasso, LowRank, LowRankSparse, MultiTask, Ridge, TraceNorm
+from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
+
+FAST = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}
+NAMES = ["a", "b", "c"]
+SCALE = np.array([1.0, 0.1, 3.0])
+
+
+def table(m=12, n=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((m * n, 3))
+    task = np.repeat([f"t{i:02d}" for i in range(m)], n)
+    W = rng.standard_normal((m, 3)) * SCALE
+    y = np.sum(X * np.repeat(W, n, axis=0), axis=1) + 0.1 * rng.standard_normal(m * n)
+    return pd.DataFrame(X, columns=NAMES).assign(task=task, y=y)
+
+
+def tasks_of(frame, **options):
+    return TaskData.from_pandas(frame, task="task", target="y", **options)
+
+
+FRAME = table()
+TRAIN = tasks_of(FRAME)
+REVERSED = tasks_of(FRAME[::-1][["c", "y", "a", "task", "b"]])
+
+
+@pytest.fixture(scope="module")
+def public():
+    return shared_covariance(mp.release(TRAIN, 5.0, unsafe_seed=0), **FAST)
+
+
+@pytest.fixture(scope="module")
+def own(public):
+    return task_posteriors(TRAIN, public, draws=50)
+
+
+def means(prediction):
+    """Of every row, by task."""
+    found = zip(prediction.tasks, prediction.mean, prediction.mask, strict=True)
+    return {str(name).removesuffix(".0"): mean[real] for name, mean, real in found}
+
+
+def check_order(fit, data=TRAIN, other=REVERSED):
+    """Rows of a task come in the reverse order too."""
+    expected, found = means(fit.predict(data)), means(fit.predict(other))
+    assert found.keys() <= expected.keys()
+    assert fit.predict(other).tasks == other.tasks
+    for name, mean in found.items():
+        assert_allclose(mean[::-1], expected[name], rtol=1e-12)
+
+
+ESTIMATORS = [
+    Ridge(),
+    Lasso(0.1),
+    MultiTask(TraceNorm(), 0.1),
+    MTRL(0.1, 0.1),
+    mp.estimators.LowRankPlusSparse((0.5, 0.5)),
+    mp.estimators.DPMTRL(0.1, 0.1, epsilon=None),
+    Alone(rounds=3),
+    LowRank(penalty=0.1, epsilon=None, rounds=3),
+    LowRankSparse(penalty=(0.1, 0.1), epsilon=None, rounds=3),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
+def test_fits_find_tasks_and_features_by_name(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mp.estimators.ConvergenceWarning)
+        check_order(estimator.fit(TRAIN))
+
+
+def test_a_path_of_fits_finds_them_too():
+    for fit in MultiTask(TraceNorm(), 1.0).path(TRAIN, [1.0, 0.1]):
+        check_order(fit)
+
+
+def test_labels_too():
+    signs = tasks_of(FRAME.assign(y=np.sign(FRAME["y"])))
+    check_order(mp.estimators.RidgeLogistic(1.0).fit(signs))
+
+
+def test_intercepts_stay_behind_the_features_and_go_with_their_task():
+    data, other = TRAIN.with_intercept(), REVERSED.with_intercept()
+    check_order(Ridge().fit(data), data, other)
+    with pytest.raises(ValueError, match="features: expected 4 as in the fit, got 3"):
+        Ridge().fit(data).predict(TRAIN)
+
+
+def test_owners_find_tasks_and_features_by_name(own):
+    check_order(own)
+    few = tasks_of(FRAME[FRAME["task"] > "t07"])
+    low, high = own.predict(few).interval()
+    lows, highs = own.predict(TRAIN).interval()
+    assert_allclose(high - low, (highs - lows)[8:], rtol=0.5)  # of other draws of the noise
+
+
+def test_curators_find_them_too():
+    fit = mp.inference.fit(mp.models.low_rank, TRAIN, chains=1, warmup=20, draws=20, progress_bar=False)
+    check_order(fit)
+
+
+def test_files_hold_names(own, tmp_path):
+    own.save(tmp_path / "own.nc")
+    check_order(OwnerPosteriors.load(tmp_path / "own.nc"))
+
+
+def test_names_that_are_numbers_are_found_as_they_are_and_in_a_file(public, tmp_path):
+    frame = FRAME.assign(task=FRAME["task"].str[1:].astype(int))
+    data, other = tasks_of(frame), tasks_of(frame[::-1])
+    fit = task_posteriors(data, public, draws=50)
+    fit.save(tmp_path / "own.nc")
+    for each in (fit, OwnerPosteriors.load(tmp_path / "own.nc"), Ridge().fit(data)):
+        check_order(each, data, other)
+    check_order(fit, data, tasks_of(frame[::-1].assign(task=frame["task"][::-1].astype(float))))
+
+
+def test_pickled_fits_know_their_names():
+    check_order(pickle.loads(pickle.dumps(Ridge().fit(TRAIN))))
+
+
+def test_some_of_the_tasks_are_enough(own):
+    few = tasks_of(FRAME[FRAME["task"].isin(["t07", "t03"])][::-1])
+    for fit in (own, Ridge().fit(TRAIN)):
+        check_order(fit, TRAIN, few)
+        assert fit.predict(few).tasks == ("t07", "t03")
+
+
+def test_other_tasks_and_features_are_named(own):
+    for fit in (own, Ridge().fit(TRAIN)):
+        with pytest.raises(ValueError, match="tasks: expected those of the fit, got others: 'new'"):
+            fit.predict(tasks_of(FRAME.replace({"task": {"t03": "new"}})))
+        with pytest.raises(ValueError, match="features: expected those of the fit, got others: 'z'"):
+            fit.predict(tasks_of(FRAME.rename(columns={"a": "z"})))
+        with pytest.raises(ValueError, match="features: expected 3 as in the fit, got 4"):
+            fit.predict(tasks_of(FRAME.assign(z=1.0)))
+        with pytest.raises(ValueError, match="features: expected 3 as in the fit, got 2"):
+            fit.predict(tasks_of(FRAME.drop(columns="c")))
+
+
+def test_what_is_no_task_data_is_named(own):
+    for fit in (own, Ridge().fit(TRAIN), Fitted(np.zeros((3, 12)), NOT_PRIVATE)):
+        for other in (FRAME, FRAME[NAMES].to_numpy()):
+            got = type(other).__name__
+            with pytest.raises(
+                ValueError, match=f"tasks: expected TaskData, got {got}; make one with TaskData.from_pandas"
+            ):
+                fit.predict(other)
+
+
+def test_data_without_names_go_by_position(own):
+    bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y))
+    for names in ({"tasks": TRAIN.tasks}, {"features": NAMES}, {}):
+        data = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), **names)
+        for fit in (own, Ridge().fit(TRAIN), Ridge().fit(bare)):
+            assert_allclose(fit.predict(data).mean, fit.predict(TRAIN).mean, rtol=1e-12)
+    fewer = TaskData.from_lists(list(TRAIN.X[:4]), list(TRAIN.y[:4]))
+    with pytest.raises(ValueError, match="tasks: expected those of the fit, got others: 0, 1, 2, 3"):
+        own.predict(fewer)
+
+
+def test_weights_without_names_go_by_position():
+    fit = Ridge().fit(TRAIN)
+    assert_allclose(Fitted(fit.W, NOT_PRIVATE).predict(TRAIN).mean, fit.predict(TRAIN).mean)
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "place"),
+    [
+        (("b", "a"), ("a", "b", "c"), [1, 0]),
+        ((2, 0), (0, 1, 2), [2, 0]),
+        ((2, 0), ("0", "1", "2"), [2, 0]),
+        (("1", 1), (1, "1"), [1, 0]),
+        ((0, 1), ("a", "b"), [0, 1]),
+        ((0, 1, "intercept"), ("a", "b", "intercept"), [0, 1, 2]),
+        (("a", "b"), (0, 1), [0, 1]),
+        ((0, 1, 2), (1, 2, 3), None),
+        ((0, 1), ("a", "b", "c"), None),
+        ((3, 4), ("a", "b"), None),
+        (("1", "2"), (1, "1"), None),
+    ],
+)
+def test_places_of_names(given, known, place):
+    if place is None:
+        with pytest.raises(ValueError, match="tasks: expected those of the fit, got"):
+            stand("tasks", given, known)
+    else:
+        assert stand("tasks", given, known).tolist() == place
+
+
+def test_scores_are_of_the_same_tasks_in_the_same_order():
+    prediction = Ridge().fit(TRAIN).predict(TRAIN)
+    with pytest.raises(ValueError, match="prediction and test: expected predictions of the rows of test"):
+        mp.evaluation.nmse(prediction, dataclasses.replace(TRAIN, tasks=TRAIN.tasks[::-1]))
+
+
+def test_owners_read_a_release_by_its_features(public):
+    with pytest.raises(
+        ValueError,
+        match="features: expected the order of the release, got 'c' where it has 'a'; make the tasks with features=list",
+    ):
+        task_posteriors(REVERSED, public)
+    again = tasks_of(FRAME[::-1][["c", "y", "a", "task", "b"]], features=list(public.release.features))
+    assert_allclose(task_posteriors(again, public, draws=5).W[:, ::-1], task_posteriors(TRAIN, public, draws=5).W)
+    with pytest.raises(ValueError, match="features: expected those of the release, got others: 'z'"):
+        task_posteriors(tasks_of(FRAME.rename(columns={"a": "z"})), public)
+    bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y))
+    assert_allclose(task_posteriors(bare, public, draws=5).W, task_posteriors(TRAIN, public, draws=5).W)
