@@ -116,7 +116,7 @@ def test_intervals_cover_on_data_from_the_model(simulated):
 
 def test_the_test_of_calibration_sees_what_the_model_must_not_leave_out(simulated):
     quiet = lambda release: replace(release, mechanism=replace(release.mechanism, sd=release.sd / 50))
-    unaware = ranks(simulated[:60], quiet)  # of the noise
+    unaware = ranks(simulated, quiet)  # of the noise
     assert min(uniformity(unaware[:, column], draws=399, bins=8) for column in range(3)) < 1e-5
 
 
