@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from numpyro.infer.util import log_density
 from scipy.special import ndtr
 
 from mpmtl_prob.adaptation import (
@@ -53,6 +54,27 @@ def test_without_information_it_is_the_public_fit():
     grid = posterior(model.release_, model.prior_)
     assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
     assert 0.9 < grid.weights[0].sum() < 0.998  # .98 before
+
+
+def seen_in(unit):
+    """Of targets times a unit: the prior variances, differences of the log density that chains climb, and the public fit."""
+    source, target = (Domain(each.X, each.y * unit) for each in (DATA.source, DATA.target))
+    model = OneRelease(epsilon=3.0, delta=1e-3, target_bound=unit, unsafe_seed=0, draws=2).fit(source, target)
+    seen = shift_model.observe(model.release_, model.prior_, posterior(model.release_, model.prior_))
+    rng, points = np.random.default_rng(0), []
+    for _ in range(10):
+        values = {name: each + 0.3 * rng.standard_normal(each.shape) for name, each in shift_model.start(seen).items()}
+        values["bend"] = np.exp(values["bend"])
+        points.append(float(log_density(shift_model.model, (seen,), {}, values)[0]))
+    return seen.values / unit**2, np.diff(points), robust(source).w / unit
+
+
+def test_the_unit_of_targets_does_not_matter():
+    (values, density, fit), *others = (seen_in(unit) for unit in (1.0, 2.0**-30, 2.0**30))  # 1e-9 and 1e9
+    for other in others:
+        np.testing.assert_allclose(other[0], values, rtol=1e-9)
+        np.testing.assert_allclose(other[1], density, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(other[2], fit, rtol=1e-9)
 
 
 def prior_of(d):

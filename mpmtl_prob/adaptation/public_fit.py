@@ -33,7 +33,7 @@ class PublicFit:
         """c: a quantile of the sizes of the residuals of public records."""
         residuals = np.abs(records.y - records.X @ self.w)
         found = float(np.quantile(residuals, in_range("quantile", quantile, 0, 1)))
-        return found if found > 0 else max(self.scale, 1e-6)
+        return found if found > 0 else self.scale
 
 
 def least_squares(records: Domain, ridge: float = 0.0) -> FloatArray:
@@ -61,10 +61,10 @@ def huber(
     w = least_squares(records) if first is None else first
     floor = ridge * max(np.trace(X.T @ X) / d, 1e-12)
     for _ in range(max_iterations):
-        weights = np.minimum(1.0, threshold / np.maximum(np.abs(y - X @ w), 1e-12))
+        weights = threshold / np.maximum(np.abs(y - X @ w), threshold)
         weighted = X * weights[:, None]
         new = np.linalg.solve(weighted.T @ X + floor * np.eye(d), weighted.T @ y)
-        if np.linalg.norm(new - w) <= 1e-10 * max(np.linalg.norm(w), 1.0):
+        if np.linalg.norm(new - w) <= 1e-10 * np.linalg.norm(w):
             return new
         w = new
     return w
@@ -87,7 +87,7 @@ def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
     scale = _scale(y - X @ w, y)
     for _ in range(50):
         new = huber(records, _HUBER * scale, max_iterations=20, first=w)
-        scale, done = _scale(y - X @ new, y), np.linalg.norm(new - w) <= 1e-8 * max(np.linalg.norm(w), 1.0)
+        scale, done = _scale(y - X @ new, y), np.linalg.norm(new - w) <= 1e-8 * np.linalg.norm(w)
         w = new
         if done:
             break
@@ -134,4 +134,4 @@ def shift_scale(scale: float, width: float) -> float:
 def _scale(residuals: FloatArray, y: FloatArray) -> float:
     """Median absolute deviation, consistent for Gaussian residuals; never zero."""
     found = float(np.median(np.abs(residuals))) / 0.6745 if len(residuals) else 1.0
-    return max(found, 1e-6 * max(float(np.abs(y).max(initial=0.0)), 1e-3))
+    return max(found, 1e-6 * float(np.abs(y).max(initial=0.0))) or 1e-9

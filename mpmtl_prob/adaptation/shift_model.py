@@ -93,7 +93,7 @@ def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
         np.linalg.cholesky(source + 1e-9 * np.trace(source) / d * np.eye(d)),
         (prior.means - release.centre) * r,
         axes,
-        np.maximum(values, 1e-12) * r**2,
+        np.maximum(values, 1e-12 * values.max()) * r**2,
         log_odds,
         prior.sigma,
         (mean - release.centre) * r,
