@@ -17,7 +17,7 @@ def positive(name: str, value: float) -> float:
     """A finite number above 0."""
     number = _number(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name}: expected a positive number, got {shown(value)}")
+        raise ValueError(f"{name}: expected a positive number, got {_got(value)}")
     return number
 
 
@@ -25,9 +25,7 @@ def in_range(name: str, value: float, low: float, high: float, *, left_closed: b
     """A number in (low, high), or in [low, high) with left_closed."""
     number = _number(name, value)
     if not (low < number < high or (left_closed and number == low)):
-        raise ValueError(
-            f"{name}: expected a number in {'[' if left_closed else '('}{low}, {high}), got {shown(value)}"
-        )
+        raise ValueError(f"{name}: expected a number in {'[' if left_closed else '('}{low}, {high}), got {_got(value)}")
     return number
 
 
@@ -46,9 +44,9 @@ def whole(name: str, value: int, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}: expected a whole number, got {shown(value)}") from None
+        raise ValueError(f"{name}: expected a whole number, got {_got(value)}") from None
     if number < least:
-        raise ValueError(f"{name}: expected a whole number >= {least}, got {shown(value)}")
+        raise ValueError(f"{name}: expected a whole number >= {least}, got {_got(value)}")
     return number
 
 
@@ -75,8 +73,13 @@ def numbers(name: str, value: ArrayLike, kind: type[np.generic] = np.float64) ->
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """One of the named choices."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {_got(value)}")
     return value
+
+
+def _got(value: object) -> str:
+    """What came in place of one thing: several may be somebody's."""
+    return f"<tuple of {len(value)}>" if isinstance(value, tuple) else shown(value)
 
 
 def _number(name: str, value: float) -> float:
@@ -87,4 +90,4 @@ def _number(name: str, value: float) -> float:
     except OverflowError:
         raise ValueError(f"{name}: expected a number, got a larger one than a double holds") from None
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected a number, got {shown(value)}") from None
+        raise ValueError(f"{name}: expected a number, got {_got(value)}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple):
         if names := getattr(value, "_fields", ()):
             return _call(type(value).__name__, zip(names, value, strict=True))
+        if _is_array(value):
+            return f"<tuple of {len(value)}>"
         return f"({', '.join(map(shown, value))}{',' * (len(value) == 1)})"
     if _hashable(value):
         return repr(value)
@@ -23,7 +26,7 @@ def shown(value: Any) -> str:
 
 def public(value: Any) -> Any:
     """The value itself, or what is shown of arrays."""
-    return value if _hashable(value) else shown(value)
+    return value if _hashable(value) and not (isinstance(value, tuple) and _is_array(value)) else shown(value)
 
 
 class Discreet:
@@ -50,6 +53,12 @@ class Discreet:
 
 def _call(name: str, arguments: Iterable[tuple[str, Any]]) -> str:
     return f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments)})"
+
+
+def _is_array(value: tuple[Any, ...]) -> bool:
+    """A row or a matrix, by its look: settings are pairs of numbers at most, and names may be whole numbers."""
+    row = lambda part: isinstance(part, tuple) and part != () and all(isinstance(x, Number) for x in part)
+    return sum(isinstance(part, float | np.floating) for part in value) > 2 or any(map(row, value))
 
 
 def _hashable(value: Any) -> bool:

@@ -159,6 +159,24 @@ def test_a_subclass_with_a_repr_of_its_own_is_as_quiet(secrets):
     )
 
 
+def test_tuples_of_numbers_are_arrays_and_pairs_are_settings(secrets):
+    rows, row = tuple(map(tuple, W.tolist())), tuple(W[0].tolist())
+    for kind in (tuple, lambda part: tuple(map(np.float64, part))):
+        sharing = estimators.LowRank(penalty=1.0, start=tuple(map(kind, rows)), step_size=kind(row))
+        assert "start=<tuple of 3>" in repr(sharing)
+        assert given_away(repr(sharing), secrets) == []
+    table = evaluation.cross_validate(
+        [estimators.LowRank(1.0, None, 2, start=start, step_size=1e-14) for start in (rows, rows[::-1])],
+        DATA, folds=2, progress_bar=False,
+    )  # fmt: skip
+    assert given_away(repr(table) + table.to_pandas().to_string(), secrets) == []
+    for epsilon in (row[:2], row, rows, (row,)):
+        with pytest.raises(ValueError, match=r"^epsilon: expected a number, got <tuple of \d>$"):
+            mp.release(DATA, epsilon)
+    assert "penalty=(1.0, 0.5)" in repr(estimators.LowRankSparse(penalty=(1.0, 0.5)))
+    assert "features=('a', 1, 2.5)" in repr(adaptation.Domain(np.ones((1, 3)), np.ones(1), ("a", 1, 2.5)))
+
+
 def test_errors_and_logs_name_shapes(secrets, caplog):
     caplog.set_level(logging.DEBUG, "mpmtl_prob")
     texts = []
