@@ -69,6 +69,16 @@ def stand(
     raise ValueError(f"{what}: expected those of {of}, got {got}")
 
 
+def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> None:
+    """Raise ValueError unless these are the known features, in their order."""
+    place = stand("features", given, known, whole=True, of=of)
+    if moved := np.flatnonzero(place != np.arange(len(place))).tolist():
+        raise ValueError(
+            f"features: expected the order of {of}, got {given[moved[0]]!r} in the place of {known[moved[0]]!r}; make the "
+            "tasks with features=[...] in that order"
+        )
+
+
 #: how names are compared: as they are, and as files hold them
 _COMPARED: tuple[Callable[[Any], Any], ...] = (lambda name: name, str)
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData
+from mpmtl_prob import TaskData, adaptation
 from mpmtl_prob._names import stand
 from mpmtl_prob.estimators import MTRL, Alone, Fitted, Lasso, LowRank, LowRankSparse, MultiTask, Ridge, TraceNorm
 from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
@@ -220,3 +220,58 @@ def test_owners_read_a_release_by_its_features(public):
         task_posteriors(tasks_of(FRAME.rename(columns={"a": "z"})), public)
     bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y))
     assert_allclose(task_posteriors(bare, public, draws=5).W, task_posteriors(TRAIN, public, draws=5).W)
+
+
+COLUMNS = list("efgh")
+
+
+def records(seed, names=True):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-0.5, 0.5, (60, 4))
+    y = X @ [0.8, -0.1, 0.3, 0.0] + 0.01 * rng.standard_normal(60)
+    return (pd.DataFrame(X, columns=COLUMNS) if names else X), y
+
+
+MODELS = [
+    adaptation.DiscrepancyMinimisation(),
+    adaptation.AdaSSP(epsilon=5.0, unsafe_seed=0),
+    adaptation.CnvxAdap(epsilon=None, steps=5),
+    adaptation.Unprotected(),
+    adaptation.KMM(),
+    adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50),
+    adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50, intercept=True),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("named", [(True, True), (True, False), (False, True)])
+def test_adapted_models_find_columns_by_name(model, named):
+    model.fit(records(0, named[0]), records(1, named[1]))
+    X, _ = records(2)
+    expected = model.predict(X.to_numpy())
+    assert_allclose(model.predict(X), expected)
+    assert_allclose(model.predict(X[COLUMNS[::-1]]), expected)
+    with pytest.raises(ValueError, match="X: features: expected those of the fit, got others: 'z'"):
+        model.predict(X.rename(columns={"e": "z"}))
+
+
+def test_intervals_and_files_of_adapted_models_too(tmp_path):
+    model = adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
+    model.save(tmp_path / "model.nc")
+    X, _ = records(2)
+    for each in (model, adaptation.OneRelease.load(tmp_path / "model.nc")):
+        assert_allclose(each.interval(X[COLUMNS[::-1]]), model.interval(X))
+        assert_allclose(each.predict(X[COLUMNS[::-1]]), model.predict(X))
+
+
+def test_adapted_models_without_names_go_by_position():
+    X, _ = records(2)
+    for names, data in ((False, X), (True, X.to_numpy())):
+        model = adaptation.SourceOnly().fit(records(0, names))
+        assert_allclose(model.predict(data), model.predict(X))
+
+
+def test_public_domains_have_the_same_features_in_the_same_order():
+    X, y = records(1)
+    with pytest.raises(ValueError, match="source: expected domains of the same features in the same order"):
+        adaptation.OneRelease().fit({"one": records(0), "other": (X[COLUMNS[::-1]], y)}, records(2, False))

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpmtl_prob.adaptation.domain import pair
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import release_moments
 from mpmtl_prob.adaptation.public_fit import robust
@@ -43,7 +42,7 @@ class AdaSSP(Adaptation):
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit; raises as :func:`release_moments`."""
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         public = public.bounded(self.row_bound, self.target_bound)
         centre, c = np.zeros(public.num_features), self.target_bound
         if self.residuals:

@@ -15,7 +15,7 @@ from mpmtl_prob._check import in_range, one_of, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.descent import PrivateSums
-from mpmtl_prob.adaptation.domain import Domain, numbers, pair
+from mpmtl_prob.adaptation.domain import Domain, numbers
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.losses import Squared
 from mpmtl_prob.adaptation.private import Budget, draw
@@ -44,7 +44,7 @@ class SourceOnly(Adaptation):
     def fit(self, source: Any, target: Any = None) -> Self:
         """Fit to the source; the target is not looked at."""
         one_of("loss", self.loss, ("huber", "absolute", "squared"))
-        public, _ = pair(source, source)
+        public, _ = self._pair(source, source)
         if self.loss == "squared":
             self.coef_ = least_squares(public)
         else:
@@ -70,7 +70,7 @@ class Unprotected(Adaptation):
         """Least squares with a ridge. Raises ValueError for records that are no numbers: nothing is promised to them."""
         one_of("records", self.records, ("target", "pooled"))
         in_range("ridge", self.ridge, 0, np.inf, left_closed=True)
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         numbers("target", private)
         rows = [private] if self.records == "target" else [public, private]
         every = Domain(np.concatenate([each.X for each in rows]), np.concatenate([each.y for each in rows]))
@@ -100,7 +100,7 @@ class NoisyGradient(Adaptation):
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit to the private target; the source is used for the start alone, if at all."""
-        public, private = (each.bounded(self.row_bound, self.target_bound) for each in pair(source, target))
+        public, private = (each.bounded(self.row_bound, self.target_bound) for each in self._pair(source, target))
         loss, d, T = Squared(self.row_bound, self.weight_bound, self.target_bound), public.num_features, self.steps
         first = CnvxAdap(start=self.start, weight_bound=self.weight_bound)._first(public)
         budget = Budget(self.epsilon, self.delta, "exact", 0.5)

@@ -18,7 +18,7 @@ from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.discrepancy import Ball
-from mpmtl_prob.adaptation.domain import Domain, pair
+from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.losses import Squared
 from mpmtl_prob.adaptation.objective import Convex, Sizes, variant
@@ -118,7 +118,7 @@ class CnvxAdap(Adaptation):
         return self
 
     def _settled(self, source: Any, target: Any) -> tuple[Domain, Domain, Squared, Convex, Sizes]:
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         variant(self.variant)
         loss = Squared(self.row_bound, self.weight_bound, self.target_bound)
         positive("kappa_1", self.kappa_1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import Discreet
+from mpmtl_prob._names import default
 from mpmtl_prob.privacy.lattice import clipped
 from mpmtl_prob.tasks import FloatArray
 
@@ -119,13 +120,22 @@ def numbers(name: str, records: Domain) -> Domain:
 
 
 def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
-    """A public source and a private target of the same features. Raises ValueError for others."""
+    """A public source and a private target of the same features; one without names takes those of the other.
+
+    Raises:
+        ValueError: other features.
+    """
     public, private = public_domain("source", source), domain("target", target)
     if public.num_features != private.num_features:
         raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
-    names = [names for names in (public.features, private.features) if names != tuple(range(public.num_features))]
-    if len(names) == 2 and names[0] != names[1]:
-        raise ValueError(f"target: expected the source's features {list(names[0])}, got {list(names[1])}")
+    if default(private.features) and not default(public.features):
+        return public, replace(private, features=public.features)
+    if default(public.features):
+        return replace(public, features=private.features), private
+    if public.features != private.features:
+        raise ValueError(
+            f"target: expected the source's features {list(public.features)}, got {list(private.features)}"
+        )
     return public, private
 
 
@@ -137,6 +147,8 @@ def several(source: Any) -> dict[Hashable, Domain]:
     found = {name: public_domain(f"source {name!r}" if len(named) > 1 else "source", v) for name, v in named.items()}
     if len({each.num_features for each in found.values()}) > 1:
         raise ValueError("source: expected domains of the same features, got different numbers of them")
+    if len({each.features for each in found.values() if not default(each.features)}) > 1:
+        raise ValueError("source: expected domains of the same features in the same order, got others")
     return found
 
 

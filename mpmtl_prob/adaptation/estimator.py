@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import fields
 from typing import Any, Self
 
@@ -9,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._discreet import shown
+from mpmtl_prob._names import stand
+from mpmtl_prob.adaptation.domain import Domain, pair
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.tasks import FloatArray
 
@@ -21,12 +24,14 @@ class Adaptation:
         intercept_: added to scores.
         guarantee_: of one record of the target.
         classes_: labels of a classifier, in the order of the scores.
+        features_: names of the features, by which those of a table are found.
     """
 
     coef_: FloatArray
     guarantee_: Guarantee
     intercept_: float = 0.0
     classes_: FloatArray | None = None
+    features_: tuple[Hashable, ...] = ()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's."""
@@ -46,14 +51,31 @@ class Adaptation:
         raise NotImplementedError
 
     def decision(self, X: ArrayLike) -> FloatArray:
-        """Scores x'w, (n,), or (n, classes). Raises ValueError before a fit, or for other features."""
+        """Scores x'w, (n,), or (n, classes); a table's columns may come in another order.
+
+        Raises:
+            ValueError: before a fit, or for other features.
+        """
         if not hasattr(self, "coef_"):
             raise ValueError(f"{type(self).__name__}: expected a fit before a prediction; call fit(source, target)")
-        rows = np.asarray(X, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.coef_.shape[0]:
-            raise ValueError(f"X: expected shape (records, {self.coef_.shape[0]}), got {rows.shape}")
-        found: FloatArray = rows @ self.coef_ + self.intercept_
+        found: FloatArray = self._rows(X, self.coef_.shape[0]) @ self.coef_ + self.intercept_
         return found
+
+    def _rows(self, X: ArrayLike, d: int) -> FloatArray:
+        """X (n, d) with its columns in the order of the fit, where both have names."""
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != d:
+            raise ValueError(f"X: expected shape (records, {d}), got {rows.shape}")
+        names = getattr(X, "columns", None)
+        if names is None or not self.features_:
+            return rows
+        return rows[:, np.argsort(stand("X: features", tuple(names), self.features_, whole=True))]
+
+    def _pair(self, source: Any, target: Any) -> tuple[Domain, Domain]:
+        """As :func:`pair`, and the names of the features are kept."""
+        public, private = pair(source, target)
+        self.features_ = public.features
+        return public, private
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Predicted targets, or labels, (n,)."""

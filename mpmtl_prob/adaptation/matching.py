@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from mpmtl_prob._check import in_range, positive
-from mpmtl_prob.adaptation.domain import Domain, numbers, pair
+from mpmtl_prob.adaptation.domain import Domain, numbers
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.public_fit import least_squares
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
@@ -115,7 +115,7 @@ class KMM(Adaptation):
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit; adds ``source_weights_``, (m,), of sum near m. Raises ValueError for records that are no numbers."""
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         numbers("target", private)
         self.source_weights_ = kernel_weights(public.X, private.X, width=self.width, largest=self.largest)
         self.coef_, self.guarantee_ = weighted(public, self.source_weights_, self.ridge), NOT_PRIVATE
@@ -134,7 +134,7 @@ class DiscrepancyMinimisation(Adaptation):
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit; adds ``source_weights_``, (m,), of sum 1. Raises ValueError for records that are no numbers."""
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         numbers("target", private)
         moment = private.X.T @ private.X / max(private.num_records, 1)
         self.source_weights_ = discrepancy_weights(public.X, moment)

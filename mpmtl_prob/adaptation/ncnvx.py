@@ -13,7 +13,7 @@ import numpy as np
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.adaptation import bounds, descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
-from mpmtl_prob.adaptation.domain import Domain, pair
+from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.losses import Logistic, Loss, Softmax
 from mpmtl_prob.adaptation.objective import Sizes, Smoothed
@@ -125,7 +125,7 @@ class NCnvxAdap(Adaptation):
         return np.zeros(loss.size(public.num_features))
 
     def _settled(self, source: Any, target: Any) -> tuple[Domain, Domain, Loss, Smoothed, Sizes]:
-        public, private = pair(source, target)
+        public, private = self._pair(source, target)
         one_of("variant", self.variant, ("printed", "profiled"))
         positive("lambda_1", self.lambda_1)
         if self.variant == "profiled" and (self.lambda_2 or self.lambda_inf) and self.epsilon is not None:

@@ -178,11 +178,8 @@ class NetworkAdap(NCnvxAdap):
         """Scores, (n, classes). Raises ValueError before a fit, or for other features."""
         if not hasattr(self, "coef_"):
             raise ValueError("NetworkAdap: expected a fit before a prediction; call fit(source, target)")
-        rows = np.asarray(X, dtype=np.float64)
-        if rows.ndim != 2 or self.loss_.size(rows.shape[1]) != len(self.coef_):
-            d = (len(self.coef_) - self.loss_.size(0)) // self.hidden
-            raise ValueError(f"X: expected shape (records, {d}), got {rows.shape}")
-        return self.loss_.scores(self.coef_, rows)
+        d = (len(self.coef_) - self.loss_.size(0)) // self.hidden
+        return self.loss_.scores(self.coef_, self._rows(X, d))
 
     def _loss(self, classes: int) -> Loss:
         return Network(*self._bounds, classes, self.hidden, self.gradient_bound, self.loss_bound)

@@ -194,6 +194,7 @@ class OneRelease(Adaptation):
     def _read(self) -> None:
         mean, d = self.posterior_.mean, len(self.release_.centre) - self.intercept
         self.coef_, self.intercept_ = mean[:d], float(mean[d]) if self.intercept else 0.0
+        self.features_ = self.release_.features[:d]
         self.guarantee_ = self.release_.guarantee
         self.guarantees_: dict[Unit, Guarantee] = {Unit.TARGET_RECORD: self.guarantee_}
         if self.others_ is not None:
@@ -202,7 +203,7 @@ class OneRelease(Adaptation):
     def interval(self, X: ArrayLike, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals of targets at rows X, a pair of (n,)."""
         self.decision(X)
-        rows = np.asarray(X, dtype=np.float64)
+        rows = self._rows(X, len(self.coef_))
         rows = np.column_stack([rows, np.ones(len(rows))]) if self.intercept else rows
         return self.posterior_.predictive(rows, probability, seed=self.seed)
 
@@ -249,13 +250,11 @@ class OneRelease(Adaptation):
 
     def _domains(self, source: Any, target: Any) -> tuple[dict[Hashable, Domain], Domain]:
         private, r = domain("target", target), self._bound
-        private = private.with_intercept() if self.intercept else private
-        if source is None or (isinstance(source, dict) and not source):
-            return {}, private
-        public = several(source)
-        public = {k: each.with_intercept() if self.intercept else each for k, each in public.items()}
-        for each in public.values():
-            pair(each, private)
+        public = {} if source is None or (isinstance(source, dict) and not source) else several(source)
+        for name, each in public.items():
+            public[name], private = pair(each, private)
+        if self.intercept:
+            private, public = private.with_intercept(), {k: each.with_intercept() for k, each in public.items()}
         return {name: each.bounded(r, self.target_bound) for name, each in public.items()}, private
 
     def _check(self, others: Mapping[Hashable, Any], public: Mapping[Hashable, Domain], private: Domain) -> None:
