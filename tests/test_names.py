@@ -211,7 +211,7 @@ def test_scores_are_of_the_same_tasks_in_the_same_order():
 def test_owners_read_a_release_by_its_features(public):
     with pytest.raises(
         ValueError,
-        match="features: expected the order of the release, got 'c' where it has 'a'; make the tasks with features=list",
+        match="features: expected the order of the release, got 'c' in the place of 'a'; make the tasks with features=",
     ):
         task_posteriors(REVERSED, public)
     again = tasks_of(FRAME[::-1][["c", "y", "a", "task", "b"]], features=list(public.release.features))
@@ -275,3 +275,12 @@ def test_public_domains_have_the_same_features_in_the_same_order():
     X, y = records(1)
     with pytest.raises(ValueError, match="source: expected domains of the same features in the same order"):
         adaptation.OneRelease().fit({"one": records(0), "other": (X[COLUMNS[::-1]], y)}, records(2, False))
+
+
+def test_owners_send_what_the_terms_name():
+    settled = mp.releases.terms(1.0, 12, NAMES)
+    again = tasks_of(FRAME[["c", "y", "a", "task", "b"]], features=NAMES)
+    assert_allclose(mp.releases.message(again, settled), mp.releases.message(TRAIN, settled))
+    with pytest.raises(ValueError, match="features: expected the order of the terms, got 'c' in the place of 'a'"):
+        mp.releases.message(REVERSED, settled)
+    assert mp.releases.message(REVERSED, mp.releases.terms(1.0, 12, 3)).shape == (3, 12)  # terms without names

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive, settle, whole
+from mpmtl_prob._names import in_order
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.guarantee import Bound
@@ -137,11 +138,12 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
         terms: of the release.
 
     Raises:
-        ValueError: another number of features than the terms', or vectors that are not finite.
+        ValueError: other features than the terms', or in another order, or vectors that are not finite.
     """
-    W, _, _ = messages(source, terms.scaling)
+    W, features, _ = messages(source, terms.scaling)
     if len(W) != len(terms.features):
         raise ValueError(f"source: expected {len(terms.features)} features, as the terms say, got {len(W)}")
+    in_order(features, terms.features, "the terms")
     return terms.bounded(W)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
-from mpmtl_prob._names import places, stand, task_data
+from mpmtl_prob._names import in_order, places, task_data
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -272,13 +272,7 @@ def task_posteriors(
 
 def check_features(tasks: TaskData, release: Release) -> None:
     """Raise ValueError unless the tasks have the features of the release, but for an intercept, in its order."""
-    given = task_data(tasks).slopes.features
-    place = stand("features", given, release.features, whole=True, of="the release")
-    if moved := np.flatnonzero(place != np.arange(len(place))).tolist():
-        raise ValueError(
-            f"features: expected the order of the release, got {given[moved[0]]!r} where it has "
-            f"{release.features[moved[0]]!r}; make the tasks with features=list(release.features)"
-        )
+    in_order(task_data(tasks).slopes.features, release.features, "the release")
 
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
