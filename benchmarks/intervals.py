@@ -36,7 +36,7 @@ from numpyro.infer import NUTS  # noqa: E402
 from mpmtl_prob import TaskData, release  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior  # noqa: E402
 from mpmtl_prob.inference.owner import methods  # noqa: E402
-from mpmtl_prob.inference.public import shared, starts, structures  # noqa: E402
+from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.second_moment import LOG_PHI_SD  # noqa: E402
@@ -130,7 +130,7 @@ def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     out = []
     for i, public in enumerate(releases):
         found = {k: v[i][None] for k, v in draws.items()}
-        tree = shared._tree(public, "full", found, {"diverging": diverging[i][None]}, seed=i)
+        tree = trees.as_tree(public, found, {"diverging": diverging[i][None]}, seed=i)
         out.append(SharedPosterior(public, "full", 0.0, tree))
     return out
 

@@ -277,6 +277,25 @@ def test_public_domains_have_the_same_features_in_the_same_order():
         adaptation.OneRelease().fit({"one": records(0), "other": (X[COLUMNS[::-1]], y)}, records(2, False))
 
 
+def test_what_is_taken_for_something_else_is_named(public):
+    with pytest.raises(
+        ValueError, match=r"tasks: expected TaskData, got DataFrame; make one with TaskData\.from_pandas"
+    ):
+        task_posteriors(FRAME, public)
+    with pytest.raises(ValueError, match="tasks: expected TaskData, got SharedPosterior"):
+        task_posteriors(public, TRAIN)
+    with pytest.raises(ValueError, match="shared: expected a SharedPosterior, got Release; make one with mpmtl_prob"):
+        task_posteriors(TRAIN, public.release)
+    with pytest.raises(ValueError, match="tasks: expected TaskData, got ndarray"):
+        Ridge().fit(TRAIN.X)
+    for sample in (
+        lambda seed: task_posteriors(TRAIN, public, seed=seed),
+        lambda seed: shared_covariance(public.release, seed=seed),
+    ):
+        with pytest.raises(ValueError, match="seed: expected a whole number, got 'a'"):
+            sample("a")
+
+
 def test_owners_send_what_the_terms_name():
     settled = mp.releases.terms(1.0, 12, NAMES)
     again = tasks_of(FRAME[["c", "y", "a", "task", "b"]], features=NAMES)

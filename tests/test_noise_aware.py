@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import mpmtl_prob as mp
+from mpmtl_prob.inference import noise_aware
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 from mpmtl_prob.scikit import MultiTaskRegressor
 
@@ -38,3 +39,65 @@ def test_it_fits_where_scikit_learn_wants_an_estimator(tasks):
     X = np.column_stack([np.repeat(np.arange(12.0), 10), tasks.X[tasks.mask]])
     wrapped = MultiTaskRegressor(estimator, task=0).fit(X, tasks.y[tasks.mask])
     assert_array_equal(wrapped.fitted_.W, estimator.fit(tasks.with_intercept()).W)
+
+
+def one_row_of_a_task(tasks):
+    X, y = [*tasks.X[:11], tasks.X[11][:1]], [*tasks.y[:11], tasks.y[11][:1]]
+    return mp.TaskData.from_lists(X, y).with_intercept()
+
+
+def two_tasks(tasks):
+    return mp.TaskData.from_lists(list(tasks.X[:2]), list(tasks.y[:2]))
+
+
+WRONG = {
+    "structure": ({"structure": "ful"}, None, "structure: expected one of"),
+    "few tasks": ({"structure": "low_rank"}, two_tasks, "structure: 'low_rank' needs at least as many tasks"),
+    "method": ({"method": "plugin"}, None, "method: expected one of"),
+    "chains": ({"chains": 0}, None, "chains: expected a whole number >= 1, got 0"),
+    "warmup": ({"warmup": 0}, None, "warmup: expected a whole number >= 1, got 0"),
+    "draws": ({"draws": 0}, None, "draws: expected a whole number >= 1, got 0"),
+    "seed": ({"seed": "a"}, None, "seed: expected a whole number, got 'a'"),
+    "joint, intercept": ({"method": "joint"}, mp.TaskData.with_intercept, "method: 'joint' knows no intercept"),
+    "joint, structure": ({"method": "joint", "structure": "auto"}, None, "method: 'joint' needs a posterior of struct"),
+    "joint, rounds": ({"method": "joint", "rounds": 2}, None, "method: 'joint' needs a posterior of structure"),
+    "one row": ({}, one_row_of_a_task, "tasks: expected two rows or more of each for a posterior with intercept"),
+    "no tasks": ({}, lambda tasks: tasks.X[0], "tasks: expected TaskData, got ndarray"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_before_anything_is_spent(tasks, tmp_path, case):
+    options, of, message = WRONG[case]
+    ledger = Ledger(tmp_path / "ledger", epsilon=2.0, delta=0.2)
+    with pytest.raises(ValueError, match=message):
+        mp.NoiseAware(2.0, 0.01, ledger=ledger, **SHORT | options).fit(of(tasks) if of else tasks)
+    assert ledger.charges() == []
+
+
+@pytest.mark.parametrize("broken", ["shared_covariance", "task_posteriors"])
+def test_a_release_that_was_paid_for_outlives_an_interrupt(tasks, tmp_path, monkeypatch, broken):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    ledger = Ledger(tmp_path / "ledger", epsilon=2.0, delta=0.01)
+    monkeypatch.setattr(noise_aware, broken, interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        mp.NoiseAware(2.0, 0.01, ledger=ledger, **SHORT).fit(tasks)
+    assert caught.value.release.guarantee.proved.epsilon == 2.0
+    assert "error's attribute `release`" in caught.value.__notes__[0]
+
+
+def test_rounds_that_were_paid_for_outlive_their_answers(tasks):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        mp.release(tasks, 2.0, rounds=2, respond=interrupted)
+    assert caught.value.release.rounds == 1
+    assert caught.value.release.guarantee.proved.epsilon == 2.0
+
+
+def test_the_joint_method_takes_one_round():
+    assert mp.NoiseAware(method="joint")._rounds == 1
+    assert mp.NoiseAware()._rounds == "auto"

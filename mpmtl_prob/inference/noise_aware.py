@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from mpmtl_prob._check import whole
+from mpmtl_prob._names import task_data
 from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
-from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
-from mpmtl_prob.inference.public.shared import shared_covariance
-from mpmtl_prob.inference.public.structures import Structure
+from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
+from mpmtl_prob.inference.public.shared import check_sampling, shared_covariance
+from mpmtl_prob.inference.public.structures import Structure, structure_of
 from mpmtl_prob.inference.sampling.nuts import WARMUP
+from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
+from mpmtl_prob.releases.rounds import kept
 from mpmtl_prob.tasks import TaskData
 
 
@@ -29,7 +35,8 @@ class NoiseAware:
         adjacency: what a task's data are compared with: "replace" or "zero_out".
         mechanism: of the noise, as in :func:`mpmtl_prob.release`.
         scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none".
-        rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small.
+        rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
+            method "joint".
         structure: of the shared covariance.
         method: by which owners use it.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
@@ -62,11 +69,14 @@ class NoiseAware:
     def fit(self, tasks: TaskData) -> OwnerPosteriors:
         """Publish, once, and let every owner use it.
 
+        Whatever ends a fit after that, an interrupt too, has the release as its attribute ``release``: go on from it with
+        :func:`shared_covariance`, and nothing more is spent.
+
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
-            ValueError: an argument outside its range.
+            ValueError: an argument outside its range. Nothing was charged.
         """
-        kind = likelihood_of(self.likelihood, tasks)  # before anything is spent
+        kind = self._checked(tasks)
         published = release(
             tasks,
             self.epsilon,
@@ -74,20 +84,37 @@ class NoiseAware:
             mechanism=self.mechanism,
             adjacency=self.adjacency,
             scaling=self.scaling,
-            rounds=self.rounds,
+            rounds=self._rounds,
             respond=posterior_draws(tasks, self.seed, kind),
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
         )
-        shared = shared_covariance(
-            published,
-            structure=self.structure,
-            chains=self.chains,
-            warmup=self.warmup,
-            draws=self.draws,
-            seed=self.seed,
-            progress_bar=self.progress_bar,
-        )
-        return task_posteriors(
-            tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
-        )
+        with kept(published):
+            shared = shared_covariance(
+                published,
+                structure=self.structure,
+                chains=self.chains,
+                warmup=self.warmup,
+                draws=self.draws,
+                seed=self.seed,
+                progress_bar=self.progress_bar,
+            )
+            return task_posteriors(
+                tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
+            )
+
+    @property
+    def _rounds(self) -> int | str:
+        """Of "auto" one where the method needs it."""
+        return 1 if self.method == "joint" and self.rounds == "auto" else self.rounds
+
+    def _checked(self, tasks: TaskData) -> Likelihood:
+        """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
+        kind, structure = likelihood_of(self.likelihood, task_data(tasks)), structure_of(self.structure)
+        d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
+        structure.check(tasks.num_tasks, d)
+        check_sampling(self.chains, self.warmup, self.draws, self.seed)
+        check_method(self.method, tasks, kind, structure, tasks.num_tasks, whole("rounds", rounds))
+        if isinstance(self.mechanism, MatrixNoise):
+            of_law(self.mechanism, np.eye(d))
+        return kind

@@ -29,7 +29,7 @@ from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases import files
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
-from mpmtl_prob.releases.rounds import checked_answer, how_many
+from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
 from mpmtl_prob.releases.streamed import second_moment as streamed
 from mpmtl_prob.releases.terms import Terms, check_dimension, default_delta, terms
 from mpmtl_prob.shards import TaskShards
@@ -214,7 +214,7 @@ def release(
             and the noise of one round moves their second moment by less than two thirds of its average eigenvalue, K^2 m/d;
             else 1.
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
-            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors.
+            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. An error of it has ``release``.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
@@ -264,7 +264,8 @@ def release(
     sigma = [W @ W.T + noise[0]]
     for each in noise[1:]:
         assert respond is not None  # a single round asks nobody
-        W = settled.bounded(checked_answer(respond(_published(sigma, settled, guarantee)), W.shape))
+        with kept(so_far := _published(sigma, settled, guarantee)):
+            W = settled.bounded(checked_answer(respond(so_far), W.shape))
         sigma.append(W @ W.T + each)
     return _published(sigma, settled, guarantee)
 

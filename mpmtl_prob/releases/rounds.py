@@ -1,8 +1,9 @@
-"""Several rounds of one release: how many, and what counts as an answer."""
+"""Several rounds of one release: how many, what counts as an answer, and what is left where one fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,3 +59,14 @@ def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     if W.shape != shape:
         raise ValueError(f"respond: expected messages of shape {shape}, got {W.shape}")
     return np.where(np.isfinite(W).all(axis=0), W, 0.0)
+
+
+@contextmanager
+def kept(release: Release) -> Iterator[None]:
+    """An error or an interrupt does not lose what is paid for: it is the error's attribute ``release``."""
+    try:
+        yield
+    except BaseException as error:
+        error.release = release  # type: ignore[attr-defined]
+        error.add_note("The release is paid for, and not lost: it is this error's attribute `release`.")
+        raise

@@ -89,18 +89,23 @@ class MovedPosteriors:
         return np.concatenate([W[..., :-1, :], b], axis=-2)
 
 
-def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> CompletedPosteriors:
-    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
-
-    Raises:
-        ValueError: a task with one row, which says nothing of its error beside the intercept.
-    """
+def check(tasks: TaskData) -> None:
+    """Raise ValueError for a task with one row, which says nothing of its error beside the intercept."""
     n = tasks.mask.sum(axis=1)
     if n.min() < 2:
         raise ValueError(
             f"tasks: expected two rows or more of each for a posterior with intercept, got one of "
             f"{tasks.tasks[int(n.argmin())]!r}"
         )
+
+
+def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> CompletedPosteriors:
+    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
+
+    Raises:
+        ValueError: as :func:`check`.
+    """
+    check(tasks)
     return CompletedPosteriors(conjugate.gaussian_posteriors(tasks.slopes.gram, omega, scale, conjugate.SLOPES), tasks)
 
 

@@ -115,6 +115,11 @@ class NormalErrors(Likelihood):
     name = "gaussian"
     intercept = True
 
+    def check(self, tasks: TaskData) -> None:
+        super().check(tasks)
+        if tasks.intercept:
+            intercepts.check(tasks)
+
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         if tasks.intercept:
             return intercepts.gaussian(tasks, omega, scale)
@@ -213,14 +218,12 @@ def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likel
         ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, or none with these; tasks with an
             intercept that it does not know.
     """
-    if likelihood is None:
-        if _are_labels(tasks):
-            raise ValueError(
-                "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
-                "they are numbers"
-            )
-        return GAUSSIAN
-    found = named(likelihood)
+    if likelihood is None and _are_labels(tasks):
+        raise ValueError(
+            "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
+            "they are numbers"
+        )
+    found = GAUSSIAN if likelihood is None else named(likelihood)
     found.check(tasks)
     return found
 

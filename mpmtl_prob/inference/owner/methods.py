@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
-from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood, Posteriors
+from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
@@ -157,8 +157,7 @@ def joint(
     divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         X, y = tasks.own(i)
-        if (own := likelihood.jointly(X, y)) is None:
-            raise ValueError(f"method: 'joint' has no model for the likelihood {likelihood.name!r}; take 'plug_in'")
+        own = jointly(likelihood, X, y)
         per_chain = -(-num_draws // chains)
         found, statistics = run_nuts(
             own.model,
@@ -182,6 +181,13 @@ def _padded(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, Float
     """Rows, targets and mask, up to a power of two: a shape that is its task's own, and few of them to compile for."""
     more = 2 ** (len(y) - 1).bit_length() - len(y)
     return np.pad(X, ((0, more), (0, 0))), np.pad(y, (0, more)), np.pad(np.ones(len(y)), (0, more))
+
+
+def jointly(likelihood: Likelihood, X: FloatArray, y: FloatArray) -> Jointly:
+    """:meth:`Likelihood.jointly`. Raises ValueError for a likelihood that has no such model."""
+    if (own := likelihood.jointly(X, y)) is None:
+        raise ValueError(f"method: 'joint' has no model for the likelihood {likelihood.name!r}; take 'plug_in'")
+    return own
 
 
 def without(release: Release, message: FloatArray) -> Release:

@@ -233,13 +233,18 @@ def task_posteriors(
     >>> own.predict(test).to_pandas().columns.to_list()
     ['task', 'row', 'mean', 'lower', 'upper']
     """
-    one_of("method", method, METHODS)
+    task_data(tasks)
+    if not isinstance(shared, SharedPosterior):
+        got = type(shared).__name__
+        raise ValueError(
+            f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
+        )
+    release = shared.release
     kind = likelihood_of(likelihood, tasks)
+    check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, sharpness)
     whole("chains", chains)
     whole("draws", draws)
-    if method == "joint" and tasks.intercept:
-        raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
-    release = shared.release
+    whole("seed", seed, 0)
     check_features(tasks, release)
     begin = time.perf_counter()
     scale = conjugate.scales(tasks.slopes.gram, release.scaling)
@@ -250,12 +255,6 @@ def task_posteriors(
     elif method == "mixture":
         found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
     elif method == "joint":
-        singular = release.num_tasks < release.num_features
-        if not isinstance(shared.structure, Full) or release.rounds > 1 or singular or (sharpness or 1.0) != 1.0:
-            raise ValueError(
-                "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, "
-                "and sharpness 1"
-            )
         found = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
     else:
         found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
@@ -273,6 +272,29 @@ def task_posteriors(
 def check_features(tasks: TaskData, release: Release) -> None:
     """Raise ValueError unless the tasks have the features of the release, but for an intercept, in its order."""
     in_order(task_data(tasks).slopes.features, release.features, "the release")
+
+
+def check_method(
+    method: str,
+    tasks: TaskData,
+    likelihood: Likelihood,
+    structure: Structure,
+    num_tasks: int,
+    rounds: int,
+    sharpness: float | None = None,
+) -> None:
+    """Raise ValueError for a method that does not go with the tasks, or with a release of so many tasks and rounds."""
+    if one_of("method", method, METHODS) != "joint":
+        return
+    if tasks.intercept:
+        raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
+    singular = num_tasks < tasks.num_features
+    if not isinstance(structure, Full) or rounds > 1 or singular or (sharpness or 1.0) != 1.0:
+        raise ValueError(
+            "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, and "
+            "sharpness 1"
+        )
+    methods.jointly(likelihood, *tasks.own(0))
 
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:

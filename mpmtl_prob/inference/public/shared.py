@@ -23,6 +23,7 @@ from mpmtl_prob.inference.public.first import first_look
 from mpmtl_prob.inference.public.information import Information, information
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import Structure, structure_of
+from mpmtl_prob.inference.public.trees import as_tree
 from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
 from mpmtl_prob.inference.sampling.nuts import WARMUP, kernel
@@ -280,9 +281,7 @@ def shared_covariance(
     asked = structure_of(structure)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
-    for name, value in (("chains", chains), ("warmup", warmup)):
-        whole(name, value)
-    begin, most = time.perf_counter(), _most(draws, until)
+    begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
     chosen = asked.reading(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
@@ -324,8 +323,17 @@ class _Sampled:
         def extend(more: int, until: Until | None, progress_bar: bool) -> SharedPosterior:
             return self.go_on(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
 
-        tree = _tree(self.release, self.structure.name, found, statistics, self.seed)
+        tree = as_tree(self.release, found, statistics, self.seed)
+        tree.attrs |= {"seat": SharedPosterior.seat, "structure": self.structure.name}
         return SharedPosterior(self.release, self.structure, seconds, tree, extend)
+
+
+def check_sampling(chains: int, warmup: int, draws: int | None, seed: int, until: Until | None = None) -> int:
+    """The most draws per chain. Raises ValueError for an argument outside its range."""
+    for name, value in (("chains", chains), ("warmup", warmup)):
+        whole(name, value)
+    whole("seed", seed, 0)
+    return _most(draws, until)
 
 
 def _most(draws: int | None, until: Until | None) -> int:
@@ -344,54 +352,3 @@ def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArra
     """Eigenvalues of a shape to this power, summing to 1."""
     power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
     return power / power.sum(axis=-1, keepdims=True)
-
-
-def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
-    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its law given A."""
-    if "omega" in found:
-        return found["omega"][..., None] * np.eye(release.num_features)
-    if (conditional := law.given_second_moment(found, release.num_tasks)) is None:
-        return found["Omega"].astype(np.float64)
-    rng = np.random.default_rng(seed)
-    return np.stack([law.inverse_wishart(rng, M, df) for M, df in zip(*conditional, strict=True)])  # a chain: memory
-
-
-def _tree(release: Release, structure: str, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
-    import arviz_base as az  # with xarray and pandas, nearly a second to import
-    import xarray as xr
-
-    names = [str(feature) for feature in release.features]
-    found = {k: v.astype(np.float64) for k, v in found.items()}
-    omega = _omega(release, found, seed)
-    eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
-    square = ["feature", "feature_other"]
-    posterior = {
-        "A": found["A"],
-        "Omega": omega,
-        "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-        "log_phi": found["log_phi"],
-    }
-    posterior |= {name: found[name] for name in ("prior_scale", "inclusion", "kappa") if name in found}
-    tree = az.from_dict(
-        {
-            "posterior": posterior,
-            "sample_stats": statistics,
-            "observed_data": {"sigma": release.sigma[-1]},
-        },
-        dims={
-            "A": square,
-            "Omega": square,
-            "spectrum": ["component"],
-            "sigma": square,
-            "inclusion": ["feature"],
-            "prior_scale": ["feature"],
-        },
-        coords={
-            "feature": names,
-            "feature_other": names,
-            "component": np.arange(1, len(names) + 1),
-        },
-    )
-    tree["release"] = xr.DataTree(release.to_xarray())
-    tree.attrs |= {"seat": SharedPosterior.seat, "structure": structure}
-    return tree

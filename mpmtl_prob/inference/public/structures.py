@@ -60,6 +60,10 @@ class Structure(ABC):
     rotation_invariant: ClassVar[bool] = False
     double: ClassVar[bool] = False
 
+    def check(self, num_tasks: int, num_features: int) -> None:
+        """Raises ValueError for a release of sizes that the structure cannot read, before there is one."""
+        return None
+
     @abstractmethod
     def reading(self, release: Release) -> Reading:
         """The model of this release. Raises ValueError for a release that the structure cannot read."""
@@ -106,8 +110,11 @@ class Diagonal(Structure):
     name = "group_sparse"
     double = True
 
+    def check(self, num_tasks: int, num_features: int) -> None:
+        _as_many_tasks(self, num_tasks, num_features)
+
     def reading(self, release: Release) -> Reading:
-        _check_tasks(self, release)
+        self.check(release.num_tasks, release.num_features)
         return Reading(model.few_features, start_group_sparse(observed(release)))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
@@ -162,8 +169,11 @@ class Directions(Structure):
     rotation_invariant = True
     double = True
 
+    def check(self, num_tasks: int, num_features: int) -> None:
+        _as_many_tasks(self, num_tasks, num_features)
+
     def reading(self, release: Release) -> Reading:
-        _check_tasks(self, release)
+        self.check(release.num_tasks, release.num_features)
         rank = min(model.MAX_RANK, release.num_features)
         return Reading(_of_rank(rank), start_low_rank(observed(release), rank))
 
@@ -222,8 +232,7 @@ def reading(structure: str | Structure, release: Release) -> Reading:
     return structure_of(structure).reading(release)
 
 
-def _check_tasks(structure: Structure, release: Release) -> None:
-    m, d = release.num_tasks, release.num_features
+def _as_many_tasks(structure: Structure, m: int, d: int) -> None:
     if m < d:
         raise ValueError(
             f"structure: {structure.name!r} needs at least as many tasks as features, got {m} tasks and {d} features; "
