@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._check import numbers
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._check import in_range, numbers, whole
+from mpmtl_prob._columns import check_columns, task_labels
+from mpmtl_prob._gram import Gram, gram
 from mpmtl_prob._html import card
 from mpmtl_prob.intercept import NAME, contrasts
 from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_prediction
@@ -25,23 +26,6 @@ __all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gra
 
 #: The largest number in the rows: sums of its squares are still numbers.
 LARGEST = 1e150
-
-
-class Gram(NamedTuple):
-    """The sufficient statistics of every task's least-squares problem, or, without the axis of tasks, of one."""
-
-    xx: FloatArray  #: X_i'X_i, (m, d, d)
-    xy: FloatArray  #: X_i'y_i, (m, d)
-    yy: FloatArray  #: y_i'y_i, (m,)
-    n: NDArray[np.int64]  #: number of rows n_i, (m,)
-
-    def __repr__(self) -> str:
-        return shown(self)
-
-
-def gram(X: FloatArray, y: FloatArray) -> Gram:
-    """Of one task's rows (n, d) and targets (n,)."""
-    return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
 
 
 @partial(
@@ -117,6 +101,8 @@ class TaskData:
         columns = tuple(features) if features is not None else tuple(range(d))
         if len(columns) != d:
             raise ValueError(f"features: expected {d} names, one per column of X, got {len(columns)}")
+        if len(set(columns)) != d:
+            raise ValueError("features: expected distinct names, got a name twice")
         X_pad, y_pad, mask = _stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns)
@@ -131,9 +117,9 @@ class TaskData:
     ) -> Self:
         """Tasks from one long table: rows X (n, d), targets y (n,) and the task each row belongs to (n,).
 
-        Tasks are ordered by first appearance. Raises ValueError as :meth:`from_lists`.
+        Tasks are ordered by first appearance. Raises ValueError for rows without a task, and as :meth:`from_lists`.
         """
-        X, y, task = numbers("X", X), numbers("y", y), np.asarray(task)
+        X, y, task = numbers("X", X), numbers("y", y), np.asarray(task_labels(task))
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
@@ -197,13 +183,13 @@ class TaskData:
             intercept: give every task one of its own: :meth:`with_intercept`.
 
         Raises:
-            ValueError: a named column that is not there, a feature that is not numeric, and as :meth:`from_lists`.
+            ValueError: a named column that is not there or means two things, a feature that is not numeric, and as
+                :meth:`from_rows`.
         """
+        if not hasattr(frame, "columns"):
+            raise ValueError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
         columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
-        for argument, wanted in (("task", [task]), ("target", [target]), ("features", columns)):
-            if missing := [c for c in wanted if c not in frame.columns]:
-                # not which it has: of a table without a head they are the first record
-                raise ValueError(f"{argument}: no column {missing[0]!r} among the frame's {len(frame.columns)}")
+        check_columns(frame, task, target, columns)
         try:
             X = frame[columns].to_numpy(dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
@@ -283,8 +269,8 @@ class TaskData:
         Raises:
             ValueError: fraction outside (0, 1), a task with too few rows, or one whose subjects all fell into one part.
         """
-        if not 0 < fraction < 1:
-            raise ValueError(f"fraction: expected a number strictly between 0 and 1, got {fraction!r}")
+        in_range("fraction", fraction, 0, 1)
+        whole("seed", seed, 0)
         n = self.mask.sum(axis=1)
         least = 1 + self.intercept
         if n.min() <= least:
@@ -309,7 +295,8 @@ class TaskData:
         Where tasks share subjects, the subjects are cut instead.
         """
         n = self.mask.sum(axis=1)
-        if not 2 <= k <= n.min():
+        whole("seed", seed, 0)
+        if not 2 <= whole("k", k) <= n.min():
             raise ValueError(f"k: expected 2 <= k <= the rows of the smallest task ({n.min()}), got {k!r}")
         rng = np.random.default_rng(seed)
         if self.subject is not None:

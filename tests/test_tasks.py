@@ -201,7 +201,7 @@ def test_bad_frames_are_named():
         TaskData.from_pandas(frame, task="school", target="y")
     with pytest.raises(ValueError, match=r"features: expected numeric columns.*word"):
         TaskData.from_pandas(frame, task="t", target="y")
-    with pytest.raises(ValueError, match="fraction: expected a number strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=r"fraction: expected a number in \(0, 1\), got"):
         TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(1.0, seed=0)
     with pytest.raises(ValueError, match="tasks: expected 2 rows or more of each for a split, got 1 of 'a'"):
         TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(0.5, seed=0)
@@ -229,3 +229,70 @@ def test_intervals_are_central_quantiles(ragged):
     np.testing.assert_allclose([low, high], [np.full_like(low, -1.2816), np.full_like(high, 1.2816)], atol=0.05)
     with pytest.raises(ValueError, match="probability: expected"):
         Prediction(np.zeros(tasks.y.shape), tasks.mask, tasks.tasks, draws).interval(1.0)
+
+
+LONG = pd.DataFrame(
+    {"t": ["a", "a", "b", "b"], "x": [1.0, 2.0, 3.0, 4.0], "z": [0.0, 1.0, 0.0, 1.0], "y": [0.0, 1.0, 2.0, 3.0]}
+)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        ["a", None, "b", None],
+        ["a", np.nan, "b", pd.NA],
+        [1.0, np.nan, 2.0, np.nan],
+        pd.to_datetime(["2020", None, None, "2021"]),
+    ],
+)
+def test_every_row_has_a_task(task):
+    message = "task: expected a task for every row, got 2 without"
+    with pytest.raises(ValueError, match=message):
+        TaskData.from_pandas(LONG.assign(t=task), task="t", target="y")
+    with pytest.raises(ValueError, match=message):
+        TaskData.from_rows(LONG[["x", "z"]], LONG["y"], task)
+
+
+def test_labels_of_tasks_are_of_one_kind():
+    with pytest.raises(ValueError, match="task: expected labels of one kind"):
+        TaskData.from_rows(LONG[["x", "z"]], LONG["y"], ["a", 1, "b", 2])
+    assert TaskData.from_rows(LONG[["x", "z"]], LONG["y"], ["b", "b", "a", "a"]).tasks == ("b", "a")
+    assert TaskData.from_pandas(LONG.assign(t=LONG["t"].astype("category")), task="t", target="y").tasks == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"features": ["x", "y"]}, "features: expected none that is the target, got 'y'"),
+        ({"t": [1, 1, 2, 2]}, {"features": ["x", "t"]}, "features: expected none that is the task, got 't'"),
+        ({}, {"features": ["x", "x"]}, "features: expected distinct columns, got 'x' more than once"),
+        ({}, {"target": "t"}, "target: expected another column than that of the tasks, got 't' for both"),
+        ({"x": pd.Timestamp("2020")}, {}, r"features: expected numbers, got dates or times in \['x'\]"),
+        ({"x": pd.Timestamp("2020", tz="UTC")}, {}, r"features: expected numbers, got dates or times in \['x'\]"),
+        ({"y": pd.Timedelta(days=1)}, {}, r"target: expected numbers, got dates or times in \['y'\]"),
+    ],
+)
+def test_a_column_is_one_thing(change, options, message):
+    with pytest.raises(ValueError, match=message):
+        TaskData.from_pandas(LONG.assign(**change), **{"task": "t", "target": "y"} | options)
+
+
+def test_names_of_columns_are_distinct():
+    with pytest.raises(ValueError, match="features: expected distinct columns, got 'x' more than once"):
+        TaskData.from_pandas(pd.concat([LONG, LONG[["x"]]], axis=1), task="t", target="y")
+    with pytest.raises(ValueError, match="target: expected distinct columns, got 'y' more than once"):
+        TaskData.from_pandas(pd.concat([LONG, LONG[["y"]]], axis=1), task="t", target="y")
+    with pytest.raises(ValueError, match="features: expected distinct names, got a name twice"):
+        TaskData.from_lists([np.eye(2)], [np.ones(2)], features=["x", "x"])
+
+
+def test_other_things_than_tables_and_numbers_are_named():
+    tasks = TaskData.from_pandas(LONG, task="t", target="y")
+    with pytest.raises(ValueError, match="frame: expected a pandas DataFrame, got ndarray"):
+        TaskData.from_pandas(LONG.to_numpy(), task="t", target="y")
+    with pytest.raises(ValueError, match="fraction: expected a number, got 'a'"):
+        tasks.split("a", seed=0)
+    with pytest.raises(ValueError, match=r"seed: expected a whole number, got 1\.5"):
+        tasks.split(0.5, seed=1.5)
+    with pytest.raises(ValueError, match=r"k: expected a whole number, got 2\.5"):
+        tasks.folds(2.5, 0)
