@@ -96,6 +96,24 @@ def test_its_shares_have_its_size():
         assert abs(z) < norm.isf(RARE / 2)
 
 
+def test_a_share_is_drawn_exactly_whatever_the_step(monkeypatch):
+    law = GaussianShares(2, 40.0, 4, 0.01)  # of 0.01 as a double; in 53 bits one cannot tell whether that is 4000 steps
+
+    def few(number, first, last):
+        assert max(number, last) < 1000, "nothing is accepted, or ever decided"
+        return exact.seeded(2)(number, first, last)
+
+    found = law.draw_share(few)
+    for size in (1, 2, 64):
+        monkeypatch.setattr(exact.rounded, "__defaults__", (size,))
+        assert np.array_equal(law.draw_share(few), found)
+
+
+def test_nothing_is_drawn_of_a_size_that_is_not_known_well_enough():
+    with pytest.raises(exact.Undecided):
+        exact.Draws(lambda *_: pytest.fail("drawn")).discrete_normal(arb(4000, 1e-12))
+
+
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="colluders: expected fewer than the 3 owners"):
         GaussianShares(3, 0.5, 3, 2.0**-20, colluders=3)

@@ -113,7 +113,10 @@ class Draws:
 
         Source: Canonne, Kamath and Steinke (2020), algorithm 3.
         """
-        t = int(sd.floor().unique_fmpz() or 0) + 1  # any t > 0 is exact; this one accepts most
+        below = sd.floor().unique_fmpz()
+        if below is None:
+            raise Undecided
+        t = int(below) + 1  # any t > 0 is exact; this one accepts most
         while True:
             size = (-t * self.uniform().log()).floor().unique_fmpz()
             if size is None:

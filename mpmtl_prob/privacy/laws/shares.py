@@ -117,9 +117,9 @@ class GaussianShares(MatrixNoise):
     def draw_share(self, source: Source) -> FloatArray:
         """One owner's share, (d, d), in whole multiples of the step."""
         d = self.num_features
-        off = arb(self.share) / arb(self.step)
 
         def lower(draws: Draws) -> list[arb]:
+            off = arb(self.share) / arb(self.step)  # to as many bits as the draws have
             each = zip(*np.tril_indices(d), strict=True)
             return [draws.discrete_normal(off * arb(2).sqrt() if i == j else off) for i, j in each]
 
