@@ -30,6 +30,20 @@ def whole(path: str | os.PathLike[str]) -> Iterator[str]:
             os.remove(unfinished)
 
 
+def check_place(name: str, path: str | os.PathLike[str]) -> None:
+    """Raise ValueError unless a file can be written there, before something is spent on what it will hold."""
+    reason = "it is a folder"
+    if not os.path.isdir(path):
+        try:
+            probe = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+            open(probe, "w").close()
+            os.remove(probe)
+            return
+        except OSError as error:
+            reason = str(error.strerror)
+    raise ValueError(f"{name}: expected a place for a file, got {os.fspath(path)!r}: {reason}")
+
+
 @contextmanager
 def holding(
     what: str, path: str | os.PathLike[str], *, name: str = "path", foreign: tuple[type[Exception], ...] = FOREIGN

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob import cli_federated
+from mpmtl_prob import cli_federated, cli_reproduce
 
 if TYPE_CHECKING:
-    from mpmtl_prob.experiments import Workers
+    from mpmtl_prob.privacy import Ledger
     from mpmtl_prob.tasks import TaskData
 
 _EXAMPLES = """examples:
@@ -31,12 +29,6 @@ _EXAMPLES = """examples:
 """
 
 
-#: the keys of mpmtl_prob.experiments.EXPERIMENTS, said here so that --help need not import JAX
-_EXPERIMENTS = (
-    *(f"fig{k}" for k in range(2, 11)), "training", "threat-models", "adaptation",
-)  # fmt: skip
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
@@ -45,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jax.config.update("jax_enable_x64", True)  # before it computes anything
     try:
         options.command(options)
-    except (ValueError, FileNotFoundError, ImportError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -152,25 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     adapt.add_argument("--out", type=Path, help="folder for model.json and a picture; default none")
 
     cli_federated.add(command)
-
-    again = command(
-        "reproduce", _reproduce, "the papers' experiments; a run that was interrupted goes on where it stopped"
-    )
-    again.add_argument(
-        "experiment", metavar="NAME", help=f"{', '.join(_EXPERIMENTS)}, all, or page: write the results page"
-    )
-    again.add_argument(
-        "--fast",
-        action="store_true",
-        help="fewer replications, candidates and budgets: a quarter of an hour for all, on two cores, instead of hours",
-    )
-    again.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
-    again.add_argument("--replications", type=int, help="instead of those of the settings")
-    again.add_argument(
-        "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as School"
-    )
-    again.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
-    again.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")
+    cli_reproduce.add(command)
     return parser
 
 
@@ -189,12 +163,32 @@ def _tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob._files import read_table
 
     if options.data:
+        if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
+            raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
         return datasets.school()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
     frame = read_table("--csv", options.csv)
     columns = {"task": options.task, "target": options.target, "features": options.features}
+    if index := [name for name in options.features or frame.columns if str(name).startswith("Unnamed: ")]:
+        raise ValueError(
+            f"--csv: expected a name for every column, got {index[0]!r}, as of an index that pandas wrote; write the table "
+            "with index=False, or name --features"
+        )
     return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+
+
+def _ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
+    """What pays, if anything does. Raises ValueError for options that only a ledger could take."""
+    from mpmtl_prob.privacy import Ledger
+
+    adaptive = getattr(options, "adaptive", False)
+    if options.ledger is None:
+        if options.total is not None or adaptive:
+            raise ValueError(f"--{'adaptive' if adaptive else 'total'}: expected it with --ledger alone, got none")
+        return None
+    new = {} if options.ledger.exists() else declared
+    return Ledger(options.ledger, epsilon=options.total, adaptive=adaptive or None, **new)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -226,15 +220,13 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _release(options: argparse.Namespace) -> None:
     from mpmtl_prob import release
-    from mpmtl_prob.privacy import Ledger
+    from mpmtl_prob._files import check_place
     from mpmtl_prob.releases import default_delta
 
     tasks = _tasks(options)
     delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
-    ledger = None
-    if options.ledger:
-        declared = {} if options.ledger.exists() else {"delta": delta, "adjacency": options.adjacency}
-        ledger = Ledger(options.ledger, epsilon=options.total, adaptive=options.adaptive or None, **declared)
+    check_place("--out", options.out)  # before anything is paid for
+    ledger = _ledger(options, delta=delta, adjacency=options.adjacency)
     published = release(
         tasks,
         options.epsilon,
@@ -256,11 +248,18 @@ def _release(options: argparse.Namespace) -> None:
 
 def _fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, inference
+    from mpmtl_prob._check import whole
+    from mpmtl_prob._files import check_place
+    from mpmtl_prob.inference.owner import likelihoods, posteriors
     from mpmtl_prob.inference.sampling.nuts import WARMUP
 
-    tasks = _tasks(options)
+    tasks, release = _tasks(options), Release.load(options.release)
+    whole("--draws", options.draws)
+    check_place("--out", options.out)  # this and what follows before the sampler runs
+    posteriors.check_features(tasks, release)
+    likelihoods.likelihood_of(None, tasks)
     shared = inference.shared_covariance(
-        Release.load(options.release),
+        release,
         chains=options.chains,
         warmup=min(options.draws, WARMUP),
         draws=options.draws,
@@ -309,16 +308,12 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _adapt(options: argparse.Namespace) -> None:
     from mpmtl_prob.adaptation import accounting, report, tables
-    from mpmtl_prob.privacy import Ledger
 
     sources, target = tables.read(options.source, options.target, options.label)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
     if options.out:  # before anything is paid for
         report.folder(options.out)
-    ledger = None
-    if options.ledger:
-        declared: dict[str, Any] = {} if options.ledger.exists() else {"delta": delta, "unit": "target record"}
-        ledger = Ledger(options.ledger, epsilon=options.total, **declared)
+    ledger = _ledger(options, delta=delta, unit="target record")
     found = report.adapt(
         sources, target, label=options.label, epsilon=options.epsilon, delta=delta,
         intercept=not options.no_intercept, ledger=ledger, seed=options.seed,
@@ -335,54 +330,6 @@ def _adapt(options: argparse.Namespace) -> None:
                 "mpmtl-prob adapt: no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'",
                 file=sys.stderr,
             )
-
-
-def _reproduce(options: argparse.Namespace) -> None:
-    from mpmtl_prob import experiments
-
-    if options.experiment == "page":
-        experiments.page.write(options.out, options.page)
-        print(f"written to {options.page}")
-        return
-    names = _EXPERIMENTS if options.experiment == "all" else (options.experiment,)
-    if names[0] not in experiments.EXPERIMENTS:
-        raise ValueError(f"NAME: expected one of {', '.join(_EXPERIMENTS)}, all or page, got {names[0]!r}")
-    with experiments.Workers(options.workers) if options.workers != 1 else nullcontext() as workers:
-        for name in names:
-            try:
-                found = _experiment(name, options, workers)
-            except FileNotFoundError as error:  # of all experiments the others do not need that file
-                if len(names) == 1:
-                    raise
-                print(f"mpmtl-prob reproduce: {name} left out. {error}", file=sys.stderr)
-                continue
-            print(json.dumps(found) if options.json else experiments.page.brief(found), flush=True)
-
-
-def _experiment(name: str, options: argparse.Namespace, workers: Workers | None) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from mpmtl_prob import experiments
-    from mpmtl_prob._check import whole
-
-    whole_way = experiments.EXPERIMENTS[name]
-    study = whole_way.fast() if options.fast else whole_way
-    typed = f"mpmtl-prob reproduce {name}" + (" --fast" if options.fast else "")
-    if options.replications is not None:
-        study = replace(study, replications=whole("replications", options.replications))
-        typed += f" --replications {options.replications}"
-    if options.data:
-        asked = ", ".join(options.data)
-        if not isinstance(study, experiments.Study):
-            raise ValueError(f"--data: expected none for {name}, got {asked}")
-        kinds = dict.fromkeys(data.kind for data in study.data)
-        if not kinds.keys() >= set(options.data):
-            raise ValueError(f"--data: expected some of {', '.join(kinds)}, got {asked}")
-        study = replace(study, data=tuple(data for data in study.data if data.kind in options.data))
-        typed += " --data " + " ".join(map(shlex.quote, options.data))
-    return experiments.reproduce(
-        study, options.out, fast=options.fast, command=typed, workers=workers, progress_bar=not options.quiet
-    )
 
 
 if __name__ == "__main__":

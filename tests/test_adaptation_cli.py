@@ -324,3 +324,8 @@ def test_features_may_be_constant_and_names_may_clash():
     assert np.all(np.isfinite([list(row.values()) for row in found.weights.values()]))
     with pytest.raises(ValueError, match="intercept: expected no feature of the name"):
         adapt(*2 * [Domain(np.ones((5, 1)), np.ones(5), ("intercept",))], label="y", epsilon=1.0)
+
+
+def test_a_total_without_a_ledger_is_refused(files, capsys):
+    assert main(asked(files, "--total", "2")) == 2
+    assert "--total: expected it with --ledger alone, got none" in capsys.readouterr().err

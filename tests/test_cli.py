@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mpmtl_prob as mp
@@ -21,7 +22,7 @@ def csv(tmp_path_factory):
 
 
 def columns(csv):
-    return ["--csv", csv, "--task", "school", "--target", "mark"]
+    return ["--csv", str(csv), "--task", "school", "--target", "mark"]
 
 
 def test_release_then_fit(csv, tmp_path, capsys):
@@ -77,6 +78,31 @@ def test_help_shows_examples(capsys):
             "nowhere",
         ),
         (["release", "--csv", "nowhere.csv", "--epsilon", "1", "--out", "x"], "--csv: needs --task and --target"),
+        (
+            ["release", "--csv", ".", "--task", "a", "--target", "b", "--epsilon", "1", "--out", "x"],
+            "mpmtl-prob release:",
+        ),
+        (
+            ["compare", "--data", "school", "--intercept"],
+            "--intercept: expected it with --csv alone, got --data school",
+        ),
+        (["compare", "--data", "school", "--features", "a"], "--features: expected it with --csv alone"),
+        (
+            [
+                "plan",
+                "--error",
+                ".1",
+                "--epsilon",
+                "1",
+                "--delta",
+                "1e-6",
+                "--features",
+                "9",
+                "--out",
+                "/dev/null/x.png",
+            ],
+            "",
+        ),
     ],
 )
 def test_mistakes_are_one_line_on_stderr_and_exit_2(arguments, message, capsys):
@@ -111,6 +137,53 @@ def test_a_table_that_is_none_is_refused_and_not_shown(text, tmp_path, capsys):
     assert error.startswith("mpmtl-prob release: --csv: ")
     assert error.count("\n") == 1
     assert "4711" not in error.replace(str(tmp_path), "")
+
+
+@pytest.mark.parametrize("place", [".", "nowhere/release.nc"])
+def test_nothing_is_paid_for_what_cannot_be_written(csv, tmp_path, capsys, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    paying = ["--epsilon", "1", "--ledger", "ledger.db", "--total", "1.5"]
+    assert main(["release", *columns(csv), *paying, "--out", place]) == 2
+    assert f"--out: expected a place for a file, got '{place}'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", [["--total", "2"], ["--adaptive"]])
+def test_what_only_a_ledger_takes_is_refused_without_one(csv, tmp_path, capsys, option):
+    out = tmp_path / "release.nc"
+    assert main(["release", *columns(csv), "--epsilon", "1", "--out", str(out), *option]) == 2
+    assert f"{option[0]}: expected it with --ledger alone, got none" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_fit_that_cannot_be_is_refused_before_it_is_sampled(csv, tmp_path, capsys, monkeypatch):
+    def sampled(*_, **__):
+        raise AssertionError
+
+    train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
+    mp.release(train, 2.0, unsafe_seed=0).save(tmp_path / "release.nc")
+    monkeypatch.setattr(mp.inference, "shared_covariance", sampled)
+    names = [str(name) for name in train.features]
+    fit = ["fit", *columns(csv), "--release", str(tmp_path / "release.nc")]
+    out = ["--out", str(tmp_path / "posterior.nc")]
+    for arguments, message in (
+        ([*out, "--features", *names[::-1]], "features: expected the order of the release"),
+        ([*out, "--features", *names[:2]], "features: expected 3 as in the release, got 2"),
+        ([*out, "--draws", "0"], "--draws: expected a whole number >= 1, got 0"),
+        (["--out", str(tmp_path)], "--out: expected a place for a file"),
+    ):
+        assert main([*fit, *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_an_index_that_pandas_wrote_is_no_feature(csv, tmp_path, capsys):
+    frame, path = pd.read_csv(csv), tmp_path / "marks.csv"
+    frame.to_csv(path)
+    release = ["release", *columns(path), "--epsilon", "1", "--out", str(tmp_path / "release.nc")]
+    assert main(release) == 2
+    assert "--csv: expected a name for every column, got 'Unnamed: 0'" in capsys.readouterr().err
+    names = [name for name in frame.columns if name not in ("school", "mark")]
+    assert main([*release, "--features", *names]) == 0
 
 
 def test_a_bad_epsilon_writes_nothing(csv, tmp_path, capsys):

@@ -17,7 +17,8 @@ from conftest import as_written
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets, experiments
-from mpmtl_prob.cli import _EXPERIMENTS, main
+from mpmtl_prob.cli import main
+from mpmtl_prob.cli_reproduce import EXPERIMENTS
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.evaluation import grids, nmse
@@ -327,7 +328,7 @@ def test_no_eps_stands_without_the_delta_that_is_true():
 
 def test_command_line(done, tmp_path, capsys):
     out, _ = done
-    assert list(experiments.EXPERIMENTS) == list(_EXPERIMENTS)
+    assert list(experiments.EXPERIMENTS) == list(EXPERIMENTS)
     target = tmp_path / "results.md"
     assert main(["reproduce", "page", "--out", str(out), "--page", str(target)]) == 0
     assert target.exists()

@@ -38,7 +38,7 @@ ROOMS = """
     mpmtl_prob
     demo privacy.__main__
     demo_federated
-    cli_federated
+    cli_federated cli_reproduce
     cli
 """
 FLOOR = {room: floor for floor, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._files import check_place
 from mpmtl_prob._table import aligned
 from mpmtl_prob.adaptation.conditional import Prior
 from mpmtl_prob.adaptation.domain import Domain, pair, several, stacked
@@ -266,11 +267,12 @@ def adapt(
 
 
 def folder(out: Path) -> Path:
-    """The folder, made if it is not there. Raises ValueError where that cannot be."""
+    """The folder, made if it is not there. Raises ValueError where that cannot be, or nothing can be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError:
         raise ValueError(f"out: expected a folder, or a place for one, got {str(out)!r}") from None
+    check_place("out", out / "model.json")
     return out
 
 
