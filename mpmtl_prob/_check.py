@@ -82,6 +82,12 @@ def _got(value: object) -> str:
     return f"<tuple of {len(value)}>" if isinstance(value, tuple) else shown(value)
 
 
+def instance(name: str, value: object) -> None:
+    """Raise ValueError for a class where one of its instances is expected."""
+    if isinstance(value, type):
+        raise ValueError(f"{name}: expected an instance, such as {value.__name__}(...), got the class {value.__name__}")
+
+
 def _number(name: str, value: float) -> float:
     try:
         if isinstance(value, str | bytes):  # float() would read them

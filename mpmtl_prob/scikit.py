@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mpmtl_prob._check import instance
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -17,6 +18,9 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
     """Any estimator of this library as a scikit-learn regressor of one long table, whose rows say which task is theirs.
 
     Predictions are b + x'w of the row's task: of posteriors the mean, for binary tasks the score to rank by.
+
+    Clones share the estimator's ledger, which is one account: every fold of a cross-validation, every candidate of a search
+    and the refit are releases of their own, and pay.
 
     Args:
         estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`.
@@ -36,6 +40,7 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
+        instance("estimator", self.estimator)
         table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         code, features = self._split(table)
         self.tasks_, index = np.unique(code, return_inverse=True)
@@ -62,6 +67,10 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         """The task of every row, and its features."""
         if self.task is None:
             return np.zeros(len(X)), X
+        if isinstance(self.task, bool) or not isinstance(self.task, int | np.integer):
+            raise ValueError(
+                f"task: expected the position of a column of X, a whole number, or None, got {self.task!r}"
+            )
         if not -X.shape[1] <= self.task < X.shape[1]:
             raise ValueError(f"task: expected a column of X, which has {X.shape[1]}, got {self.task!r}")
         if X.shape[1] == 1:

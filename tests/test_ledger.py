@@ -1,7 +1,9 @@
 """The ledger: what it counts, what it refuses, and what a crash or a second process can do to it."""
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import sqlite3
 import stat
@@ -122,6 +124,17 @@ def test_a_ledger_outlives_the_process_that_made_it(tmp_path):
     assert second.fingerprint(W) == first.fingerprint(W) == first.charges()[0].fingerprint
     assert second.fingerprint(W + 1e-12) != first.fingerprint(W)
     assert ledger().fingerprint(W) != first.fingerprint(W)  # under another key
+
+
+def test_a_copy_is_the_same_account(tmp_path):
+    kept = ledger(tmp_path / "ledger")
+    assert copy.deepcopy({"ledger": kept})["ledger"] is copy.copy(kept) is kept
+    again = pickle.loads(pickle.dumps(kept))
+    assert (again.id, again.epsilon) == (kept.id, kept.epsilon)
+    release(np.eye(3), 0.1, 1e-3, ledger=again)
+    assert len(kept.charges()) == 1
+    with pytest.raises(ValueError, match="ledger: expected one with a path"):
+        pickle.dumps(ledger())
 
 
 def test_a_mixture_of_laws_is_counted():

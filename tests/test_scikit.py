@@ -1,10 +1,13 @@
 """The scikit-learn wrapper, under scikit-learn's own checks and in its tools."""
 
+import pickle
+
 import numpy as np
 import pytest
 import sklearn.linear_model
 from numpy.testing import assert_allclose
-from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -78,3 +81,39 @@ def test_bad_tables_are_named(table):
         MultiTaskRegressor(task=0).fit(X[:, :1], y)
     with pytest.raises(ValueError, match=r"expected tasks of the fit in column 0, got \[99.0\]"):
         MultiTaskRegressor(task=0).fit(X, y).predict(np.column_stack([[99.0], X[:1, 1:]]))
+
+
+@pytest.mark.parametrize("task", ["t", 1.0, True])
+def test_a_task_column_is_a_position(table, task):
+    _, X, y, _, _ = table
+    with pytest.raises(ValueError, match="task: expected the position of a column of X, a whole number, or None, got"):
+        MultiTaskRegressor(task=task).fit(X, y)
+
+
+def test_an_estimator_is_an_instance(table):
+    _, X, y, _, _ = table
+    with pytest.raises(ValueError, match=r"estimator: expected an instance, such as Ridge\(...\), got the class Ridge"):
+        MultiTaskRegressor(Ridge, task=0).fit(X, y)
+
+
+def test_clones_and_folds_charge_one_ledger(table, tmp_path):
+    _, X, y, _, _ = table
+    ledger = mp.privacy.Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.02)
+    paying = LowRank(
+        penalty=0.5, clip=1.0, epsilon=1.0, mechanism="calibrated", curvature=10.0, rounds=2, ledger=ledger
+    )
+    wrapped = MultiTaskRegressor(paying, task=0)
+    assert clone(wrapped).estimator.ledger is ledger
+    cross_val_score(wrapped, X, y, cv=KFold(2, shuffle=True, random_state=0))
+    assert len(ledger.charges()) == 2
+
+
+def test_fitted_posteriors_can_be_pickled(table):
+    _, X, y, _, X_test = table
+    estimator = mp.NoiseAware(1.0, unsafe_seed=0, chains=1, warmup=20, draws=20, progress_bar=False)
+    wrapped = MultiTaskRegressor(estimator, task=0).fit(X, y)
+    again = pickle.loads(pickle.dumps(wrapped))
+    assert_allclose(again.predict(X_test), wrapped.predict(X_test))
+    assert wrapped.fitted_.shared._extend is not None
+    with pytest.raises(ValueError, match="extend: this posterior holds no chains to go on from"):
+        again.fitted_.shared.extend(5)

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -142,6 +143,20 @@ class Ledger:
             self._totals = _declared(connection, epsilon, delta, adjacency, unit, adaptive)
         self.epsilon, self.delta, self.adjacency, self.unit, self.adaptive, self._salt = self._totals
         self.id = self._totals.id
+
+    def __copy__(self) -> Self:  # it is one account, whoever holds it
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its path. Raises ValueError for a ledger in memory, which no other process can charge."""
+        if self.path is None:
+            raise ValueError(
+                "ledger: expected one with a path, to be charged by other processes too, got one in memory"
+            )
+        return partial(type(self), timeout=self._timeout), (os.path.abspath(self.path),)
 
     def charge(
         self,

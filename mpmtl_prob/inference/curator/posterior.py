@@ -62,6 +62,9 @@ class Posterior:
             for array in arrays.values():
                 array.setflags(write=False)
 
+    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
+        return self.__dict__ | {"_extend": None}
+
     @cached_property
     def W(self) -> FloatArray:
         """Posterior mean of the weights, (d, m)."""

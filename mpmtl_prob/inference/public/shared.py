@@ -55,6 +55,9 @@ class SharedPosterior:
 
     seat = "public"
 
+    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
+        return self.__dict__ | {"_extend": None}
+
     @property
     def guarantee(self) -> Guarantee:
         """That of the release: everything after it is post-processing."""
