@@ -171,3 +171,11 @@ def test_bad_arguments_are_named(synthetic):
     train, _, _ = mp.datasets.synthetic_low_rank(num_tasks=5, num_features=2, rows=4, test_rows=1)
     with pytest.raises(ValueError, match="epsilons: expected a positive number, got -1"):
         standard_fits(train, [-1.0])
+
+
+def test_what_is_no_fit_is_named(two_tasks):
+    test = two_tasks
+    with pytest.raises(ValueError, match="fits: expected a mapping from names to fits, got list"):
+        mp.evaluation.compare([Ridge().fit(test)], test)
+    with pytest.raises(ValueError, match=r"fits: expected a fit, got Ridge as 'ridge'; call its fit\(train\) first"):
+        mp.evaluation.compare({"ridge": Ridge()}, test)

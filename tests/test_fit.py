@@ -360,3 +360,15 @@ def test_pictures_show_what_they_say(data, posterior):
 def medians(forest):
     """The points of ArviZ's forest."""
     return [float(points.get_offsets()[0, 0]) for points in forest.collections if len(points.get_offsets()) == 1]
+
+
+def test_what_is_given_in_a_wrong_kind_is_named():
+    tasks = mp.datasets.synthetic_low_rank(4, 3, 4, 1)[0]
+    for options, message in (
+        ({"kernel": NUTS}, r"kernel: expected an instance, such as NUTS\(...\), got the class NUTS"),
+        ({"seed": "a"}, "seed: expected a whole number, got 'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(low_rank, tasks, **QUICK | options)
+    with pytest.raises(ValueError, match="data: expected TaskData, got ndarray"):
+        fit(low_rank, tasks.X, **QUICK)

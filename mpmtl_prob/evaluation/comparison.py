@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import positive
+from mpmtl_prob._check import positive, whole
 from mpmtl_prob._table import Table, pair
 from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
@@ -65,10 +65,14 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
     Raises:
         ValueError: no fits, or test rows of other tasks or features.
     """
+    if not isinstance(fits, Mapping):
+        raise ValueError(f"fits: expected a mapping from names to fits, got {type(fits).__name__}")
     if len(fits) == 0:
         raise ValueError("fits: expected at least one fit, got none")
     rows = []
     for name, fit in fits.items():
+        if not hasattr(fit, "predict"):
+            raise ValueError(f"fits: expected a fit, got {type(fit).__name__} as {name!r}; call its fit(train) first")
         prediction = fit.predict(test)
         rows.append(
             {
@@ -127,6 +131,7 @@ def standard_fits(
     """
     for epsilon in epsilons:
         positive("epsilons", epsilon)
+    whole("draws", draws)
     fits: dict[str, Fitted | OwnerPosteriors] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 

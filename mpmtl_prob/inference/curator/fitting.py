@@ -14,7 +14,8 @@ import numpy as np
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._check import instance, one_of, whole
+from mpmtl_prob._names import task_data
 from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
@@ -77,8 +78,9 @@ def fit(
     warmup = draws if warmup is None else warmup
     for name, value in (("chains", chains), ("draws", draws), ("warmup", warmup), ("thin", thin)):
         whole(name, value)
-    if not isinstance(data, TaskData):
-        raise ValueError(f"data: expected TaskData, got {type(data).__name__}; make one with TaskData.from_lists")
+    whole("seed", seed, 0)
+    instance("kernel", kernel)
+    task_data(data, "data")
     args = _arguments(model, data, options)
     structure = jax.tree.structure(args)
     own = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
