@@ -16,7 +16,7 @@ from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, functionals, information
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import STRUCTURES
-from mpmtl_prob.inference.sampling.diagnostics import khat_advice
+from mpmtl_prob.inference.sampling.diagnostics import SHARED, diagnose, khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.second_moment import LOG_PHI_SD
 
@@ -275,3 +275,20 @@ def test_owners_posteriors_survive_a_file(posteriors, data, tmp_path):
     posteriors[1.0].release.save(tmp_path / "release.nc")
     with pytest.raises(ValueError, match="holds no public posterior"):
         SharedPosterior.load(tmp_path / "release.nc")
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_feature_has_no_spectrum():
+    release = mp.release(np.random.default_rng(0).standard_normal((1, M)), epsilon=5.0, unsafe_seed=0)
+    shared = shared_covariance(release, chains=2, warmup=50, draws=50, progress_bar=False)
+    assert shared.information == Information({}, {})
+    assert "nan" not in str(shared.diagnose())
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_draws_too_few_to_judge_are_told_to_be_as_many_as_the_default(draws):
+    said = diagnose({"log_phi": np.ones((2, draws))}, {}, remedies=SHARED)
+    assert (
+        f"Intervals of log_phi cannot be judged by {draws} draws of a chain: shared_covariance(..., draws=300)"
+        in str(said)
+    )

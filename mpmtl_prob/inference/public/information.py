@@ -81,6 +81,8 @@ def information(posterior: xr.Dataset, prior: Prior, num_tasks: int, seed: int =
         for name, first in drawn.items():
             second = again[name]
             within = np.mean((first - second) ** 2, axis=(0, 1)).sum() / 2
+            if not within:  # of one feature there is no shape
+                continue
             total = (_variance(first) + _variance(second)) / 2
             noise[name] = float(np.sqrt(max(total / within, 1.0)))
     before = prior(posterior.sizes["feature"], _PRIOR_DRAWS, seed)

@@ -172,11 +172,13 @@ def _advice(
         lines.append(f"{who} {_and(apart)} (r-hat up to {worst:.3f}, expected near 1): {then}. {remedies.settle}")
     if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
         least = min(ess[k] for k in few)
-        factor = int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) if np.isfinite(least) else 2
-        lines.append(
-            f"Intervals of {_and(few)} rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough: "
-            f"{remedies.more((factor - 1) * draws, draws)}"
-        )
+        if np.isfinite(least):
+            more = (int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) - 1) * draws
+            rest = f"rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough"
+        else:
+            more = max(draws, 3 * ESS_PER_CHAIN - draws)
+            rest = f"cannot be judged by {draws} draws of a chain"
+        lines.append(f"Intervals of {_and(few)} {rest}: {remedies.more(more, draws)}")
     if divergences:
         lines.append(
             f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. "
