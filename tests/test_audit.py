@@ -324,6 +324,12 @@ def test_the_controls_fire(law, adjacency):
     assert [name for name, one in found.items() if not one.broken] == []
 
 
+def test_the_power_of_a_test_against_the_papers_noise_is_exact():
+    rates = np.array([0.0, 0.2, 0.9])  # without the task never below 1, and above it e^-1 times as likely
+    power = audit.proved_power((PaperWishart(3, 1.0),), rates, "zero_out")
+    np.testing.assert_allclose(power, 1 - np.exp(-1) * (1 - rates), rtol=1e-9)
+
+
 def test_an_exact_claim_is_hardly_ever_called_broken():
     law = Wishart(3, 9.0, 0.7)
     claim = audit.own_claim(law, adjacency="zero_out")

@@ -88,6 +88,10 @@ def test_a_group_costs_no_less_than_its_members_with_one_vector_in_common():
     )
 
 
+def test_of_two_tasks_the_power_of_a_test_may_be_that_of_twice_the_eps():
+    assert Curve((Quantile(1.0),), "replace", 2).power(0.05) >= np.exp(2) * 0.05 * (1 - 1e-9)
+
+
 def test_a_groups_eps_inverts_its_delta():
     group = Curve((LAW,), "replace", 2)
     found = group.epsilon(1e-2)

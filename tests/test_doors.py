@@ -6,7 +6,16 @@ from chance import FAR
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank
-from mpmtl_prob.privacy import Gaussian, IndependentLaplace, Ledger, VectorLaplace, Wishart, draw_vectors
+from mpmtl_prob.privacy import (
+    Gaussian,
+    GaussianShares,
+    IndependentLaplace,
+    Ledger,
+    VectorLaplace,
+    Wishart,
+    draw_vectors,
+)
+from mpmtl_prob.privacy.door import draw_share
 from mpmtl_prob.privacy.lattice import bound, sent, unit_columns
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.releases import Terms, buy_clip, release
@@ -63,6 +72,13 @@ def test_a_release_pays_before_it_touches_any_randomness(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             attempt()
         assert len(book.charges()) == before + 1
+
+
+def test_a_share_from_a_seed_is_not_sold():
+    book = Ledger(epsilon=10.0, delta=1e-3)
+    with pytest.raises(ValueError, match="unsafe_seed: expected none with a ledger"):
+        draw_share(GaussianShares(2, 40.0, 4, 2.0**-7), adjacency="replace", ledger=book, unsafe_seed=0)
+    assert book.charges() == []
 
 
 def test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_stated():

@@ -82,6 +82,11 @@ def test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanis
     assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > RARE
 
 
+def test_a_norm_on_a_point_of_the_grid_is_not_above_it():
+    grid = np.array([1.0, 4.0])
+    assert Quantile(100.0).draw(np.repeat(grid, 5), grid, 0.5, exact.seeded(0)) == 1.0
+
+
 def test_an_interval_that_holds_two_roundings_is_not_rounded():
     assert exact.nearest(arb(2.4, 0.05)) == 2
     assert exact.nearest(arb(-2.6, 0.05)) == -3

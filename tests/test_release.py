@@ -8,7 +8,17 @@ import pytest
 import xarray as xr
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.privacy import Bound, Gaussian, Ledger, PaperTaskWishart, PaperWishart, Wishart, calibrate, delta
+from mpmtl_prob.privacy import (
+    Bound,
+    Gaussian,
+    Guarantee,
+    Ledger,
+    PaperTaskWishart,
+    PaperWishart,
+    Wishart,
+    calibrate,
+    delta,
+)
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
 from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, release
 from mpmtl_prob.releases.release import perturb
@@ -177,6 +187,12 @@ def test_explain_says_what_is_compared_with_what_and_what_is_not_covered():
     assert "had this task not taken part" in release(W, 1.0, 1e-3, adjacency="zero_out").guarantee.explain()
     papers = release(W, 1.0, 1e-3, mechanism="paper", adjacency="zero_out").guarantee.explain()
     assert "must not be quoted" in papers
+
+
+@pytest.mark.parametrize(("epsilon", "power"), [(0.5, "9%"), (3.0, "95%")])
+def test_explain_bounds_the_power_of_a_test_from_both_sides_of_a_promise(epsilon, power):
+    text = Guarantee(None, Bound(epsilon, 0.01, "replace"), "").explain()
+    assert f"at most {power} of the time" in text
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,19 @@ def test_the_slack_is_for_every_eps(mu):
     assert slack(1, 1e3, mu) >= 2 * c**2 / (24 * 1e6)
 
 
+@pytest.mark.parametrize("d", [2, 5])
+def test_every_number_of_a_matrix_costs_its_slack(d):
+    assert slack(d, 50.0, 0.7) == pytest.approx(d * (d + 1) / 2 * slack(1, 50.0, 0.7))
+
+
+def test_many_rounds_cost_the_slack_of_all_that_they_give_away():
+    law, rounds = GaussianShares(3, 40.0, 4, 0.01, colluders=1), 400
+    lost = rounds * slack(3, 40.0 * np.sqrt(3) / 0.01, np.sqrt(rounds) * law.mu("replace"))
+    assert lost > 1.01 * rounds * law.slack
+    # beyond so large an eps real noise gives away nothing
+    assert delta(200.0, [law] * rounds) == pytest.approx(lost, rel=1e-3)
+
+
 def test_who_colludes_does_not_protect():
     law = GaussianShares(3, 0.5, 9, 2.0**-20, colluders=5)
     alone = Gaussian(3, 1.0)  # of the four others

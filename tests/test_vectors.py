@@ -183,6 +183,12 @@ def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
     assert draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, unit="task")[1].proved == Bound(0.8, 0.0, "replace")
 
 
+def test_noise_that_leaves_the_lattices_range_is_not_let_out(monkeypatch):
+    monkeypatch.setattr(VectorLaplace, "draw", lambda *_: np.array([0.0, 0.0, 2.0**52 * H]))
+    with pytest.raises(OverflowError, match="left the lattice's range"):
+        draw_vectors(LAWS[:1], 1, lattice=H, epsilon=1.0)
+
+
 def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
     from mpmtl_prob.privacy import door
 
