@@ -55,6 +55,14 @@ def test_values_are_cut_to_their_range():
     np.testing.assert_allclose(message**2, [[0.0, 0.25, 1.0]])
 
 
+def test_the_error_of_a_report_is_the_sd_of_its_noise():
+    sites = [federated.Site(k, federated.report_message([0.5])) for k in range(6)]
+    invitation = federated.invite_report(1.0, 6, sites=6, trust="no_curator", dropouts=0)
+    release = federated.run(invitation, sites, progress_bar=False).release
+    noise = release.mechanisms[0].sample(np.random.default_rng(0), np.zeros((20_000, 1, 1)))
+    assert federated.read_report(release).error == pytest.approx(noise.std() / 6, rel=0.05)  # ten standard errors
+
+
 def test_a_ledger_counts_the_report_beside_the_release(tasks):
     ledger = mp.privacy.Ledger(epsilon=1.2, delta=0.04)
     account = federated.Account(ledger=ledger)

@@ -218,6 +218,11 @@ def test_shares_open_a_secret_and_fewer_say_nothing():
         assert s._Opener(3).secret({i: shares[i] for i in three}) == secret.to_bytes(32)
     with pytest.raises(s.TooFewOwners, match="2 owners are there, and it takes 3"):
         s._Opener(3).secret({0: shares[0], 1: shares[1]})
+    opened = lambda some: (
+        sum(w * shares[i] for i, w in zip(some, s.lagrange([i + 1 for i in some]), strict=True)) % s.PRIME
+    )
+    assert opened((5, 1, 3)) == secret
+    assert secret not in {opened(some) for count in (1, 2) for some in combinations(range(6), count)}
     # any other secret goes with two shares just as well: a third value explains it
     for other in (0, 1, 2**255):
         weights = s.lagrange([1, 2, 3])
@@ -247,6 +252,22 @@ def test_what_was_changed_on_its_way_is_noticed():
     wrong = revealed | {0: s.Revealed({**revealed[0].seeds, 1: 7}, {})}
     with pytest.raises(ValueError, match="the shares of 1 do not open its mask"):
         s.total(AGREED, adverts, range(3), sent, wrong)
+
+
+def test_shares_that_open_another_key_are_noticed():
+    agreed, everybody, there = s.Agreed(b"r" * 16, 2, threshold=3), range(4), range(3)  # 3 vanished after its letters
+    keys, adverts = zip(*(s.advertise() for _ in everybody), strict=True)
+    adverts = dict(enumerate(adverts))
+    shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in everybody), strict=True)
+    masked, sent = {}, {}
+    for i in there:
+        letters = {j: boxes[j][i] for j in everybody if j != i}
+        masked[i], sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, np.ones(2, dtype=np.uint64))
+    revealed = {i: s.reveal(agreed, i, masked[i], there) for i in there}
+    assert s.total(agreed, adverts, everybody, sent, revealed).tolist() == [3, 3]
+    wrong = revealed | {0: revealed[0]._replace(keys={3: revealed[0].keys[3] ^ 1})}
+    with pytest.raises(ValueError, match="the shares of 3 do not open its key"):
+        s.total(agreed, adverts, everybody, sent, wrong)
 
 
 def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_without_it():

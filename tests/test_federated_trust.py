@@ -218,6 +218,14 @@ def test_a_signature_is_for_one_site_one_run_and_its_terms(signers, kind):
         site._adverts(invitation, {1: own_keys(number, signer, about)})
 
 
+@pytest.mark.parametrize(
+    "other", [{"epsilon": 2.0}, {"adjacency": "zero_out"}, {"num_tasks": 7}, {"lattice": 0.25}, {"scaling": "pareto"}]
+)
+def test_what_is_signed_tells_all_terms_apart(other):
+    invitation = invite()
+    assert lie(invitation, **other).digest != invitation.digest
+
+
 def stories(everybody, invitation, lists, *, apart=False):
     """A server that tells every site a list of arrivals of its own, ``apart`` with its signatures alone; what each opens."""
     told, opened = iter(lists), {}
