@@ -133,6 +133,12 @@ def test_no_pair_of_laws_that_are_private_passes_what_is_allowed():
     assert (np.sinh(grid) <= 2 * grid).all()
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_a_score_that_is_allowed_implies_no_more(epsilon):
+    inside = scores.allowed(epsilon, 0.01, 0.5, 12.0)
+    assert scores.implied_epsilon(inside, 0.5, 0.01, 12.0) <= epsilon * (1 + 1e-12)
+
+
 def test_no_score_is_above_its_bound():
     p, e, x = (
         np.array(v) for v in zip(*itertools.product([-1.0, -0.4, 0.9, 1.0], [-1.0, 1.0], [-1.0, 1.0]), strict=True)
@@ -141,6 +147,13 @@ def test_no_score_is_above_its_bound():
     spread = 0.9
     inner = np.linspace(-spread, spread, 101)[:, None]
     assert np.abs(scores.sign_score(np.ones_like(inner), inner, -1, spread)).max() <= scores.largest(1, spread)
+
+
+def test_a_trace_has_the_bound_of_its_scores():
+    board = NoisyMeans(5, 3, 0.4, views.billboard())
+    worst = scores.mean_score(np.ones(3), -np.ones(3), np.ones(3))
+    assert audits.trace(board, trials=2).bound == worst == 12.0
+    assert audits.trace(board, spread=0.3, trials=2).bound == pytest.approx(3 * 2 * 0.3**2)
 
 
 @pytest.mark.parametrize("view", [views.others(), views.billboard()], ids=lambda view: view.name)
@@ -187,6 +200,15 @@ def test_a_moment_limit_covers_the_truth():
     inside, outside = 0.3 + np.random.default_rng(1).standard_normal((2, 4000))
     found = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside - 0.3, 0.0)
     assert np.arcsinh(0.3 / np.sqrt(2 / np.pi)) in found.moments(0.0, SURE)
+
+
+def test_limits_of_the_moments_are_of_two_means_and_two_sides():
+    inside, outside, delta, most = np.tile([0.9, 1.1], 50), np.tile([-0.5, 0.7], 50), 0.01, 12.0
+    found = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside, most)
+    w, v = (stats.norm.isf(0.025) * each.std(ddof=1) / 10 for each in (inside, np.abs(outside)))
+    limits, beyond = found.moments(delta, 0.9), 2 * delta * most
+    assert limits.lower == pytest.approx(np.arcsinh((1 - w - beyond) / (0.6 + v)))
+    assert limits.upper == pytest.approx(np.arcsinh((1 + w - beyond) / (0.6 - v)))
 
 
 @pytest.mark.parametrize(
@@ -262,6 +284,11 @@ def test_the_matrix_tells_who_is_covered():
     areas = {(row["mechanism"], row["view"]): row["likelihood_ratio"] for row in rows}
     assert areas["one other", board] is None
     assert areas["one other", all_others] > areas["one other", one]
+
+
+def test_a_promise_of_a_little_more_does_not_hold():
+    board = {"board": NoisyMeans.within(1.0, 1e-3, 20, 30, view=views.billboard())}
+    assert [audits.matrix(board, 1.0, delta, trials=100)[-1]["holds"] for delta in (1e-3, 0.9e-3)] == [True, False]
 
 
 def test_losses_and_estimates_fit_together():

@@ -64,6 +64,13 @@ def test_what_is_learnt_is_within_rho_and_beyond_it_before_the_wrong_eyes():
             assert odds.suspect(each[name], known=known, trials=300).information(SURE).lower <= 0.2
 
 
+def test_limits_of_what_is_learnt_are_by_hand():
+    board = NoisyMeans(5, 3, 0.4, views.billboard())
+    found = odds.Suspected(board, board.view, np.arange(4.0), np.zeros(4)).information(0.9)
+    width = stats.norm.isf(0.05) * np.std(np.arange(4), ddof=1) / 2
+    assert (found.lower, found.upper) == pytest.approx((1.5 - width, 1.5 + width))
+
+
 def test_who_knows_p_learns_as_tracing_does():
     mechanism = NoisyMeans.at(2.0, 30, 100, view=views.billboard(), clipped=False)
     played = odds.suspect(mechanism, known=True, trials=2000)

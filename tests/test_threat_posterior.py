@@ -114,6 +114,14 @@ def test_counts_of_many_people_are_summed_out_as_exactly_as_of_few(people, noise
         assert below[[0, 1, -1]] == pytest.approx(np.full(3, tail), abs=5e-3)
 
 
+def test_a_coalition_of_many_knows_what_it_knows(monkeypatch):
+    people = People(np.resize([-1, 1], (6, 50, 1)), np.zeros(6, dtype=int))
+    seat = lambda: posterior.coalition(np.full(6, 0.1), people, NoisyMeans(8, 1, 0.02, views.coalition(6), 50))
+    exact = seat().mean
+    monkeypatch.setattr(posterior, "_EXACT", 10)
+    assert seat().mean == pytest.approx(exact, abs=1e-3)
+
+
 def test_intervals_and_draws_are_those_of_the_posterior():
     rng = np.random.default_rng(0)
     board = NoisyMeans.at(1.0, 40, 2000, view=views.billboard())

@@ -186,6 +186,12 @@ def test_the_inequality():
     assert found.upper == np.inf
 
 
+def test_limits_of_the_gap_are_of_two_means_and_two_sides():
+    found, width = meta.generalisation_gap([0.8] * 400, [0.2] * 400, 0.1, 0.9), np.sqrt(np.log(40) / 800)  # Hoeffding's
+    assert found.lower == pytest.approx(np.log((0.7 - width) / (0.2 + width)))
+    assert found.upper == pytest.approx(np.log((0.7 + width) / (0.2 - width)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
