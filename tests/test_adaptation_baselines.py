@@ -1,5 +1,7 @@
 """Yardsticks against scikit-learn and conic solvers, and what a domain is made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -123,6 +125,15 @@ def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_
     both = OneRelease(**release).fit({"large": data.source, "few": few}, data.target)
     assert error(both, data) < 1.05 * large
     assert error(OneRelease(**release).fit(few, data.target), data) < 4 * large
+
+
+def test_doubt_about_all_public_records_is_doubt_about_a_fit_that_starts_from_them():
+    source = problems.shifted((60, 10), 0.3, num_features=3, tests=2, seed=2).source
+    few, most = Domain(source.X[:5], source.y[:5]), robust(source)
+    fit, sure = robust(few, most), robust(few, replace(most, covariance=np.zeros((3, 3))))
+    # weights are linear in those from which they start
+    kept = np.column_stack([robust(few, replace(most, w=most.w + e)).w - fit.w for e in np.eye(3)])
+    np.testing.assert_allclose(fit.covariance - sure.covariance, kept @ most.covariance @ kept.T, rtol=1e-6, atol=1e-15)
 
 
 def test_ridge_yardsticks():

@@ -212,6 +212,14 @@ def test_a_poisoned_record_counts_as_one_of_zeros():
     assert np.all(np.isfinite(CnvxAdap(unsafe_seed=1, steps=20).fit(DATA.source, (X, DATA.target.y)).coef_))
 
 
+def test_a_record_of_a_label_that_the_source_lacks_counts_as_one_of_zeros():
+    source, X = labelled(DATA.source), DATA.target.X[:8]
+    y = np.tile([0.0, 1.0], 4)
+    fit = lambda X, y: NCnvxAdap(steps=20, discrepancy=0.0, delta=1e-2, unsafe_seed=0).fit(source, (X, y)).coef_
+    first = np.arange(8) < 4
+    assert np.array_equal(fit(X, np.where(first, 0.5, y)), fit(np.where(first[:, None], 0.0, X), y))
+
+
 def test_one_charge_pays_for_discrepancy_and_all_steps_and_mistakes_cost_nothing():
     book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")
     model = CnvxAdap(epsilon=1.0, delta=1e-2, steps=30, ledger=book).fit(DATA.source, DATA.target)
@@ -340,6 +348,14 @@ def test_bounds_say_how_little_they_say():
     assert exact == pytest.approx(np.linalg.norm(q0) * np.sqrt(np.log(40) / 2))
     assert bounds.learning_bound(q0 * 0.9, np.zeros(55), SIZES, 0.0, 1.0, 0.0) > 0.9
     assert bounds.learning_bound(0 * q0, np.zeros(55), SIZES, 0.0, 1.0, 0.0) == np.inf
+
+
+def test_the_learning_bound_by_hand():
+    sizes, distances = Sizes(2, 2, 0.5), np.arange(4.0)
+    q = sizes.start + np.array([0.1, -0.1, 0.05, -0.05])
+    spread = (np.linalg.norm(q) + 0.6) * (np.sqrt(np.log(np.log2(2 / 0.7))) + np.sqrt(np.log(40) / 2))
+    expected = q @ distances + 0.5 * 0.2 + 2 * 0.01 + 9 * 0.3 + spread
+    assert bounds.learning_bound(q, distances, sizes, 0.2, 1.0, 0.01) == pytest.approx(expected)
 
 
 def test_parameters_are_scikit_learns():

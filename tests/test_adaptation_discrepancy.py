@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpmtl_prob.adaptation import Ball, Domain, private_discrepancy, problems
-from mpmtl_prob.adaptation.discrepancy import Quadratic, by_dca, discrepancy, largest
+from mpmtl_prob.adaptation.discrepancy import SLACK, Quadratic, by_dca, discrepancy, grid, largest, price
 from mpmtl_prob.adaptation.losses import Logistic, Softmax, Squared
 from mpmtl_prob.adaptation.ncnvx import candidate_search
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
@@ -121,6 +121,11 @@ def test_it_is_paid_for_and_refused_in_a_ledger_of_tasks():
         with pytest.raises(ValueError, match="unit: expected"):
             private_discrepancy(data.source, data.target, ball=ball, epsilon=0.6, ledger=other)
         assert other.charges() == []
+
+
+def test_the_price_covers_the_solver_and_the_grid():
+    law = price(2.0, 100, 1.0)
+    assert law.sensitivity >= 2.0 * (1 / 100 + 2 * SLACK) + grid(law)
 
 
 def test_candidates_are_chosen_without_private_records():

@@ -6,6 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, NetworkAdap, approximate_posterior
+from mpmtl_prob.adaptation.label_posterior import _laplace, _moments, _Told
+from mpmtl_prob.adaptation.ncnvx import public_fit
 
 D = 3
 
@@ -76,6 +78,41 @@ def test_the_test_of_calibration_sees_noise_that_is_left_out(fits):
         found.append(approximate_posterior(model, source))
         model.noise_sd_ = sd
     assert inside(fits[:20], found) < 0.75
+
+
+@pytest.fixture
+def told():
+    rng = np.random.default_rng(0)
+    X, plus, minus = rng.standard_normal((40, 2)), rng.random(40), -rng.random(40)
+    return _Told(np.array([3.0, -2.0]), 30, 0.7, X, plus, minus)
+
+
+def test_noisy_gradients_have_the_mean_and_the_covariance_of_their_law(told):
+    theta = np.array([0.5, -1.0])
+    p = expit(told.X @ theta)
+    slopes = np.vstack([told.X * told.plus[:, None], told.X * told.minus[:, None]])
+    each = np.cov(slopes.T, aweights=np.r_[p, 1 - p], ddof=0)
+    of_rows = told.X * (p * told.plus + (1 - p) * told.minus)[:, None]
+    mean, covariance, _ = _moments(told, theta)
+    np.testing.assert_allclose(mean, 30 * of_rows.mean(axis=0))
+    sample = 30**2 / 40 * np.cov(of_rows.T, ddof=0)  # the source's rows are one too
+    np.testing.assert_allclose(covariance, 30 * each + sample + 0.7 * np.eye(2))
+
+
+def test_what_says_nothing_of_labels_speaks_for_no_size_of_the_shift(told):
+    mute = told._replace(minus=told.plus)
+    found = [_laplace(mute, np.zeros(2), size * np.eye(2), np.zeros(2)).log_evidence for size in (0.1, 1.0, 100.0)]
+    np.testing.assert_allclose(found, found[0], atol=1e-9)
+
+
+def test_without_a_record_weights_follow_the_prior():
+    _, source, _ = simulated(0)
+    model = fitted(None, source, (np.zeros((0, D)), np.zeros(0)), steps=2)
+    found = approximate_posterior(model, source, shift_scale=50.0, draws=4000)
+    centre = public_fit(model.loss_, model._coded(source, model.loss_))
+    large = found.tau > 20  # beside which what the source leaves open is nothing
+    away = np.sum((found.w - centre) ** 2, axis=1) / found.tau**2
+    assert np.mean(away[large]) == pytest.approx(1.0, abs=0.15)  # ten standard errors
 
 
 def test_it_is_nearer_than_the_descent_that_it_is_made_of(fits, posteriors):

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from numpyro.infer.util import log_density
+from scipy import stats
 from scipy.special import ndtr
 
 from mpmtl_prob.adaptation import (
@@ -13,6 +14,7 @@ from mpmtl_prob.adaptation import (
     Ball,
     Domain,
     OneRelease,
+    conditional,
     infer,
     problems,
     release_moments,
@@ -22,11 +24,12 @@ from mpmtl_prob.adaptation import (
 from mpmtl_prob.adaptation.clipping import moments
 from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
-from mpmtl_prob.adaptation.moments import rows
+from mpmtl_prob.adaptation.moments import LONGEST, MomentRelease, rows
 from mpmtl_prob.adaptation.public_fit import robust
-from mpmtl_prob.adaptation.shape import above, shape
+from mpmtl_prob.adaptation.shape import Shape, above, shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import Gaussian
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 
 RNG = np.random.default_rng(3)
 FAR = 6  # standard errors
@@ -91,6 +94,13 @@ def prior_of(d):
         np.log([0.98, 0.02]),
         np.array([0.1, 0.0]),
     )
+
+
+def of_moments(sigma, sd, n=60, c=0.5):
+    """A release of these moments round zero, with noise of this size."""
+    d = len(sigma) - 1
+    law = Gaussian(d + 1, sd, LONGEST)
+    return MomentRelease(sigma, law, n, np.zeros(d), c, 1.0, 1.0, tuple(range(d)), NOT_PRIVATE, 2.0**-9)
 
 
 def simulate(seed, n=80, d=2, epsilon=6.0):
@@ -225,6 +235,8 @@ def test_the_sampler_and_the_grid_agree():
     assert np.all(np.abs(grid.coef_ - nuts.coef_) < 0.5 * sd)
     np.testing.assert_allclose(nuts.posterior_.w.std(0), sd, rtol=0.3)
     assert nuts.posterior_.sigma.mean() == pytest.approx(grid.posterior_.sigma.mean(), rel=0.1)
+    taus = (nuts.prior_.scales[:, None] * TAUS).ravel()
+    assert np.isclose(nuts.posterior_.tau[:, None], taus).any(axis=1).all()
     assert nuts.posterior_.domain_weights["source"] == pytest.approx(grid.posterior_.domain_weights["source"], abs=0.1)
     # the density of the residuals' moments is that of a normal of the moments above
     with jax.enable_x64(True):
@@ -244,6 +256,47 @@ def test_the_sampler_and_the_grid_agree():
 
         wanted = multivariate_normal(mean, full).logpdf(np.r_[seen.xr, seen.rr]) + 1.5 * np.log(2 * np.pi)
         assert float(jax.jit(shift_model.log_residuals)(seen, N, delta, sigma)) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_samplers_density_is_that_of_its_laws():
+    _, _, release, prior = simulate(0)
+    rng, seen = np.random.default_rng(1), shift_model.observe(release, prior, posterior(release, prior))
+    shapes = {"factor": (), "bend": (), "diagonal": 2, "below": 1, "shift": 2, "log_sigma": ()}
+
+    @jax.jit
+    def densities(seen, sites, N, delta, sigma):
+        prior, likelihood = shift_model.log_prior(seen, delta), shift_model.log_residuals(seen, N, delta, sigma)
+        return log_density(shift_model.model, (seen,), {}, sites)[0], jax.nn.logsumexp(prior) + likelihood
+
+    for _ in range(3):
+        at = {name: np.abs(rng.standard_normal(shape)) / 2 for name, shape in shapes.items()}
+        A = np.diag(np.exp(at["bend"] / np.sqrt(2) * at["diagonal"]))
+        A[1, 0] = at["bend"] / np.sqrt(2) * at["below"][0]
+        half = seen.root @ A
+        N, delta = 80 * np.exp(0.7 * at["factor"]) * half @ half.T, seen.centre + seen.coordinates @ at["shift"]
+        with jax.enable_x64(True):
+            found, wanted = map(float, densities(seen, at, N, delta, prior.sigma * np.exp(at["log_sigma"])))
+        wanted += Gaussian(2, seen.sd).log_prob(seen.xx, N) + stats.t(4).logpdf(at["diagonal"]).sum()
+        wanted += stats.norm.logpdf([at["factor"], *at["below"]]).sum() + stats.halfnorm(0, 0.5).logpdf(at["bend"])
+        assert found == pytest.approx(wanted + stats.norm(0, 0.6).logpdf(at["log_sigma"]), rel=1e-8)
+
+
+def test_sizes_of_residuals_weigh_what_likelihood_and_prior_say(monkeypatch):
+    N, m, scale = 60 * np.diag([0.1, 0.05]), np.array([0.4, -0.3]), 0.3
+    release = of_moments(np.block([[N, np.array([[1.5], [-1.0]])], [np.array([[1.5, -1.0, 9.0]])]]), 1.0)
+    monkeypatch.setattr(conditional, "shape", lambda *_: Shape(N, np.zeros((2, 2)), np.eye(2)))  # features are known
+    known = Prior(
+        m[None], np.zeros((1, 2, 2)), np.eye(2)[None], np.array([1e-9]), scale, N / 60, np.zeros(1), np.zeros(1)
+    )
+    grid = posterior(release, known)  # of a shift that is known too
+    sigma = np.sqrt(grid.sizes**2 - m @ N @ m / 60)
+    with jax.enable_x64(True):
+        seen = shift_model.observe(release, known, grid)
+        log = np.array(jax.jit(jax.vmap(lambda each: shift_model.log_residuals(seen, N, m, each)))(sigma))
+    # sizes are equally far apart in log t, and log sigma is normal
+    log += np.log(grid.sizes**2 / sigma**2) - 0.5 * (np.log(sigma / scale) / conditional.SIGMA_SPREAD) ** 2
+    expected = np.exp(log - log.max())
+    np.testing.assert_allclose(grid.weights[0].sum(axis=0), expected / expected.sum(), rtol=1e-6)
 
 
 def test_it_tells_which_public_domain_the_target_resembles():
@@ -297,6 +350,12 @@ def test_adassp_on_residuals_of_a_public_fit():
     assert error(tiny) < 2 * np.mean((DATA.test.y - DATA.test.X @ tiny.release_.centre) ** 2)
 
 
+def test_the_ridge_is_the_least_that_outweighs_the_noise():
+    release = of_moments(np.array([[9.0, 0.0, 3.0], [0.0, 4.0, 1.0], [3.0, 1.0, 5.0]]), 2.0)
+    size = 2.0 * np.sqrt(2 * np.log(2 * 2**2 / 0.1))  # more than 4, the least eigenvalue
+    np.testing.assert_allclose(release.ridge(0.1), [3.0 / (9.0 + size - 4.0), 1.0 / size])
+
+
 def test_tilted_weights_bring_moments_together():
     data = problems.shifted((2000, 4000), 0.0, num_features=3, tests=10, seed=6)
     seen = {"centre": np.array([0.4, -0.2, 0.1]), "residual_bound": 1.0}
@@ -310,6 +369,34 @@ def test_tilted_weights_bring_moments_together():
     loud = release_moments(data.target, epsilon=1e-5, delta=1e-9, unsafe_seed=0, **seen)
     assert tilted(loud, data.source, draws=3).records > 1500  # next to nothing is known: next to as it is
     assert isinstance(release.ball(1.0), Ball)
+
+
+def tilting(sd, scale, draws):
+    """A release with noise of this size of x and y tilted, every phi with mean 0 and sd 1, and q's log slopes by phi."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (200, 1))
+    source = Domain(X, X[:, 0] + 0.2 * rng.standard_normal(200))
+    release = of_moments(np.array([[9.0, 6.0], [6.0, 5.0]]), sd)
+    v, (i, j) = rows(source, release.centre, 0.5, 1.0, 2.0**-40), np.tril_indices(2)
+    phi = v[:, i] * v[:, j]
+    middle, spread = phi.mean(axis=0), phi.std(axis=0)
+    phi, z = (phi - middle) / spread, (release.sigma[i, j] / 60 - middle) / spread
+    found = tilted(release, source, scale=scale, draws=draws)
+    slopes = lambda q: np.linalg.lstsq(np.column_stack([phi, np.ones(200)]), np.log(q), rcond=None)[0][:3]
+    noise = (sd * np.array([np.sqrt(2), 1, np.sqrt(2)]) / 60 / spread) ** 2
+    return found, phi, z, noise, slopes
+
+
+def test_tilted_weights_are_the_mode_of_their_law():
+    found, phi, z, noise, slopes = tilting(sd=3.0, scale=2.0, draws=1)
+    C = np.cov(phi.T, aweights=found.weights, ddof=0)
+    pull = C @ np.linalg.solve(np.cov(phi.T, ddof=0) / 60 + np.diag(noise), z - found.weights @ phi)
+    np.testing.assert_allclose(pull, slopes(found.weights) / 2.0**2, atol=1e-5)
+
+
+def test_draws_of_tilted_weights_are_as_wide_as_the_prior_where_nothing_is_known():
+    found, *_, slopes = tilting(sd=1e6, scale=0.3, draws=3000)
+    np.testing.assert_allclose(slopes(found.draws.T).std(axis=1), 0.3, rtol=0.1)  # eight standard errors
 
 
 def test_dependent_columns_are_no_doubt_about_the_public_fit():

@@ -97,6 +97,17 @@ def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
     np.testing.assert_allclose(with_one[:D, :D], T)
 
 
+def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monkeypatch):
+    omegas, weights = np.stack([np.eye(D), OMEGA, OMEGA**2]), np.array([1.0, 2.0, 5.0])
+    monkeypatch.setattr("mpmtl_prob.inference.owner.methods.sharpened", lambda *_: (omegas, weights))
+    release = release_moments(records(1)[1], centre=np.zeros(D), residual_bound=5.0, epsilon=1.0, delta=0.01)
+    two = np.stack(2 * [np.eye(D)])  # a public domain, and none
+    prior = Prior(np.zeros((2, D)), 0 * two, two, np.ones(2), 0.4, np.eye(D), *np.zeros((2, 2)))
+    found, count = task_prior.beside(prior, shared(), release, sharpness=None, intercept=False, target_bound=1.0)
+    assert count == 3
+    np.testing.assert_allclose(np.exp(found.log_odds), [0.49, *(0.49 * weights / 8), 0.02])
+
+
 def drawn(seed, sharpness=None):
     """A truth of the model, and its records: weights are sharper than messages by something unknown, or as said."""
     rng = np.random.default_rng(1000 + seed)
