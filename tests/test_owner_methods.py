@@ -1,6 +1,7 @@
 """Mixture, joint sampling and exclusion of one's own message: the same posterior from different sides."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.methods import as_sent, excluding, mixture, without
 from mpmtl_prob.inference.sampling.importance import smoothed
 from mpmtl_prob.privacy.laws import exact
@@ -124,6 +126,34 @@ def test_excluding_ones_own_message_conditions_on_the_rest(few):
     messages = as_sent(two, release)
     public = shared_covariance(without(release, messages[:, 1]), chains=2, seed=0, progress_bar=False)
     assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def six():
+    return mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=12).train
+
+
+def test_without_their_own_messages_owners_draw_each_for_itself(six, monkeypatch):
+    seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+    monkeypatch.setattr(methods, "shared_covariance", lambda *_, **__: None)
+    monkeypatch.setattr(methods, "sharpened", lambda *_: (None, None))
+    monkeypatch.setattr(methods, "plug_in", lambda *given: seeds.append(given[5]) or one)
+    excluding(
+        six,
+        SimpleNamespace(release=mp.release(six, 5.0, mechanism="gaussian"), structure="full"),
+        None,
+        1.0,
+        2,
+        0,
+        False,
+    )
+    assert len(set(seeds)) == 6
+
+
+def test_no_draw_of_an_owner_is_given_twice(six):
+    omegas = np.stack([np.eye(3), np.diag([1.0, 2.0, 4.0]), np.diag([4.0, 1.0, 1.0])])
+    draws = methods.plug_in(six, omegas, np.ones(3), None, 500, 0).draws["W"]
+    assert all(len(np.unique(draws[:, 0, i])) == 500 for i in range(6))
 
 
 def test_joint_needs_the_model_it_samples(few):

@@ -1,5 +1,7 @@
 """Cross-validation: the same scores as one fit at a time, however the work is shared out."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -20,7 +22,7 @@ from mpmtl_prob.estimators import (
     TraceNorm,
 )
 from mpmtl_prob.evaluation import auc, cross_validate, grids, log_score, nmse
-from mpmtl_prob.evaluation.selection import NOT_CHARGED
+from mpmtl_prob.evaluation.selection import NOT_CHARGED, Selection, _jobs
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,30 @@ def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charge
     assert NOT_CHARGED in repr(selection)
     assert NOT_CHARGED in cross_validate([Ridge(0.1)], tasks, progress_bar=False).fit(tasks).guarantee.reason
     assert list(selection.to_pandas().columns) == ["penalty", "nmse", "sd"]
+
+
+def test_every_fold_draws_its_own_noise(tasks, monkeypatch):
+    seeds = []
+    kept = lambda candidates, train, seed: seeds.append(seed) or _jobs(candidates, train, seed)
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._jobs", kept)
+    cross_validate([Ridge()], tasks, folds=3, progress_bar=False)
+    assert len(set(seeds)) == 3
+
+
+def test_what_was_chosen_roughly_is_solved_to_the_end(tasks):
+    asked = []
+
+    @dataclass
+    class Rough:
+        tolerance: float = 0.1
+        max_iterations: int = 10
+
+        def fit(self, train):
+            asked.append((self.tolerance, self.max_iterations))
+            return Ridge().fit(train)
+
+    Selection((Rough(),), np.zeros((1, 1)), "nmse", Rough()).fit(tasks)
+    assert asked == [(1e-5, 50_000)]
 
 
 @pytest.mark.parametrize(("metric", "of_no_weights"), [(auc, 0.5), (log_score, -np.log(2))], ids=["auc", "log_score"])

@@ -296,3 +296,10 @@ def test_other_things_than_tables_and_numbers_are_named():
         tasks.split(0.5, seed=1.5)
     with pytest.raises(ValueError, match=r"k: expected a whole number, got 2\.5"):
         tasks.folds(2.5, 0)
+
+
+def test_a_table_has_the_intervals_that_were_asked_for():
+    draws = np.random.default_rng(0).standard_normal((200, 1, 2))
+    prediction = Prediction(draws.mean(axis=0), np.ones((1, 2), bool), ("a",), draws)
+    table, (low, high) = prediction.to_pandas(0.5), prediction.interval(0.5)
+    np.testing.assert_array_equal(table[["lower", "upper"]], np.column_stack([low[0], high[0]]))

@@ -25,7 +25,7 @@ from mpmtl_prob.experiments.settings import (
     TRACE,
     Data,
 )
-from mpmtl_prob.experiments.summary import interval, targets
+from mpmtl_prob.experiments.summary import _bound, interval, targets
 from mpmtl_prob.experiments.verdicts import CLAIMS, FAILS, HOLDS, UNTESTED, verdicts
 
 EPSILONS = (1e-3, 1.0, 10.0, 1e3)
@@ -80,6 +80,11 @@ def test_claim_2_the_wrong_structure_costs():
     assert of(verdicts(results("fig6", PANEL, data=sparse)), "2") == FAILS
     del rivals[GROUP_SPARSE]
     assert of(verdicts(results("fig6", rivals)), "2") == UNTESTED
+
+
+def test_claim_2_rivals_differ_to_neither_side():
+    swapped = PANEL | {LOW_RANK: PANEL[GROUP_SPARSE], GROUP_SPARSE: PANEL[LOW_RANK]}
+    assert of(verdicts(results("fig6", swapped, data="synthetic group sparse")), "2") == FAILS
 
 
 def test_claim_3_noisy_relations_win_at_large_eps_only():
@@ -145,6 +150,9 @@ def test_claim_6_acceleration_and_the_best_exponent():
     assert convex.statistic["best exponent"] == 0.4
     assert verdicts(allocation(quick, slow))[0].verdict == FAILS  # acceleration hurts
     assert verdicts(allocation(slow, [0.2, 0.12, 0.14, 0.1]))[0].verdict == FAILS  # another exponent is better
+    quick = np.array(quick)
+    assert verdicts(allocation(quick + 0.005, quick))[0].verdict == HOLDS
+    assert verdicts(allocation(quick - 0.005, quick))[0].verdict == FAILS  # it hurts, if only a little
 
 
 def test_claim_7_much_noise_little_movement():
@@ -215,6 +223,12 @@ def test_the_gap_is_between_the_best_of_each_kind():
 def test_intervals_by_hand():
     assert_allclose(interval(np.array([1.0, 3.0])), [2, np.sqrt(2), 2 - 12.7062, 2 + 12.7062], rtol=1e-5)
     assert_allclose(interval(np.array([1.0, np.nan])), [1, np.nan, np.nan, np.nan])
+
+
+def test_the_weakest_bound_stands_for_all_replications():
+    proved = {"epsilon": [1.0, 1.0, np.nan], "delta": [0.01, 0.02, np.nan], "adjacency": ["replace", "replace", ""]}
+    cell = xr.Dataset({f"proved_{part}": ("replication", values) for part, values in proved.items()})
+    assert _bound(cell, "proved") == {"epsilon": 1.0, "delta": 0.02, "adjacency": "replace"}
 
 
 def test_targets_are_met_from_the_right_side():
