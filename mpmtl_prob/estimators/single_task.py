@@ -25,7 +25,8 @@ class Ridge:
 
     Attributes:
         penalty: of argmin 0.5 ||y - X w||^2 + (penalty/2) ||w||^2, >= 0, in squared units of X; or "evidence", the
-            posterior mean with the penalty averaged over each task's own evidence, on Pareto-scaled features.
+            posterior mean with the penalty averaged over each task's own evidence, on Pareto-scaled features. Columns whose
+            units differ by orders of magnitude, as age and income, have to be brought to one first.
     """
 
     penalty: float | str = "evidence"
