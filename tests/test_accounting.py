@@ -1,6 +1,7 @@
 """What one release gives away: the closed forms against quadrature, Monte Carlo and reference figures."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -14,6 +15,7 @@ from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, Wishart, delta
 from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.laws.wishart import LARGEST_SHAPE
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
 K_THETA = [(1.0, 0.3), (1.0, 3.0), (1.5, 0.3), (3.0, 0.3), (8.0, 1.0), (24.0, 3.0), (48.0, 1.0)]
@@ -54,6 +56,34 @@ def test_closed_forms_agree_with_fifty_digits(shape, theta, epsilon):
         ("remove", delta_remove(epsilon, shape, theta)),
     ):
         assert found == pytest.approx(by_definition(epsilon, shape, theta, direction), rel=1e-10, abs=1e-16)
+
+
+def by_integration(epsilon, shape, theta):
+    """delta when absence is likelier, the density of Gamma(k, 1) integrated: tails of any k, in 30 digits."""
+    with mpmath.workdps(30):
+        k, th, eps = mpmath.mpf(shape), mpmath.mpf(theta), mpmath.mpf(epsilon)
+        edge = 1 / -mpmath.expm1(-(eps + 1 / th) / (k - 1))
+        size = mpmath.loggamma(k)
+        density = lambda u: mpmath.exp((k - 1) * mpmath.log(u) - u - size)
+        below = lambda z: mpmath.quad(density, mpmath.linspace(z - 9 * mpmath.sqrt(k), z, 19))
+        return float(below(edge / th) - mpmath.exp(eps) * below((edge - 1) / th))
+
+
+@pytest.mark.parametrize("deviations", [3.0, 4.6, 6.0])
+def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(deviations):
+    largest = Wishart(3, 2 + 2 * LARGEST_SHAPE, 1.0)
+    for mu in (0.3, 3.0):  # Gamma noise of so large a k is next to Gaussian noise of so many standard deviations
+        shape, theta, epsilon = LARGEST_SHAPE, 1 / (mu * np.sqrt(LARGEST_SHAPE)), mu * (deviations + mu / 2)
+        found = delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
+        assert found == pytest.approx(by_integration(epsilon, shape, theta), rel=1e-9)
+    for df in (2.1 + 2 * LARGEST_SHAPE, 1e12, 2e34, 1e300):
+        with pytest.raises(ValueError, match=r"^df: expected at most num_features - 1 \+ 4e5 = 400002, beyond which"):
+            Wishart(3, df, 1.0)
+
+
+def test_beyond_the_largest_shape_delta_would_be_told_too_small():
+    where = 3.0 * (5 + 1.5), 1e8, 1 / (3.0 * np.sqrt(1e8))
+    assert delta_add(*where) < 0.5 * by_integration(*where)
 
 
 def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():

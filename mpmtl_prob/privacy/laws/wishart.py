@@ -19,6 +19,10 @@ from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
+#: k up to which delta is right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails beyond 4.5
+#: standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.
+LARGEST_SHAPE = 2e5
+
 
 @register
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Wishart(MatrixNoise):
 
     Attributes:
         num_features: d.
-        df: degrees of freedom nu, at least d + 1, in units of rows.
+        df: degrees of freedom nu, from d + 1 to d - 1 + 4e5, in units of rows.
         scale: s, in squared units of the weights; E has mean df * scale * I.
         clip: K, the largest norm of a column of W, in units of the weights.
 
@@ -48,6 +52,10 @@ class Wishart(MatrixNoise):
         if not self.df >= self.num_features + 1:
             # with fewer the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways
             raise ValueError(f"df: expected at least num_features + 1 = {self.num_features + 1}, got {self.df!r}")
+        if not self.shape <= LARGEST_SHAPE:
+            most = self.num_features - 1 + 2 * LARGEST_SHAPE
+            raise ValueError(f"df: expected at most num_features - 1 + 4e5 = {most:g}, beyond which nobody can tell delta, "
+                             f"got {self.df!r}; Gaussian noise is what it comes to")  # fmt: skip
 
     @property
     def shape(self) -> float:
