@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian, delta, schedule
 from mpmtl_prob.privacy.__main__ import cost_table
+from mpmtl_prob.releases import release
 
 
 def test_an_honest_promise_costs_next_to_nothing_up_to_eps_one():
@@ -69,6 +70,18 @@ def test_extreme_budgets_are_met():
         for rounds in (1, 3):
             law = calibrate(epsilon, 1e-3, 4, rounds)
             assert 1e-3 * (1 - 1e-3) < delta(epsilon, (law,) * rounds) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "wanted", "factor"),
+    [("wishart", 1e-12, "1.000001"), ("wishart", 1e-13, "10.00"), ("wishart", 1e-200, r"1\.\d*e\+188"),
+     ("gaussian", 1e-300, "1"), ("gaussian", 5e-324, "2.02")],
+)  # fmt: skip
+def test_a_delta_that_no_noise_reaches_is_named_with_what_is_possible(mechanism, wanted, factor):
+    with pytest.raises(ValueError, match=rf"^delta: expected one that is larger by more than a factor of {factor}"):
+        release(np.eye(3), 1.0, wanted, mechanism=mechanism)
+    possible = 1e-299 if mechanism == "gaussian" else 1.01e-12
+    assert release(np.eye(3), 1.0, possible, mechanism=mechanism).guarantee.proved.delta <= possible
 
 
 def test_the_papers_noise_never_reaches_a_small_delta():

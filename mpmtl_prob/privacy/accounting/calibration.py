@@ -18,6 +18,8 @@ from mpmtl_prob.tasks import FloatArray
 #: than another per cent under replacement (``python -m mpmtl_prob.privacy`` prints how much), while the density would
 #: lose digits.
 SHAPES = tuple(np.geomspace(1.5, 3072.0, 23).tolist())
+#: Of the log of a noise scale: louder noise changes no promise any more.
+LOUDEST = 300.0
 #: Cells of the loss grid while k is being chosen; the scale at the chosen k is found on the grid of the guarantee itself.
 ROUGH_CELLS = 200
 
@@ -83,7 +85,7 @@ def calibrate(
         The law of every round, or with a schedule one law per round.
 
     Raises:
-        ValueError: an argument outside its range.
+        ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-12.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
     >>> print(f"{mp.privacy.delta(1.0, law):.4f}, noise of {law.fluctuation:.0f} beside messages of length {law.clip:g}")
@@ -164,16 +166,22 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float, w
     """Where a falling function crosses zero, to the tolerance, and on the side where it is below.
 
     Args:
-        excess: of a promise, such as log of its delta over the one that is wanted; it has to fall below zero somewhere.
+        excess: of a promise by the log of its noise: log of its delta over the one that is wanted.
         guess: near it.
         tolerance: of what is found.
         width: of the interval round the guess that is tried first; it grows.
+
+    Raises:
+        ValueError: it does not cross, for a delta below what rounds that are composed in doubles, or doubles, can promise.
     """
     from scipy.optimize import brentq  # a quarter of a second to import
 
     low, high = guess - width, guess + width
-    while excess(high) > 0:
-        low, high = high, high + 2 * (high - low)
+    while (above := excess(high)) > -1e-12:
+        if high > LOUDEST:
+            raise ValueError(f"delta: expected one that is larger by more than a factor of {np.exp(above):.7g}, as no noise "
+                             "brings it lower: that much of the privacy loss is rounded up to infinity")  # fmt: skip
+        low, high = high, min(high + 2 * (high - low), LOUDEST + 1)
     while excess(low) <= 0:
         low, high = low - 2 * (high - low), low
     found = brentq(excess, low, high, xtol=tolerance)
