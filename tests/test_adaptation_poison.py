@@ -72,6 +72,36 @@ def test_a_record_that_is_no_number_is_one_record_whatever_it_holds(name):
         assert np.all(np.isfinite(fit(replaced(target, 0.1, y))))
 
 
+class Hostile:
+    def __float__(self):
+        raise RuntimeError("4711 Main Street")
+
+
+CELLS = ["4711 Main Street", None, "", 10**400, -(10**400), 1 + 2j, Hostile(), [1.0, 2.0], {}, np.ma.masked, pd.NA, pd.NaT,
+         np.longdouble("1e4000"), b"no"]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
+def test_any_object_in_a_cell_is_one_record_of_zeros_and_no_other_cell_is_read_otherwise(cell):
+    others = [0.1, np.float32(0.1), 2**62 + 1, True, "0.1", np.longdouble("0.1"), 3]
+    spoilt = np.empty((8, 2), dtype=object)
+    spoilt[:, 0], spoilt[:, 1] = 1.0, [*others, 0.25]
+    spoilt[7, 0] = cell
+    clean = spoilt.copy()
+    clean[7, 0] = 0.5
+    shapes = (lambda cells: cells, pd.DataFrame, lambda cells: pd.DataFrame(cells).infer_objects())
+    for shape in (*shapes, *([] if isinstance(cell, list) else [lambda cells: cells.tolist()])):
+        one, other = (Domain(shape(cells), np.ones(8)) for cells in (clean, spoilt))
+        assert np.array_equal(one.X[:7], other.X[:7])
+        assert one.X[:7, 1].tolist() == [float(each) for each in others]
+        assert not np.any(other.bounded(1e30, 1.0).X[7])
+        assert other.bounded(1e30, 1.0).y[7] == 0
+        y = Domain(np.ones((8, 1)), shape(spoilt)[0] if isinstance(shape(spoilt), pd.DataFrame) else spoilt[:, 0]).y
+        assert y[:7].tolist() == [1.0] * 7
+        assert not np.isfinite(y[7])
+
+
 @pytest.mark.parametrize("name", PRIVATE)
 def test_any_table_has_an_answer_and_costs_what_it_says(name):
     kind, options = PRIVATE[name]

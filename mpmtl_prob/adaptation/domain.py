@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,12 +24,12 @@ class Domain(Discreet):
     """Records (x_i, y_i) of one domain.
 
     Attributes:
-        X: features, (n, d).
+        X: features, (n, d); what is no number is NaN, in X and in y.
         y: targets or labels, (n,).
         features: names of the columns; default 0, 1, ...
 
     Raises:
-        ValueError: shapes that do not go together, or entries that are no numbers.
+        ValueError: shapes that do not go together.
 
     >>> from mpmtl_prob.adaptation import Domain
     >>> frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "dose": [0.1, 0.2, 0.1], "effect": [0.5, 0.7, 0.4]})
@@ -159,7 +160,23 @@ def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
 
 
 def _numbers(name: str, value: ArrayLike) -> FloatArray:
+    """An array of doubles; a cell that is none is NaN, as an error or a warning would tell of its record."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if not np.iscomplexobj(value):
+                return np.array(value, dtype=np.float64)
+        except Exception:  # of a cell, which may be any object
+            pass
+        try:
+            cells = np.asarray(value, dtype=object)
+        except ValueError:
+            raise ValueError(f"{name}: expected an array, got {type(value).__name__}") from None
+        return np.array([_number(cell) for cell in cells.ravel()], dtype=np.float64).reshape(cells.shape)
+
+
+def _number(cell: Any) -> float:
     try:
-        return np.array(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name}: expected numbers, got {type(value).__name__}") from None
+        return float(cell.real if isinstance(cell, complex) and not cell.imag else cell)
+    except Exception:
+        return np.nan
