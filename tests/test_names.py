@@ -71,6 +71,7 @@ ESTIMATORS = [
     MTRL(0.1, 0.1),
     mp.estimators.LowRankPlusSparse((0.5, 0.5)),
     mp.estimators.DPMTRL(0.1, 0.1, epsilon=None),
+    mp.estimators.DPAggr(0.1, epsilon=None, row_norm=10.0),
     Alone(rounds=3),
     LowRank(penalty=0.1, epsilon=None, rounds=3),
     LowRankSparse(penalty=(0.1, 0.1), epsilon=None, rounds=3),

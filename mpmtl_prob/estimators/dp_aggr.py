@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
-from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
@@ -78,6 +78,7 @@ class DPAggr:
 
     name = "DP-AGGR"
 
+    @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """Every column of the result's W is w^s; ``history["local"]`` holds the owners' own models, (1, d, m).
 
