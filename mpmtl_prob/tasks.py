@@ -92,9 +92,8 @@ class TaskData:
             raise ValueError(f"tasks: expected {len(X)} names, one per task, got {len(names)}")
         if len(set(names)) != len(names):
             raise ValueError("tasks: expected distinct names, got a name twice")
-        xs, ys = (
-            [numbers(f"{k}: task {i!r}", v) for i, v in zip(names, of, strict=True)] for k, of in (("X", X), ("y", y))
-        )
+        xs = [numbers(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
+        ys = [numbers(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
         d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
         for name, x, v in zip(names, xs, ys, strict=True):
             _check_task(name, x, v, d)
