@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
 
@@ -25,35 +25,23 @@ class Prediction:
         mean: (m, n_max), zero on padding.
         mask: as in the TaskData predicted on.
         tasks: task names.
+        away: posterior predictive draws less ``around`` (S, m, n_max), or None for a point predictor. In single precision
+            they lose a part of how far they vary, and no more.
         quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
+        around: (m, n_max), or one number.
     """
 
     mean: FloatArray
     mask: NDArray[np.bool_]
     tasks: tuple[Hashable, ...]
-    quantity: str
-    _away: NDArray[np.floating[Any]] | None
-    _around: FloatArray | float
-
-    def __init__(
-        self,
-        mean: FloatArray,
-        mask: NDArray[np.bool_],
-        tasks: tuple[Hashable, ...],
-        draws: NDArray[np.floating[Any]] | None = None,
-        quantity: str = "target",
-        *,
-        around: FloatArray | float = 0.0,
-    ) -> None:
-        """With draws less ``around`` (m, n_max): held in single precision they lose a part of how far they vary, no more."""
-        given = {"mean": mean, "mask": mask, "tasks": tasks, "quantity": quantity, "_away": draws, "_around": around}
-        for name, value in given.items():
-            object.__setattr__(self, name, value)
+    away: NDArray[np.floating[Any]] | None = None
+    quantity: str = "target"
+    around: FloatArray | float = 0.0
 
     @property
     def draws(self) -> NDArray[np.floating[Any]] | None:
         """Posterior predictive draws (S, m, n_max), or None for a point predictor."""
-        return None if self._away is None else self._away + self._around
+        return None if self.away is None else self.away + self.around
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of the given probability, a pair of (m, n_max) arrays.
@@ -63,11 +51,11 @@ class Prediction:
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
-        if self._away is None:
+        if self.away is None:
             raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
         tail = (1 - probability) / 2
-        lower, upper = np.quantile(self._away, [tail, 1 - tail], axis=0)
-        return lower + self._around, upper + self._around
+        lower, upper = np.quantile(self.away, [tail, 1 - tail], axis=0)
+        return lower + self.around, upper + self.around
 
     def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
         """One row per observation: task, row within the task, mean and, where there is one, the interval."""
@@ -75,13 +63,13 @@ class Prediction:
 
         task, row = np.nonzero(self.mask)
         columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
-        if self._away is not None:
+        if self.away is not None:
             lower, upper = self.interval(probability)
             columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        kind = "points" if self._away is None else f"{len(self._away)} draws"
+        kind = "points" if self.away is None else f"{len(self.away)} draws"
         return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
 
 

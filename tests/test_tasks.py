@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import numpy as np
 import pandas as pd
@@ -296,6 +298,12 @@ def test_other_things_than_tables_and_numbers_are_named():
         tasks.split(0.5, seed=1.5)
     with pytest.raises(ValueError, match=r"k: expected a whole number, got 2\.5"):
         tasks.folds(2.5, 0)
+
+
+def test_a_prediction_may_be_changed_in_part():
+    whole = Prediction(np.ones((1, 2)), np.ones((1, 2), bool), ("a",), np.zeros((5, 1, 2)), around=np.full((1, 2), 1e9))
+    part = dataclasses.replace(whole, mask=np.array([[True, False]]))
+    np.testing.assert_array_equal(part.draws, np.full((5, 1, 2), 1e9))
 
 
 def test_a_table_has_the_intervals_that_were_asked_for():
