@@ -46,7 +46,7 @@ class FlatNUTS(MCMCKernel):
     """NUTS from starts that are given.
 
     NumPyro's kernel moves, compares and keeps every site by operations of its own, and traces the model several times to find
-    a start. Here the sites are one vector, and the start is given: a third less to compile.
+    a start. Here the sites are one vector, and the start is given: less to trace, to compile and to run.
 
     Args:
         model: the NumPyro model, of continuous sites; all of them are given when it starts.

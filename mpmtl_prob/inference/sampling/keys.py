@@ -1,7 +1,7 @@
 """JAX's own random numbers, bit for bit, in fewer and larger pieces of program.
 
-A step of NUTS asks for random numbers in ten places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
-XLA compiles eight pieces, of which every round's constants are three. Here a loop over the rounds holds all but its start.
+A step of NUTS asks for random numbers in many places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
+XLA compiles several kernels. Here a loop over the rounds holds all but its start.
 """
 
 from __future__ import annotations
