@@ -255,9 +255,9 @@ def adaptation(report: Report) -> Iterable[str]:
         "weights and seeds. Three of its constants, where residuals are cut (1.5 to 2.5 of their scale), how likely no "
         "shift is (.2) and how much residuals weigh in the release (three quarters of what rows do), were settled with other "
         "seeds of these made-up data in view and some of these (0 to 5), and with a look at three of these splits of School "
-        "and at others (100 to 105). That the size of a shift is half-t and not half-Cauchy was decided with the cell of 60 "
-        "records, a shift of 1.2 and eps = 1 in view, all its seeds. With few seeds small differences are chance: standard errors are in "
-        "`docs/benchmarks/adaptation.json`."
+        "and at others (100 to 105). That a shift's size is half-t and not half-Cauchy was decided with the cell of 60 "
+        "records, a shift of 1.2 and eps = 1 in view, all its seeds. With few seeds small differences are chance: "
+        "standard errors are in `docs/benchmarks/adaptation.json`."
     )
     words = {
         "two_sources": "Of the source 70 % are like the target and 30 % are not; delta = .01, the noise's floor is .010:",
