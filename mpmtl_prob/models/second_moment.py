@@ -16,7 +16,7 @@ follows the prior, and what it does not the release.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +30,7 @@ from mpmtl_prob.models.observed import Free, Observed, Shown
 from mpmtl_prob.models.triangles import (
     cholesky,
     diagonal,
+    diagonal_of,
     inverse_and_log_det,
     inverse_of_lower,
     places,
@@ -70,7 +71,7 @@ def second_moment(observed: Observed, root: Array, log_det_root: Array, *, rotat
     shown = free.directions if rotated else free.features
     SQ = _times(root, jnp.asarray(shown.basis))
     C = cholesky(SQ.T @ SQ)
-    return _anywhere(observed, free, shown, jnp.diagonal(C) ** 2, jnp.inf)[1]
+    return _anywhere(observed, free, shown, diagonal_of(C) ** 2, jnp.inf)[1]
 
 
 def loose_second_moment(observed: Observed, log_root: Array, kappa: Array) -> tuple[SecondMoment, Array]:
@@ -198,10 +199,10 @@ def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jn
         hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
         kappa: of Omega; infinite where Omega is known.
     """
-    d = jnp.size(observed.precision)
+    d, hidden = jnp.size(observed.precision), jnp.asarray(hidden)
     z, below = _sites(observed)
     center, spread, unit = _bartlett(observed, hidden, kappa)
-    shown, log_diagonal = 1 - jnp.asarray(hidden), center + spread * z
+    shown, log_diagonal = 1 - hidden, center + spread * z
     rows = (unit * jnp.exp(shown * log_diagonal))[:, None] * strictly_lower(below, d)
     each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
@@ -218,39 +219,41 @@ def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
     """
     axes, m, d = observed.axes, jnp.asarray(observed.num_tasks), len(C)
     z, below = _sites(observed)
-    log_size, (row, column) = jnp.log(jnp.diagonal(C)), places(d)
-    center, spread, unit = _bartlett(observed, axes.hidden, kappa)
+    log_size, hidden = jnp.log(diagonal_of(C)), jnp.asarray(axes.hidden)
+    center, spread, unit = _bartlett(observed, hidden, kappa)
     shown = log_size + 0.5 * jnp.log(jnp.asarray(axes.precision))
-    log_diagonal = center + 2 * m * (1 - jnp.asarray(axes.hidden)) * spread**2 * shown + spread * z
+    log_diagonal = center + 2 * m * (1 - hidden) * spread**2 * shown + spread * z
 
     # T_kj moves A_kj by C_kk C_jj / (T_kk^2 T_jj), the less the nearer A is to Sigma, and the noise hides sd of it
     log_inverse = 2 * (log_size - log_diagonal)
-    log_moved = log_inverse - 2 * jnp.log1p(jnp.diagonal(axes.floor) * jnp.exp(log_inverse))
+    log_moved = log_inverse - 2 * jnp.log1p(diagonal_of(jnp.asarray(axes.floor)) * jnp.exp(log_inverse))
     information = 2 * jnp.exp((log_moved - 2 * log_diagonal)[:, None] + log_moved) / jnp.square(observed.noise_sd)
-    precision = unit**-2 + information
-    T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) / jnp.sqrt(precision)
-    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) - 0.5 * jnp.sum(jnp.log(precision[row, column]))
+    log_unit = -0.5 * jnp.log(unit**-2 + information)
+    T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
+    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(jnp.tril(log_unit, -1))
     return _Triangular(T, log_diagonal, log_jacobian)
 
 
-def _bartlett(observed: Observed, hidden: ArrayLike, kappa: Array | float) -> tuple[Array, Array, Array]:
+def _bartlett(observed: Observed, hidden: Any, kappa: Any) -> tuple[Any, Any, Any]:
     """Mean and sd of log T_jj and sd of T_jk: T_jj^2 has kappa - j degrees of freedom, and m tasks add their spread.
 
     Where Sigma shows A it says as much of log T_jj as m tasks would, and the law of kappa little.
     """
-    hidden, m = jnp.asarray(hidden), jnp.asarray(observed.num_tasks)
-    j = jnp.arange(len(hidden), dtype=hidden.dtype)
-    loose, each = 1 / kappa, 1 / m
+    xp = hidden.__array_namespace__()  # NumPy's where a start is worked out: nothing is compiled for it
+    j = xp.arange(len(hidden), dtype=hidden.dtype)
+    m, loose = observed.num_tasks, 1 / kappa
+    each = 1 / m
     left = 1 - loose * j
     # over the prior's precision: 1 / (1 / (2 m) + 1 / (2 (kappa - j)))
     share = 1 / (left + (1 - hidden) * (m * loose + left))
-    spread = jnp.sqrt(0.5 * (loose + each * left) * share)
-    return 0.5 * left * share * jnp.log(left), spread, jnp.sqrt(each + loose)
+    spread = xp.sqrt(0.5 * (loose + each * left) * share)
+    return 0.5 * left * share * xp.log(left), spread, xp.sqrt(each + loose)
 
 
-def _by_feature(observed: Observed) -> Array:
+def _by_feature(observed: Observed) -> Any:
     """How hidden each feature is, (d,)."""
-    return jnp.square(observed.eigenvectors) @ jnp.asarray(observed.hidden)
+    eigenvectors: Any = observed.eigenvectors
+    return eigenvectors**2 @ observed.hidden
 
 
 def _times(S: Array, M: Array) -> Array:
@@ -311,8 +314,8 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
     SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
     precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
     T = np.linalg.cholesky((SV * precision) @ SV.T)
-    hidden = np.asarray(_by_feature(observed))
-    center, spread, unit = (np.asarray(x) for x in _bartlett(observed, hidden, np.inf))
+    hidden = _by_feature(observed)
+    center, spread, unit = _bartlett(observed, hidden, np.inf)
     row, column = places(len(omega))
     log_diagonal = np.log(np.diagonal(T))
     scale = unit * np.exp((1 - hidden) * log_diagonal)[row]

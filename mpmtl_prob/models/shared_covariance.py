@@ -24,7 +24,7 @@ from mpmtl_prob.models.second_moment import (
     loose_second_moment,
     second_moment,
 )
-from mpmtl_prob.models.triangles import cholesky, inverse_and_log_det, inverse_of_lower, log_det
+from mpmtl_prob.models.triangles import cholesky, diagonal_of, inverse_and_log_det, inverse_of_lower, log_det
 
 #: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
 LOG_KAPPA_MEAN = 1.0
@@ -110,7 +110,7 @@ def few_features(observed: Observed) -> None:
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
     found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root))
-    scaled = jnp.sum(jnp.diagonal(found.A) * jnp.exp(-log_omega))
+    scaled = jnp.sum(diagonal_of(found.A) * jnp.exp(-log_omega))
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
 

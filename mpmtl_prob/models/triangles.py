@@ -62,9 +62,14 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
 
 def log_det(root: Array) -> Array:
     """log|M| of M = R R' from its triangular factor R."""
-    return 2 * jnp.sum(jnp.log(jnp.sum(root * jnp.eye(len(root), dtype=root.dtype), axis=-1)))
+    return 2 * jnp.sum(jnp.log(diagonal_of(root)))
 
 
 def diagonal(x: Array) -> Array:
     """The diagonal matrix of x (d,)."""
     return jnp.eye(len(x), dtype=x.dtype) * x
+
+
+def diagonal_of(M: Array) -> Array:
+    """The diagonal of a matrix M (d, d), as a sum: backwards as well it is one operation."""
+    return jnp.sum(M * jnp.eye(len(M), dtype=M.dtype), axis=-1)

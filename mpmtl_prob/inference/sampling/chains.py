@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._devices import for_chain
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
-from mpmtl_prob.inference.sampling.keys import key
+from mpmtl_prob.inference.sampling.keys import keys
 
 Draws = dict[str, NDArray[Any]]
 
@@ -184,8 +184,8 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         rng = np.random.default_rng(seed)
         near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
         params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
-    keys = jax.random.split(key(seed), chains)
-    one = lambda i: compiled.init(*for_chain(i, (keys[i], params[i], args)))
+    every = keys(seed, chains)
+    one = lambda i: compiled.init(*for_chain(i, (every[i], params[i], args)))
     first = one(0)  # compiles, once for all threads
     others = each(one, range(1, chains)) if chains > 1 else []
     return Reached((first, *others), 0, 0)

@@ -7,39 +7,56 @@ XLA compiles several kernels. Here a loop over the rounds holds all but its star
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
+from numpy.typing import NDArray
 
+_WORD = 0xFFFFFFFF
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)
 _JAX = "threefry2x32"
 _BITS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 
 
-def key(seed: int) -> Array:
-    """A key that draws what ``jax.random.key(seed)`` draws."""
-    return jax.random.key(seed, impl=_IMPLEMENTATION)
+def keys(seed: int, count: int) -> list[Array]:
+    """Keys that draw what those of ``jax.random.split(jax.random.key(seed), count)`` draw; nothing is compiled for them."""
+    high = (seed >> 32) & _WORD if jax.config.jax_enable_x64 else 0
+    pair = np.array([high, seed & _WORD], np.uint32)
+    words = _counts(count) + pair[:, None]
+    for i in np.arange(5):
+        words = _rounds(i, words, pair, np)
+    return [jax.random.wrap_key_data(each, impl=_IMPLEMENTATION) for each in words.T]
+
+
+def _counts(number: int) -> NDArray[np.uint32]:
+    """0, 1, ... as pairs of words, (2, n)."""
+    counts = np.arange(number, dtype=np.uint64)
+    return np.stack([counts >> np.uint64(32), counts & np.uint64(_WORD)]).astype(np.uint32)
+
+
+def _rounds(i: Any, words: Any, pair: Any, xp: Any) -> Any:
+    """Four rounds, the i-th time, under a key (2,), by NumPy or by jax.numpy."""
+    left, right = words
+    schedule = xp.append(pair, pair[0] ^ pair[1] ^ _PARITY)
+    for by in xp.asarray(_ROTATIONS)[i & 1]:
+        left = left + right
+        right = ((right << by) | (right >> (np.uint32(32) - by))) ^ left
+    return xp.stack([left + schedule[(i + 1) % 3], right + schedule[(i + 2) % 3] + (i + 1).astype(np.uint32)])
 
 
 def _hash(pair: Array, shape: tuple[int, ...]) -> Array:
-    """The hashes of 0, 1, ... under a key (2,), as pairs of words, (2, n)."""
-    counts = np.arange(prod(shape), dtype=np.uint64)
-    words = np.stack([counts >> np.uint64(32), counts & np.uint64(0xFFFFFFFF)]).astype(np.uint32)
+    """The hashes of 0, 1, ... under a key, (2, n)."""
 
     def rounds(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        (left, right), pair = carry
-        schedule = jnp.append(pair, pair[0] ^ pair[1] ^ _PARITY)
-        for by in jnp.asarray(_ROTATIONS)[i & 1]:
-            left = left + right
-            right = ((right << by) | (right >> (np.uint32(32) - by))) ^ left
-        injected = jnp.stack([left + schedule[(i + 1) % 3], right + schedule[(i + 2) % 3] + (i + 1).astype(np.uint32)])
-        return injected, pair
+        words, pair = carry
+        return _rounds(i, words, pair, jnp), pair
 
-    return jax.lax.fori_loop(0, 5, rounds, (words + pair[:, None], pair))[0]
+    return jax.lax.fori_loop(0, 5, rounds, (_counts(prod(shape)) + pair[:, None], pair))[0]
 
 
 def _split(pair: Array, shape: tuple[int, ...]) -> Array:
