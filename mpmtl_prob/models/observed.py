@@ -51,7 +51,7 @@ class Observed(NamedTuple):
     hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
     tilt: ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
     axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
-    noise_sd: ArrayLike  #: of an entry of E off the diagonal, roughly
+    noise_precision: ArrayLike  #: of an entry of E off the diagonal, roughly
     free: Free | None  #: None where Sigma bounds A
 
 
@@ -111,7 +111,7 @@ def observe(
         hidden=hidden,
         tilt=noise.tilt - np.mean(noise.tilt),
         axes=along(np.eye(len(sigma))) if by_feature else directions,
-        noise_sd=law.fluctuation / (2 * np.sqrt(len(sigma))),
+        noise_precision=4 * len(sigma) / law.fluctuation**2,
         free=free,
     )
 

@@ -224,10 +224,10 @@ def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
     shown = log_size + 0.5 * jnp.log(jnp.asarray(axes.precision))
     log_diagonal = center + 2 * m * (1 - hidden) * spread**2 * shown + spread * z
 
-    # T_kj moves A_kj by C_kk C_jj / (T_kk^2 T_jj), the less the nearer A is to Sigma, and the noise hides sd of it
+    # T_kj moves A_kj by C_kk C_jj / (T_kk^2 T_jj), the less the nearer A is to Sigma, and the noise hides as much as its sd
     log_inverse = 2 * (log_size - log_diagonal)
     log_moved = log_inverse - 2 * jnp.log1p(diagonal_of(jnp.asarray(axes.floor)) * jnp.exp(log_inverse))
-    information = 2 * jnp.exp((log_moved - 2 * log_diagonal)[:, None] + log_moved) / jnp.square(observed.noise_sd)
+    information = 2 * observed.noise_precision * jnp.exp((log_moved - 2 * log_diagonal)[:, None] + log_moved)
     log_unit = -0.5 * jnp.log(unit**-2 + information)
     T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
     log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(jnp.tril(log_unit, -1))

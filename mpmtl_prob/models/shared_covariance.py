@@ -133,7 +133,7 @@ def adaptive(observed: Observed) -> None:
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
     found, relative = loose_second_moment(observed, log_root, kappa)
     ratio = jnp.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
-    log_det_phi = d * jnp.log(kappa) + jnp.sum(log_s)
+    log_det_phi = d * jnp.log(kappa / observed.num_tasks) + 2 * jnp.sum(log_root)
     _matrix_f(found, observed.num_tasks, kappa, log_det_phi, inverse_and_log_det(ratio)[1])
 
 
