@@ -17,6 +17,7 @@ from scipy.integrate import quad
 from mpmtl_prob.inference import ProximalLangevin
 from mpmtl_prob.inference.sampling import chains, simulation
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
+from mpmtl_prob.inference.sampling.keys import keys
 from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity
 from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
 from mpmtl_prob.privacy import Wishart
@@ -73,7 +74,10 @@ def test_nuts_of_one_vector_starts_where_it_is_told_with_the_models_gradient():
     args, start = (jnp.arange(6.0).reshape(2, 3),), {"W": 0.5 * jnp.ones((2, 3)), "scale": jnp.array(0.2)}
     kernel = FlatNUTS(normal, depth=5)
     compiled = chains.program(kernel, 20)
-    state = compiled.init(jax.random.key(0), start, args)
+    key = keys(0, 2)[1]
+    state = compiled.init(key, start, args)
+    for name in ("z", "rng_key", "adapt_state"):
+        jax.tree.map(same, getattr(state, name), getattr(kernel.init(key, 20, start, args, {}), name))
     potential, gradient = jax.value_and_grad(lambda z: potential_energy(normal, args, {}, z))(start)
     same(state.potential_energy, potential)
     jax.tree.map(same, state.z_grad.by_name(), gradient)

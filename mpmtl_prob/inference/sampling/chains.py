@@ -100,13 +100,14 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
     weighs = isinstance(kernel, NUTS | FlatNUTS)
 
     def first(key: Any, params: Any, args: Any) -> Any:
+        if isinstance(kernel, FlatNUTS):
+            return _high(kernel.first(key, warmup, params, args))
         state = kernel.init(key, warmup, params, args, {})
-        return _unweighed(state) if weighs else state
+        # compiled here too, the gradient would take as long as in the loop
+        return _high(state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z))) if weighs else state
 
-    def loop(state: Any, args: Any, steps: Any) -> Any:
+    def fill(room: Any, state: Any, args: Any, steps: Any) -> Any:
         # the number of steps is traced: a last, shorter chunk does not compile again
-        room = jax.tree.map(lambda x: jnp.zeros((_CHUNK, *x.shape), x.dtype), kept(state))
-
         def body(i: Any, carry: Any) -> Any:
             state, found = carry
             step = lambda _, state: kernel.sample(state, args, {})
@@ -115,6 +116,10 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
             return state, jax.tree.map(lay, found, kept(state))
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
+
+    def loop(state: Any, args: Any, steps: Any) -> Any:
+        room = jax.tree.map(lambda x: np.zeros((_CHUNK, *x.shape), x.dtype), kept(state))
+        return filled(room, state, args, steps)
 
     def kept(state: Any) -> Any:
         statistics = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
@@ -126,26 +131,24 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
     # what takes long is LAPACK's: more than this level makes the loop no faster, and compiling it a quarter longer; to
     # optimise the others at all would take longer than they run
     low, lowest = ({"xla_backend_optimization_level": level} for level in (1, 0))
+    filled = jax.jit(fill, compiler_options=low)
     return Program(
-        jax.jit(first, compiler_options=lowest),
-        jax.jit(loop, compiler_options=low),
+        first if isinstance(kernel, FlatNUTS) else jax.jit(first, compiler_options=lowest),
+        loop,
         jax.jit(constrain, compiler_options=lowest),
         weighs,
     )
 
 
-def _unweighed(state: Any) -> Any:
-    """A state of NUTS without its gradient, so high up that it moves to any other.
-
-    Compiled here too, the gradient would take as long as in the loop.
-    """
-    high = jnp.full_like(state.potential_energy, 1e30)
-    return state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z), potential_energy=high, energy=high)
+def _high(state: Any) -> Any:
+    """A state of NUTS so high up that it moves to any other."""
+    high = state.potential_energy.__array_namespace__().full_like(state.potential_energy, 1e30)
+    return state._replace(potential_energy=high, energy=high)
 
 
 def _weighed(state: Any, step: Callable[[Any], Any]) -> Any:
     """The same with potential energy and gradient, from a step in which it is too heavy to move."""
-    heavy = jax.tree.map(jnp.zeros_like, state.adapt_state.inverse_mass_matrix)
+    heavy = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.adapt_state.inverse_mass_matrix)
     there = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=heavy)))
     return state._replace(**{name: getattr(there, name) for name in ("z", "z_grad", "potential_energy", "energy")})
 
@@ -183,7 +186,7 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
     if start is not None:
         rng = np.random.default_rng(seed)
         near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
-        params = [{k: jnp.asarray(v[i]) for k, v in near.items()} for i in range(chains)]
+        params = [{k: v[i] for k, v in near.items()} for i in range(chains)]
     every = keys(seed, chains)
     one = lambda i: compiled.init(*for_chain(i, (every[i], params[i], args)))
     first = one(0)  # compiles, once for all threads

@@ -26,7 +26,15 @@ _BITS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 def keys(seed: int, count: int) -> list[Array]:
     """Keys that draw what those of ``jax.random.split(jax.random.key(seed), count)`` draw; nothing is compiled for them."""
     high = (seed >> 32) & _WORD if jax.config.jax_enable_x64 else 0
-    pair = np.array([high, seed & _WORD], np.uint32)
+    return _apart(np.array([high, seed & _WORD], np.uint32), count)
+
+
+def split(key: Array, count: int) -> list[Array]:
+    """The keys of ``jax.random.split(key, count)``, likewise."""
+    return _apart(np.asarray(jax.random.key_data(key)), count)
+
+
+def _apart(pair: NDArray[np.uint32], count: int) -> list[Array]:
     words = _counts(count) + pair[:, None]
     for i in np.arange(5):
         words = _rounds(i, words, pair, np)
