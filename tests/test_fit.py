@@ -302,7 +302,7 @@ def test_other_numbers_do_not_compile_again(data, monkeypatch):
 def compiled():
     """How many shapes every program has been compiled for, by part."""
     programs = [p for p in gc.get_objects() if isinstance(p, chains.Program)]
-    return {p: [part._cache_size() for part in p[:3]] for p in programs}
+    return {p: [part._cache_size() for part in p if hasattr(part, "_cache_size")] for p in programs}
 
 
 def test_bad_arguments_are_named(data):

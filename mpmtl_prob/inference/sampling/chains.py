@@ -45,9 +45,15 @@ class Program(NamedTuple):
     """A kernel's compiled loop of one chain, in three parts."""
 
     first: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
-    loop: Callable[..., Any]  #: state, model arguments, number of draws -> state, (unconstrained, statistics), padded
+    fill: Callable[..., Any]  #: room, state, model arguments, number of draws -> state, room filled so far
     constrain: Callable[..., Any]  #: unconstrained draws, model arguments -> draws
+    kept: Callable[[Any], Any]  #: state -> what is kept of it: unconstrained values, statistics
     weighs: bool  #: ``first`` leaves potential energy and gradient to a step of the loop
+
+    def loop(self, state: Any, args: Any, steps: Any) -> Any:
+        """The state after so many draws, and (unconstrained draws, statistics), padded."""
+        room = jax.tree.map(lambda leaf: np.zeros((_CHUNK, *leaf.shape), leaf.dtype), self.kept(state))
+        return self.fill(room, state, args, steps)
 
     def init(self, key: Any, params: Any, args: Any) -> Any:
         """The first state. ``params`` are unconstrained values or None."""
@@ -117,10 +123,6 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
-    def loop(state: Any, args: Any, steps: Any) -> Any:
-        room = jax.tree.map(lambda x: np.zeros((_CHUNK, *x.shape), x.dtype), kept(state))
-        return filled(room, state, args, steps)
-
     def kept(state: Any) -> Any:
         statistics = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
         return getattr(state, kernel.sample_field), statistics
@@ -131,11 +133,11 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
     # what takes long is LAPACK's: more than this level makes the loop no faster, and compiling it a quarter longer; to
     # optimise the others at all would take longer than they run
     low, lowest = ({"xla_backend_optimization_level": level} for level in (1, 0))
-    filled = jax.jit(fill, compiler_options=low)
     return Program(
         first if isinstance(kernel, FlatNUTS) else jax.jit(first, compiler_options=lowest),
-        loop,
+        jax.jit(fill, compiler_options=low),
         jax.jit(constrain, compiler_options=lowest),
+        kept,
         weighs,
     )
 
