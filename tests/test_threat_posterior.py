@@ -214,7 +214,7 @@ def uniformity(sign=1):
     for each, k in zip(phi, np.exp(log_k), strict=True):
         h = 2 * rng.binomial(t, rng.beta(k * each, k * (1 - each), d)) / t - 1 + 0.2 * rng.standard_normal(d)
         data.append(posterior.seen_at(sign * h, board))
-    start = {"phi": 0.0, "log_k": rates.LOG_K_MEAN}
+    start = {"phi": np.zeros(()), "log_k": np.array(rates.LOG_K_MEAN)}
     # every draw is made and few are kept: so the program is that of `posterior.public`
     draws, _ = chain_for_each(kernel(rates.population), data, start=lambda _: start, warmup=100, draws=57)
     ranks = [(draws[name][:, 2::3] < truth[:, None]).sum(axis=1) for name, truth in (("phi", phi), ("log_k", log_k))]
