@@ -117,8 +117,8 @@ def test_what_ties_tasks_ties_their_slopes_and_the_origin_does_not_matter(estima
 
 
 def test_cross_validation_fits_as_the_estimators_do():
-    tasks, elsewhere = (tasks_of([x for x in X if len(x) > 6], [v for v in y if len(v) > 6])
-                        for X, y in (rows(), moved(*rows())))  # fmt: skip
+    six = [0, 1, 2, 3, 5, 0]  # with rows to hold back
+    tasks, elsewhere = (tasks_of([X[i] for i in six], [y[i] for i in six]) for X, y in (rows(), moved(*rows())))
     for candidates in (
         [Ridge(0.1), *evaluation.grids.lasso(tasks)[-3:]],
         evaluation.grids.multi_task(TraceNorm(), tasks)[-2:],

@@ -21,7 +21,7 @@ NAMES = ["a", "b", "c"]
 SCALE = np.array([1.0, 0.1, 3.0])
 
 
-def table(m=12, n=6, seed=0):
+def table(m=6, n=6, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((m * n, 3))
     task = np.repeat([f"t{i:02d}" for i in range(m)], n)
@@ -104,14 +104,14 @@ def test_intercepts_stay_behind_the_features_and_go_with_their_task():
 
 def test_owners_find_tasks_and_features_by_name(own):
     check_order(own)
-    few = tasks_of(FRAME[FRAME["task"] > "t07"])
+    few = tasks_of(FRAME[FRAME["task"] > "t03"])
     low, high = own.predict(few).interval()
     lows, highs = own.predict(TRAIN).interval()
-    assert_allclose(high - low, (highs - lows)[8:], rtol=0.5)  # of other draws of the noise
+    assert_allclose(high - low, (highs - lows)[4:], rtol=0.5)  # of other draws of the noise
 
 
 def test_curators_find_them_too():
-    fit = mp.inference.fit(mp.models.low_rank, TRAIN, chains=1, warmup=20, draws=20, progress_bar=False)
+    fit = mp.inference.fit(mp.models.low_rank, TRAIN, kernel="mala", chains=1, warmup=30, draws=20, progress_bar=False)
     check_order(fit)
 
 
@@ -135,10 +135,10 @@ def test_pickled_fits_know_their_names():
 
 
 def test_some_of_the_tasks_are_enough(own):
-    few = tasks_of(FRAME[FRAME["task"].isin(["t07", "t03"])][::-1])
+    few = tasks_of(FRAME[FRAME["task"].isin(["t05", "t03"])][::-1])
     for fit in (own, Ridge().fit(TRAIN)):
         check_order(fit, TRAIN, few)
-        assert fit.predict(few).tasks == ("t07", "t03")
+        assert fit.predict(few).tasks == ("t05", "t03")
 
 
 def test_other_tasks_and_features_are_named(own):
@@ -154,7 +154,7 @@ def test_other_tasks_and_features_are_named(own):
 
 
 def test_what_is_no_task_data_is_named(own):
-    for fit in (own, Ridge().fit(TRAIN), Fitted(np.zeros((3, 12)), NOT_PRIVATE)):
+    for fit in (own, Ridge().fit(TRAIN), Fitted(np.zeros((3, 6)), NOT_PRIVATE)):
         for other in (FRAME, FRAME[NAMES].to_numpy()):
             got = type(other).__name__
             with pytest.raises(
@@ -298,9 +298,9 @@ def test_what_is_taken_for_something_else_is_named(public):
 
 
 def test_owners_send_what_the_terms_name():
-    settled = mp.releases.terms(1.0, 12, NAMES)
+    settled = mp.releases.terms(1.0, 6, NAMES)
     again = tasks_of(FRAME[["c", "y", "a", "task", "b"]], features=NAMES)
     assert_allclose(mp.releases.message(again, settled), mp.releases.message(TRAIN, settled))
     with pytest.raises(ValueError, match="features: expected the order of the terms, got 'c' in the place of 'a'"):
         mp.releases.message(REVERSED, settled)
-    assert mp.releases.message(REVERSED, mp.releases.terms(1.0, 12, 3)).shape == (3, 12)  # terms without names
+    assert mp.releases.message(REVERSED, mp.releases.terms(1.0, 6, 3)).shape == (3, 6)  # terms without names

@@ -90,7 +90,7 @@ def test_the_last_round_alone_is_read(first):
     sigma = np.stack([50 * np.eye(3), release.sigma[1]])
     other = replace(release, sigma=sigma, mechanisms=(first, release.mechanisms[1]), lattice=None)
     draws = [
-        shared_covariance(each, chains=2, warmup=20, draws=20, progress_bar=False).to_arviz()["posterior"].to_dataset()
+        shared_covariance(each, chains=2, warmup=200, draws=20, progress_bar=False).to_arviz()["posterior"].to_dataset()
         for each in (release, last, other)
     ]
     assert draws[0].equals(draws[1])

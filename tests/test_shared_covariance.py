@@ -89,6 +89,10 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     assert_allclose(difference, difference[0], atol=1e-8)
 
 
+#: Iterations for each of 19 draws, which should be nearly independent.
+THIN = effort(5, 10)
+
+
 def ranks(replications, law=LAWS["wishart"], believed=None, seed=0):
     """Ranks of the truth among 19 posterior draws, 0..19, of functionals that see scale, shape and prior."""
     rng = np.random.default_rng(seed)
@@ -99,8 +103,8 @@ def ranks(replications, law=LAWS["wishart"], believed=None, seed=0):
         truths.append(functionals({"A": A[None], "log_phi": np.array([log_phi]), "kappa": np.array([kappa])}))
         data.append(observe(sigma, believed or law, M, phi=PHI))
     # every draw is made and few are kept: so the program is that of `shared_covariance`
-    draws, _ = chain_for_each(kernel(model.full), data, start=lambda _: start(), warmup=200, draws=190)
-    found = functionals({name: values[:, 9::10] for name, values in draws.items()})
+    draws, _ = chain_for_each(kernel(model.full), data, start=lambda _: start(), warmup=200, draws=THIN * 19)
+    found = functionals({name: values[:, THIN - 1 :: THIN] for name, values in draws.items()})
     return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
 
 
@@ -203,7 +207,8 @@ def test_single_precision_has_the_same_slope(name):
     observed = observe(simulate(rng, LAWS[name])[-1], LAWS[name], M, phi=PHI)
     flat = 0.7 * rng.standard_normal(2 + D * (D + 1) // 2)
     slope = jax.jit(jax.grad(lambda flat, observed: log_density(model.full, (observed,), {}, sites(flat))[0]))
-    exact = slope(flat, observed)
+    steps = 1e-5 * np.eye(len(flat))  # central differences in double precision: the density is compiled above
+    exact = np.array([density(flat + e, observed)[0] - density(flat - e, observed)[0] for e in steps]) / 2e-5
     with jax.enable_x64(False):
         single = slope(flat.astype(np.float32), jax.tree.map(np.float32, observed))
     assert single.dtype == np.float32

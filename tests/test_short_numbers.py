@@ -110,8 +110,20 @@ BUDGETS = [
 ]
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: f"{budget[0]!r}, {budget[1]!r}")
-@pytest.mark.parametrize("door", DOORS)
+#: What takes long is the search behind the door: two kinds of short numbers come through it as the others would.
+LONG = {"release, two rounds", "low rank"}
+CASES = [
+    pytest.param(
+        *(door, budget),
+        id=f"{door}-{budget[0]!r}, {budget[1]!r}",
+        marks=[pytest.mark.evidence] if door in LONG and place not in (0, 3) else [],
+    )
+    for door in DOORS
+    for place, budget in enumerate(BUDGETS)
+]
+
+
+@pytest.mark.parametrize(("door", "budget"), CASES)
 def test_a_short_budget_is_the_number_it_stands_for(door, budget):
     assert DOORS[door](*budget) == DOORS[door](*map(float, budget))
 

@@ -1,16 +1,18 @@
 """What each seat knows of the means: closed forms, quadrature, NUTS, and calibration by simulation.
 
-A hundred questions and the usual warm-up are those of the pages: the sampler is compiled once.
+A hundred questions and the usual warm-up are those of the pages: the sampler is compiled once. Where that is too many, four
+questions and a warm-up of 100 are.
 """
 
 import jax
 import numpy as np
 import pytest
 from chance import FAR
-from numpyro.infer import NUTS
+from effort import effort
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import comb, logsumexp
 
+from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each
 from mpmtl_prob.models import rates
 from mpmtl_prob.threat_models import NoisyMeans, People, mean_loss, posterior, views
@@ -174,14 +176,15 @@ def test_chains_agree_with_quadrature_over_phi_and_k():
 
 
 def test_own_answers_of_a_newcomer_speak_of_the_population_too():
-    board, h, yes = NoisyMeans(6, 2, 0.8, views.billboard()), [0.1, 0.6], 30
-    public = posterior.public(h, board, chains=2, warmup=500, draws=2000, progress_bar=False)
-    new = posterior.newcomer(public, People(np.ones((1, yes, 2), dtype=int), [0]))
-    # by importance: phi, k and both questions' rates from the prior, weighted by what the newcomer sees
-    rng, size = np.random.default_rng(0), 400_000
+    board, h, yes = NoisyMeans(6, 4, 0.8, views.billboard()), [0.1, 0.6, 0.3, -0.2], 30
+    public = posterior.public(h, board, chains=2, warmup=100, draws=2000, progress_bar=False)
+    new = posterior.newcomer(public, People(np.ones((1, yes, 4), dtype=int), [0]))
+    # by importance: phi, k and all questions' rates from the prior, weighted by what the newcomer sees
+    rng, size = np.random.default_rng(0), 500_000
     phi, log_k = rng.random(size), rng.normal(rates.LOG_K_MEAN, rates.LOG_K_SD, size)
-    q = rng.beta(*(np.exp(log_k) * each for each in (phi, 1 - phi)), (2, size))
-    seen = sum(stats.binom.pmf(c, 6, q) * stats.norm(c / 3 - 1, 0.8).pdf(np.array(h)[:, None]) for c in range(7))
+    q = rng.beta(*(np.exp(log_k) * each for each in (phi, 1 - phi)), (4, size))
+    counts = [comb(6, c) * q**c * (1 - q) ** (6 - c) for c in range(7)]
+    seen = sum(each * stats.norm(c / 3 - 1, 0.8).pdf(np.array(h)[:, None]) for c, each in enumerate(counts))
     weight = seen.prod(axis=0) * q[0] ** yes
     weight /= weight.sum()
     found = new.to_arviz()["posterior"]
@@ -203,19 +206,18 @@ def test_own_answers_of_a_newcomer_speak_of_the_population_too():
     assert new.phi is public.phi  # whose chains are judged
 
 
-KERNEL = NUTS(rates.population, max_tree_depth=4)
-
-
-def uniformity(sign=1, replications=120):
+def uniformity(sign=1):
     """p-values of the ranks of phi and log k among draws, on data from the prior, which may be read with the wrong sign."""
-    rng, t, d = np.random.default_rng(2), 20, 8
+    rng, t, d, replications = np.random.default_rng(2), 20, 4, effort(80, 120)
     board, data = NoisyMeans(t, d, 0.2, views.billboard()), []
     phi, log_k = rng.random(replications), rng.normal(rates.LOG_K_MEAN, rates.LOG_K_SD, replications)
     for each, k in zip(phi, np.exp(log_k), strict=True):
         h = 2 * rng.binomial(t, rng.beta(k * each, k * (1 - each), d)) / t - 1 + 0.2 * rng.standard_normal(d)
         data.append(posterior.seen_at(sign * h, board))
-    draws, _ = chain_for_each(KERNEL, data, warmup=100, draws=19, thin=3)
-    ranks = [(draws[name] < truth[:, None]).sum(axis=1) for name, truth in (("phi", phi), ("log_k", log_k))]
+    start = {"phi": np.zeros(()), "log_k": np.array(rates.LOG_K_MEAN)}
+    # every draw is made and few are kept: so the program is that of `posterior.public`
+    draws, _ = chain_for_each(kernel(rates.population), data, start=lambda _: start, warmup=100, draws=57)
+    ranks = [(draws[name][:, 2::3] < truth[:, None]).sum(axis=1) for name, truth in (("phi", phi), ("log_k", log_k))]
     return [stats.chisquare(np.bincount(rank // 4, minlength=5)).pvalue for rank in ranks]
 
 
@@ -226,8 +228,8 @@ def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
 
 def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
     rng = np.random.default_rng(3)
-    board = NoisyMeans.at(np.sqrt(0.05), 200, 300, view=views.billboard())
-    p = np.clip(rng.normal(0.3, 0.15, 300), -1, 1)
+    board = NoisyMeans.at(np.sqrt(0.05 / 3), 200, 100, view=views.billboard())
+    p = np.clip(rng.normal(0.3, 0.15, 100), -1, 1)
     h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
     learnt = posterior.public(h, board, chains=2, progress_bar=False)
     flat = posterior.public(h, board, population=(1, 1))
