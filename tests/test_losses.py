@@ -1,9 +1,10 @@
-"""Losses against automatic differentiation, and their curvature against its definition."""
+"""Losses against the sum as it is written and its derivatives, and their curvature against its definition."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from effort import effort
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData
@@ -22,11 +23,32 @@ def by_hand(loss, tasks, W):
     for i in range(tasks.num_tasks):
         own = 0.0
         for x, y in zip(tasks.X[i][tasks.mask[i]], tasks.y[i][tasks.mask[i]], strict=True):
-            margin = jnp.dot(x, W[:, i])
-            own += jnp.log1p(jnp.exp(-y * margin)) if isinstance(loss, Logistic) else 0.5 * (margin - y) ** 2
+            margin = x @ W[:, i]
+            own += np.log1p(np.exp(-y * margin)) if isinstance(loss, Logistic) else 0.5 * (margin - y) ** 2
         share = tasks.mask[i].sum() if loss.average else 1
-        total += own / share + loss.strong_convexity / 2 * jnp.sum(W[:, i] ** 2)
+        total += own / share + loss.strong_convexity / 2 * np.sum(W[:, i] ** 2)
     return total
+
+
+def slope(function, W):
+    """The gradient of an analytic function, by steps off the real axis, where no difference loses digits."""
+    found = np.empty_like(W)
+    for at in np.ndindex(W.shape):
+        step = np.zeros(W.shape, dtype=complex)
+        step[at] = 1e-30j
+        found[at] = function(W + step).imag / 1e-30
+    return found
+
+
+@jax.jit
+def both(smooth, W):
+    """Values and gradient."""
+    return smooth.value(W), smooth.gradient(W)
+
+
+@jax.jit
+def hessian(smooth, W):
+    return jax.jacfwd(jax.jacfwd(lambda V: jnp.sum(smooth.value(V))))(W)
 
 
 LOSSES = [
@@ -41,11 +63,11 @@ LOSSES = [
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_value_and_gradient_are_those_of_the_sum_over_rows(loss, rows):
     tasks = make(rows)
-    W = jnp.asarray(np.random.default_rng(1).standard_normal((4, 3)))
-    smooth = loss.of(tasks)
-    assert smooth.value(W).shape == (3,)
-    assert_allclose(jnp.sum(smooth.value(W)), by_hand(loss, tasks, W), rtol=1e-12)
-    assert_allclose(smooth.gradient(W), jax.grad(lambda V: by_hand(loss, tasks, V))(W), rtol=1e-10, atol=1e-12)
+    W = np.random.default_rng(1).standard_normal((4, 3))
+    values, gradient = both(loss.of(tasks), W)
+    assert values.shape == (3,)
+    assert_allclose(np.sum(values), by_hand(loss, tasks, W), rtol=1e-12)
+    assert_allclose(gradient, slope(lambda V: by_hand(loss, tasks, V), W), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
@@ -53,12 +75,11 @@ def test_value_and_gradient_are_those_of_the_sum_over_rows(loss, rows):
 def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(loss, rows):
     tasks = make(rows)
     smooth = loss.of(tasks)
-    hessian = lambda W: jax.jacfwd(jax.jacfwd(lambda V: jnp.sum(smooth.value(V))))(W)
     # the logistic loss is most curved where all margins vanish, at W = 0
-    at_zero = hessian(jnp.zeros((4, 3)))
+    at_zero = hessian(smooth, np.zeros((4, 3)))
     largest = [np.linalg.eigvalsh(at_zero[:, i, :, i])[-1] for i in range(3)]
     assert_allclose(smooth.curvature(), largest, rtol=1e-10)
-    elsewhere = hessian(jnp.ones((4, 3)))
+    elsewhere = hessian(smooth, np.ones((4, 3)))
     assert all(np.linalg.eigvalsh(elsewhere[:, i, :, i])[-1] <= largest[i] * (1 + 1e-12) for i in range(3))
 
 
@@ -72,12 +93,12 @@ def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, 
         assert_allclose(smooth.gradient(W), rho * (V - W), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("d", [1, 4, 13])
+@pytest.mark.parametrize("d", [1, 13, pytest.param(4, marks=pytest.mark.evidence)])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
     own, W = make((7, 5, 9), d), np.random.default_rng(1).standard_normal((d, 4))
     found = set()
-    for n in (1, 31, 32, 33, 64, 65, 300):
+    for n in effort((1, 33, 300), (1, 31, 32, 33, 64, 65, 300)):
         other = make((n,), d, seed=n)
         X, y = [own.X[i][own.mask[i]] for i in range(3)], [own.y[i][own.mask[i]] for i in range(3)]
         smooth = loss.alone(TaskData.from_lists([*X, other.X[0]], [*y, other.y[0]]))

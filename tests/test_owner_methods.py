@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from chance import RARE, surprise
+from effort import effort
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
@@ -62,9 +63,8 @@ def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
     assert khat.dims == ("task",)
     assert_allclose(own.W.shape, (3, 30))
     rng = np.random.default_rng(0)
-    alike = st.wishart(2000, np.eye(3) / 2000).rvs(
-        400, random_state=rng
-    )  # every draw says the same: no weight stands out
+    # every draw says the same: no weight stands out
+    alike = st.wishart(2000, np.eye(3) / 2000).rvs(effort(200, 400), random_state=rng)
     assert mixture(tasks, alike, None, 5, 0).khat.max() < 0.6
     heavy = smoothed(2 * rng.exponential(size=(30, 4000)))[1]  # weights whose variance is infinite, with shape 2
     assert heavy.min() > 1
@@ -73,7 +73,7 @@ def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
 def test_mixture_is_the_average_weighted_by_evidence(few):
     tasks, _, _ = few
     rng = np.random.default_rng(1)
-    omegas = st.wishart(6, np.eye(3)).rvs(400, random_state=rng)
+    omegas = st.wishart(6, np.eye(3)).rvs(effort(200, 400), random_state=rng)
     posteriors = [conjugate.gaussian_posteriors(tasks.gram, omega) for omega in omegas]
     evidence = np.stack([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
