@@ -28,7 +28,8 @@ def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
     root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
     jacobian = lambda G: jax.jacfwd(lambda flat: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel())(Z.ravel())
     assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
-    small = 1e-4 * root @ root.T  # to second order in it
+    small = root @ root.T
+    small *= 3e-4 / np.abs(small).max()  # to second order in it
     precision = np.linalg.inv(covariance := (J := jacobian(small)) @ J.T)
     assert_allclose(precision, np.eye(12) + np.kron(np.diag(tilt), small), atol=10 * np.abs(small).max() ** 2)
     assert np.abs(covariance - np.eye(12)).max() > 1e3 * np.abs(small).max() ** 2
