@@ -61,15 +61,23 @@ def test_without_information_it_is_the_public_fit():
 
 def seen_in(unit):
     """Of targets times a unit: the prior variances, differences of the log density that chains climb, and the public fit."""
-    source, target = (Domain(each.X, each.y * unit) for each in (DATA.source, DATA.target))
+    data = problems.shifted((400, 150), 0.5, num_features=2, tests=1, seed=2)
+    source, target = (Domain(each.X, each.y * unit) for each in (data.source, data.target))
     model = OneRelease(epsilon=3.0, delta=1e-3, target_bound=unit, unsafe_seed=0, draws=2).fit(source, target)
     seen = shift_model.observe(model.release_, model.prior_, posterior(model.release_, model.prior_))
-    rng, points = np.random.default_rng(0), []
-    for _ in range(10):
-        values = {name: each + 0.3 * rng.standard_normal(each.shape) for name, each in shift_model.start(seen).items()}
-        values["bend"] = np.exp(values["bend"])
-        points.append(float(log_density(shift_model.model, (seen,), {}, values)[0]))
-    return seen.values / unit**2, np.diff(points), robust(source).w / unit
+    rng = np.random.default_rng(0)
+    values = {
+        name: np.stack([each] * 10) + 0.3 * rng.standard_normal((10, *each.shape))
+        for name, each in shift_model.start(seen).items()
+    }
+    values["bend"] = np.exp(values["bend"])
+    return seen.values / unit**2, np.diff(densities(seen, values)), robust(source).w / unit
+
+
+@jax.jit
+def densities(seen, values):
+    """Of the law that chains climb, at ten points of two features: compiled once."""
+    return jax.vmap(lambda at: log_density(shift_model.model, (seen,), {}, at)[0])(values)
 
 
 def test_the_unit_of_targets_does_not_matter():
@@ -261,21 +269,20 @@ def test_the_sampler_and_the_grid_agree():
 def test_the_samplers_density_is_that_of_its_laws():
     _, _, release, prior = simulate(0)
     rng, seen = np.random.default_rng(1), shift_model.observe(release, prior, posterior(release, prior))
-    shapes = {"factor": (), "bend": (), "diagonal": 2, "below": 1, "shift": 2, "log_sigma": ()}
+    shapes = {"factor": (), "bend": (), "diagonal": (2,), "below": (1,), "shift": (2,), "log_sigma": ()}
 
     @jax.jit
-    def densities(seen, sites, N, delta, sigma):
-        prior, likelihood = shift_model.log_prior(seen, delta), shift_model.log_residuals(seen, N, delta, sigma)
-        return log_density(shift_model.model, (seen,), {}, sites)[0], jax.nn.logsumexp(prior) + likelihood
+    def laws(seen, N, delta, sigma):
+        return jax.nn.logsumexp(shift_model.log_prior(seen, delta)) + shift_model.log_residuals(seen, N, delta, sigma)
 
-    for _ in range(3):
-        at = {name: np.abs(rng.standard_normal(shape)) / 2 for name, shape in shapes.items()}
+    points = {name: np.abs(rng.standard_normal((10, *shape))) / 2 for name, shape in shapes.items()}
+    for i, found in enumerate(densities(seen, points)):
+        at = {name: each[i] for name, each in points.items()}
         A = np.diag(np.exp(at["bend"] / np.sqrt(2) * at["diagonal"]))
         A[1, 0] = at["bend"] / np.sqrt(2) * at["below"][0]
         half = seen.root @ A
         N, delta = 80 * np.exp(0.7 * at["factor"]) * half @ half.T, seen.centre + seen.coordinates @ at["shift"]
-        with jax.enable_x64(True):
-            found, wanted = map(float, densities(seen, at, N, delta, prior.sigma * np.exp(at["log_sigma"])))
+        wanted = float(laws(seen, N, delta, prior.sigma * np.exp(at["log_sigma"])))
         wanted += Gaussian(2, seen.sd).log_prob(seen.xx, N) + stats.t(4).logpdf(at["diagonal"]).sum()
         wanted += stats.norm.logpdf([at["factor"], *at["below"]]).sum() + stats.halfnorm(0, 0.5).logpdf(at["bend"])
         assert found == pytest.approx(wanted + stats.norm(0, 0.6).logpdf(at["log_sigma"]), rel=1e-8)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import as_written
+from effort import effort
 from scipy import stats
 
 from mpmtl_prob.privacy import (
@@ -242,7 +243,7 @@ def test_a_double_is_reachable_where_a_sum_ends_there():
     ids=["Wishart", "Gaussian", "VectorLaplace"],
 )
 def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):
-    options = {"trials": 3000, "progress_bar": False, "exact": True, "confidence": SURE}
+    options = {"trials": effort(1500, 3000), "progress_bar": False, "exact": True, "confidence": SURE}
     claim, curve = audit.own_claim(law, adjacency=adjacency), profile((law,), adjacency)
     found = audit.likelihood_ratio(law, claim, **options)
     assert not found.broken
@@ -254,7 +255,7 @@ def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):
 def test_a_draw_of_too_little_noise_is_found():
     law = Wishart(2, 40.0, 0.5)
     wrong = audit.published(Wishart(2, 40.0, 0.1), 2.0**-26)
-    options = {"trials": 3000, "progress_bar": False, "confidence": SURE}
+    options = {"trials": effort(1000, 3000), "progress_bar": False, "confidence": SURE}
     assert audit.likelihood_ratio(
         law, audit.own_claim(law, adjacency="zero_out"), exact=True, sampler=wrong, **options
     ).broken

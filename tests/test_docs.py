@@ -31,12 +31,12 @@ every, sample = mp.evaluation.cross_validate, mp.inference.shared_covariance
 
 def few_candidates(candidates, *more, **options):
     """Whatever is shown of what is chosen, two candidates of ten rounds show it too."""
-    return every(candidates[10:20:5], *more, **options)
+    return every(candidates[10:20:5], *more, **(options | {"folds": 3}))
 
 
 def short_chains(*arguments, **options):
     """Whatever is shown of a posterior, the sampler that other tests compile shows it too."""
-    return sample(*arguments, **(options | {"chains": 2, "warmup": 200, "draws": 200}))
+    return sample(*arguments, **(options | {"chains": 2, "warmup": 200, "draws": 50}))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,9 @@ def short_chains(*arguments, **options):
 def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, printed, capsys, monkeypatch):
     text = (DOCS / page).read_text()
     if not EVIDENCE:
+        # sizes of which other tests compile the same programs
         text = text.replace("num_features=12", "num_features=3")
+        text = text.replace("num_tasks=40, num_features=6, rows=12,", "num_tasks=20, num_features=5, rows=10,")
         monkeypatch.setattr(mp.evaluation, "cross_validate", few_candidates)
         monkeypatch.setattr(mp.inference, "shared_covariance", short_chains)
     blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)

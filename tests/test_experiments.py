@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from conftest import as_written
+from effort import effort
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets, experiments
@@ -42,11 +43,12 @@ from mpmtl_prob.releases import default_delta
 
 ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
 SMALL = Data("low rank", num_tasks=8, num_features=3, rows=8, group=4)
+STRIDE = effort(20, 13)  # numbers of rounds are programs
 
 
 def small(name, **changes):
     """A study with two replications, two budgets and eight tasks."""
-    sizes = {"data": (SMALL,), "replications": 2, "effort": Effort(folds=2, stride=13, chains=2, draws=200)}
+    sizes = {"data": (SMALL,), "replications": 2, "effort": Effort(folds=2, stride=STRIDE, chains=2, draws=200)}
     budgets = {"epsilons": (0.5, 1.0), "posterior_epsilons": (), "replacement_epsilons": (1.0,)}
     return replace(STUDIES[name], **(sizes | budgets | changes))
 
@@ -111,7 +113,7 @@ def test_an_error_is_that_of_the_chosen_estimator_on_the_replications_own_test_r
 def test_every_tuned_arm_has_equally_many_candidates(done):
     out, _ = done
     files = list((out / "units").glob("*/selection.json"))
-    assert {json.loads(file.read_text())["candidates"] for file in files} == {4}
+    assert {json.loads(file.read_text())["candidates"] for file in files} == {len(range(0, grids.SIZE, STRIDE))}
     assert len(files) == 3 + 3 * 2
 
 

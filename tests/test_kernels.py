@@ -1,7 +1,7 @@
 """One battery for every kernel, and what is particular to the private one."""
 
 import pickle
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import pytest
 from chance import FAR
 from effort import EVIDENCE
 from numpy.testing import assert_allclose, assert_array_equal
-from numpyro.infer import MCMC, NUTS, Gibbs
+from numpyro.infer import HMC, MCMC, NUTS, Gibbs
 
 import mpmtl_prob as mp
 from mpmtl_prob.convex.penalties import TraceNorm
@@ -61,7 +61,13 @@ def shortly(*names):
     return [name if name in names else pytest.param(name, marks=pytest.mark.evidence) for name in KERNELS]
 
 
-def run(kernel, args, *, draws=8, warmup=4, count=2, thin=1, reached=None, progress_bar=False):
+def warmup_of(kernel):
+    """Of NUTS as many iterations as a run can be stopped in."""
+    return 60 if isinstance(kernel, NUTS) else 4
+
+
+def run(kernel, args, *, draws=8, count=2, thin=1, reached=None, progress_bar=False):
+    warmup = warmup_of(kernel)
     compiled = chains.program(kernel, warmup, thin)
     if reached is None:
         reached = chains.begin(compiled, args, chains=count, seed=0)
@@ -75,11 +81,21 @@ def run(kernel, args, *, draws=8, warmup=4, count=2, thin=1, reached=None, progr
     return reached, chains.join([k[0] for k in kept]), chains.join([k[1] for k in kept])
 
 
+@pytest.fixture(scope="module")
+def tried(tasks):
+    """By name (kernel, arguments, state and draws of two chains), every kernel compiled once."""
+
+    @cache
+    def of(name):
+        kernel, args = case(name, tasks)
+        return kernel, args, *run(kernel, args)
+
+    return of
+
+
 @pytest.fixture(scope="module", params=shortly("NUTS, proximal gradients", "adjusted Langevin", "private rounds"))
-def battery(request, tasks):
-    """(kernel, arguments, state and draws of two chains)."""
-    kernel, args = case(request.param, tasks)
-    return kernel, args, *run(kernel, args)
+def battery(request, tried):
+    return tried(request.param)
 
 
 def test_chains_are_finite_and_differ(battery):
@@ -96,9 +112,8 @@ def test_resumed_chain_is_the_one_that_was_not_stopped(battery):
     assert_array_equal(np.concatenate([first["W"], second["W"]], axis=1), draws["W"])
 
 
-def test_a_run_that_stops_in_warm_up_is_the_one_that_did_not(tasks):
-    kernel, args = case("NUTS, proximal gradients", tasks)
-    _, whole, _ = run(kernel, args, warmup=60)
+def test_a_run_that_stops_in_warm_up_is_the_one_that_did_not(tried):
+    kernel, args, _, whole, _ = tried("NUTS, proximal gradients")
     compiled = chains.program(kernel, 60)
     for stop in (1, 3):  # chunks: in the middle of warm-up, and when it is done
         steps = chains.advance(
@@ -107,13 +122,12 @@ def test_a_run_that_stops_in_warm_up_is_the_one_that_did_not(tasks):
         )  # fmt: skip
         for _ in range(stop):
             now, *_ = next(steps)
-        _, rest, _ = run(kernel, args, warmup=60, reached=now)
+        _, rest, _ = run(kernel, args, reached=now)
         assert_array_equal(rest["W"], whole["W"])
 
 
-def test_thinned_chain_keeps_every_second_draw(tasks):
-    kernel, args = case("MYULA", tasks)  # the loop's doing, whatever the kernel
-    _, draws, _ = run(kernel, args)
+def test_thinned_chain_keeps_every_second_draw(tried):
+    kernel, args, _, draws, _ = tried("private rounds")  # the loop's doing, whatever the kernel
     _, thinned, _ = run(kernel, args, draws=4, thin=2)
     assert_allclose(thinned["W"], draws["W"][:, 1::2], rtol=1e-12)
 
@@ -122,7 +136,9 @@ def test_one_step_compiled_is_the_same_step(battery):
     kernel, args, *_ = battery
     if isinstance(kernel, NUTS) or (isinstance(kernel, ProximalLangevin) and not EVIDENCE):
         pytest.skip("seconds of compilation; NumPyro tests its own kernel")
-    state = kernel.init(jax.random.key(3), 0, None, args, {})
+    state = jax.jit(partial(kernel.init, num_warmup=0, init_params=None, model_kwargs={}))(
+        jax.random.key(3), model_args=args
+    )
     steps = [
         step(state, args)
         for step in (partial(kernel.sample, model_kwargs={}), jax.jit(partial(kernel.sample, model_kwargs={})))
@@ -137,8 +153,7 @@ def test_kernel_and_state_survive_pickling(battery):
     data = [np.asarray(x) for x in jax.tree.leaves(reached.state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     assert all((a == b).all() for a, b in zip(data, pickle.loads(pickle.dumps(data)), strict=True))
     state, again = (
-        jax.jit(lambda key, args, one=one: one.init(key, 2, None, args, {}))(jax.random.key(3), args)
-        for one in (copy, kernel)
+        chains.program(one, warmup_of(kernel)).first(jax.random.key(3), None, args) for one in (copy, kernel)
     )
     for one, other in zip(jax.tree.leaves(state.z), jax.tree.leaves(again.z), strict=True):
         assert_allclose(one, other)
@@ -150,16 +165,21 @@ def test_diagnostics_and_progress_bar_say_something(battery, capsys):
     assert any(word in text for word in ("acc. prob=", "round 12 of 12"))
     run(kernel, args, progress_bar=True)
     shown = capsys.readouterr().err
-    assert "12/12" in shown
+    assert f"{warmup_of(kernel) + 8}/{warmup_of(kernel) + 8}" in shown
     assert text.split()[-1] in shown
 
 
 @pytest.mark.parametrize("name", shortly("adjusted Langevin", "private rounds"))
 def test_kernel_runs_in_numpyros_own_mcmc(name, tasks):
     kernel, args = case(name, tasks)
-    mcmc = MCMC(kernel, num_warmup=3, num_samples=6, num_chains=1, progress_bar=False)
-    mcmc.run(jax.random.key(0), *args)
-    draws = mcmc.get_samples()["W"]
+
+    def sampled(key, args):
+        mcmc = MCMC(kernel, num_warmup=3, num_samples=6, num_chains=1, progress_bar=False)
+        mcmc.run(key, *args)
+        return mcmc.get_samples()["W"]
+
+    # start and loop in one program, or every operation of the start is one; that of the private rounds is short
+    draws = (sampled if name == "private rounds" else jax.jit(sampled))(jax.random.key(0), args)
     assert draws.shape == (6, 2, 4)
     assert jnp.isfinite(draws).all()
 
@@ -168,14 +188,15 @@ def test_kernel_runs_in_numpyros_own_mcmc(name, tasks):
 def test_kernel_is_a_block_of_gibbs(name, tasks):
     data = penalised.observe(low_rank, tasks, rate=1.0, precondition=False)
     kernel = MPMTLKernel(Proximal(TraceNorm()), rounds(tasks)) if name == "private rounds" else case(name, tasks)[0]
-    mcmc = MCMC(
-        Gibbs([(kernel, ["W"]), (NUTS(low_rank, max_tree_depth=3), None)]),
-        num_warmup=4,
-        num_samples=6,
-        progress_bar=False,
-    )
-    mcmc.run(jax.random.key(0), data)
-    draws = mcmc.get_samples()
+
+    @jax.jit  # start and loop in one program, or every operation of the start is one
+    def sampled(key, data):
+        blocks = Gibbs([(kernel, ["W"]), (HMC(low_rank, num_steps=2, trajectory_length=None), None)])
+        mcmc = MCMC(blocks, num_warmup=4, num_samples=6, progress_bar=False)
+        mcmc.run(key, data)
+        return mcmc.get_samples()
+
+    draws = sampled(jax.random.key(0), data)
     assert jnp.isfinite(draws["W"]).all()
     assert (jnp.diff(draws["sigma"]) != 0).any()
     assert (jnp.diff(draws["W"], axis=0) != 0).any()

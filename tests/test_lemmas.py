@@ -1,5 +1,8 @@
 """Lemmas 1 and 2 of TPAMI 2022: how far noise can take a projection from the prox that it replaces."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from effort import effort
@@ -20,12 +23,12 @@ instances = given(
 )
 
 
+@partial(jax.jit, static_argnums=0)
 def proximal_error(norm, C, E, eta, penalty):
     """(1/2 eta) ||W^ - C||_F^2 + lambda g(W^) minus its least value, W^ the projection read off C C' + E."""
-    C = jnp.asarray(C)
     objective = lambda W: jnp.sum((W - C) ** 2) / (2 * eta) + norm.value(W, penalty)
     found = norm.projection(C @ C.T + E, eta * penalty) @ C
-    return float(objective(found) - objective(norm.prox(C, eta * penalty)))
+    return objective(found) - objective(norm.prox(C, eta * penalty))
 
 
 def low_rank(rng, d, m, rank):

@@ -143,8 +143,8 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
 
 def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
-    # ten times as fine as the grid it uses
-    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(70) + 0.5) / 70)
+    # five times as fine as the grid it uses
+    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(35) + 0.5) / 35)
     posteriors = [conjugate.gaussian_posteriors(train.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))

@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from effort import effort
 from scipy import stats
 
 from mpmtl_prob import experiments
 from mpmtl_prob.cli import main
-from mpmtl_prob.experiments import chance, page, threat_attacks, threat_errors, threats
+from mpmtl_prob.experiments import chance, page, threat_attacks, threat_errors, threat_posteriors, threats
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS
 from mpmtl_prob.privacy import views
 from mpmtl_prob.threat_models import NoisyMeans, odds
@@ -23,6 +24,7 @@ def done(tmp_path_factory):
     out, drawn = tmp_path_factory.mktemp("out"), []
     with pytest.MonkeyPatch.context() as patch:  # of the picture below
         patch.setattr(threats.threat_figures, "draw", lambda *args: drawn.append(args))
+        patch.setattr(threat_posteriors, "_QUESTIONS", effort(600, 2000))  # of which both verdicts are sure enough
         report = experiments.reproduce(TINY, out, fast=True, command="made", progress_bar=False)
     assert drawn == [(report, out / "threat-models.png")]
     return out, report
