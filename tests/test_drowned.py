@@ -11,7 +11,7 @@ from effort import effort
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 
-from mpmtl_prob.inference.public.starts import start_drowned
+from mpmtl_prob.inference.public.starts import start_drowned, suggested
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models.observed import observe
@@ -83,17 +83,33 @@ def drowned(m, observed, site):
 @pytest.mark.parametrize("df", [400.0, 6000.0])
 def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df):
     d, m, rng = 50, 20, np.random.default_rng(0)
-    W = rng.standard_normal((d, m)) / np.sqrt(d)
     law = Wishart(d, df, 0.3 / np.sqrt(df))
-    observed = observe(law.sample(rng, W @ W.T), law, m, phi=1 / d, trace=float(m))
-    value, A = drowned(m, observed, start := start_drowned(observed))
+
+    def a_release():
+        W = rng.standard_normal((d, m)) / np.sqrt(d)
+        observed = observe(law.sample(rng, W @ W.T), law, m, phi=1 / d, trace=float(m))
+        return observed, start_drowned(observed), along(observed, suggested(observed))
+
+    (observed, start, norms), (_, other, other_norms) = a_release(), a_release()
+    # the random part is the same, so that two starts differ by what the two releases suggest
+    ratio = (start["Z"] / other["Z"]) ** 2 * np.mean(norms) / np.mean(other_norms)
+    assert_allclose(ratio, np.broadcast_to((norms / other_norms)[:, None], (d, m)))
+
+    value, A = drowned(m, observed, start)
     assert np.isfinite(value)
-    along = np.einsum("ji,jk,ki->i", observed.eigenvectors, A, observed.eigenvectors)
-    assert_allclose(along.sum(), m, rtol=1e-6)
-    assert np.corrcoef(along, np.sum(start["Z"] ** 2, axis=1))[0, 1] > 0.8
+    assert_allclose(np.trace(A), m, rtol=1e-6)
+    # A has more along a direction as the norm of its row is larger
+    _, even = drowned(m, observed, start | {"Z": start["Z"] / np.sqrt(norms)[:, None]})
+    more = along(observed, A) / along(observed, even)
+    assert_allclose(more / more.mean(), norms / norms.mean(), rtol=1e-3)
     # and no direction of it is much of what bounds it
     root = np.linalg.inv(np.linalg.cholesky((observed.eigenvectors / observed.noise.floor) @ observed.eigenvectors.T))
     assert np.linalg.eigvalsh(root @ A @ root.T).max() < 0.5
+
+
+def along(observed, M):
+    """What a matrix has along each eigenvector of a release."""
+    return np.einsum("ji,jk,ki->i", observed.eigenvectors, M, observed.eigenvectors)
 
 
 def from_the_prior(rng, sigma, law, number):
