@@ -1,6 +1,6 @@
 """How long a user waits, today and in an earlier checkout, in one run.
 
-    python benchmarks/speed.py [--before CHECKOUT] [--repeats 1] [--json OUT]
+    python benchmarks/speed.py [--before CHECKOUT] [--repeats 1] [--cells CELL ...] [--json OUT]
 
 Every cell is a process of its own without a compilation cache, and the checkouts take turns. What compiling costs is the
 first call, for one chain of four draws, less the second. For draws the public posterior is sampled with four seeds as it
@@ -46,14 +46,16 @@ RUN = {"chains": 4, "draws": 300, "progress_bar": False}
 
 
 def unit() -> float:
-    """CPU seconds of 20 000 eigendecompositions."""
+    """CPU seconds of 20 000 eigendecompositions: the median of nine tries, for the speed of a processor changes meanwhile."""
     import numpy as np
 
-    M = np.cov(np.random.default_rng(0).standard_normal((28, 100)))
-    begin = time.process_time()
-    for _ in range(2000):
-        np.linalg.eigh(M)
-    return 10 * (time.process_time() - begin)
+    M, tries = np.cov(np.random.default_rng(0).standard_normal((28, 100))), []
+    for _ in range(9):
+        begin = time.process_time()
+        for _ in range(1000):
+            np.linalg.eigh(M)
+        tries.append(20 * (time.process_time() - begin))
+    return median(tries)
 
 
 def measure(name: str) -> dict[str, float]:
@@ -126,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="an earlier checkout of the repository")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
+    parser.add_argument("--cells", nargs="+", choices=CELLS, help="some of them; --json keeps all others of its own")
     parser.add_argument("--cell", choices=CELLS, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers to this file too")
     options = parser.parse_args()
@@ -136,8 +138,9 @@ def main() -> None:
     import record
 
     checkouts = {"now": HERE.parent.parent} | ({"before": options.before.resolve()} if options.before else {})
-    cells: dict[str, Any] = {}
-    for name in options.cells:
+    before = options.before and revision(checkouts["before"])
+    cells = kept(options.json, before) if options.cells else {}
+    for name in options.cells or CELLS:
         runs: dict[str, list[dict[str, float]]] = {when: [] for when in checkouts}
         for _ in range(options.repeats):
             for when, checkout in checkouts.items():
@@ -148,7 +151,17 @@ def main() -> None:
         }
         for when, found in cells[name].items():
             print(f"{name}, {when}: " + ", ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
-        record.write(options.json, {"before": options.before and revision(checkouts["before"]), "cells": cells})
+        record.write(options.json, {"before": before, "cells": cells})
+
+
+def kept(path: Path | None, before: str | None) -> dict[str, Any]:
+    """The cells of an earlier report. Raises ValueError where it compares with another commit."""
+    if path is None or not path.exists():
+        return {}
+    report = json.loads(path.read_text())
+    if report["before"] != before:
+        raise ValueError(f"{path}: expected a comparison with {before}, got {report['before']}")
+    return dict(report["cells"])
 
 
 def revision(checkout: Path) -> str:
