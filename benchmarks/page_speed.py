@@ -16,7 +16,11 @@ def speed(report: Report) -> Iterable[str]:
         "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
         "mean of three seeds. School is read with *full*; the others are sampled on the synthetic low-rank set (30 "
         "features), eps = 1."
-        + (f" *Before* is commit {report['before']}, in the same run." if report["before"] else "")
+        + (
+            f" *Before* is commit {report['before']}, in turns with today's in every row's run."
+            if report["before"]
+            else ""
+        )
     )
     rows = []
     for name, cell in report["cells"].items():

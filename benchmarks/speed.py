@@ -139,7 +139,8 @@ def main() -> None:
 
     checkouts = {"now": HERE.parent.parent} | ({"before": options.before.resolve()} if options.before else {})
     before = options.before and revision(checkouts["before"])
-    cells = kept(options.json, before) if options.cells else {}
+    report = kept(options.json, before) if options.cells else {}
+    cells: dict[str, Any] = dict(report.get("cells", {}))
     for name in options.cells or CELLS:
         runs: dict[str, list[dict[str, float]]] = {when: [] for when in checkouts}
         for _ in range(options.repeats):
@@ -151,17 +152,18 @@ def main() -> None:
         }
         for when, found in cells[name].items():
             print(f"{name}, {when}: " + ", ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
-        record.write(options.json, {"before": before, "cells": cells})
+        asked = {"command": report["command"]} if report else {}
+        record.write(options.json, {"before": before, "cells": cells} | asked)
 
 
 def kept(path: Path | None, before: str | None) -> dict[str, Any]:
-    """The cells of an earlier report. Raises ValueError where it compares with another commit."""
+    """An earlier report. Raises ValueError where it compares with another commit."""
     if path is None or not path.exists():
         return {}
-    report = json.loads(path.read_text())
+    report = dict(json.loads(path.read_text()))
     if report["before"] != before:
         raise ValueError(f"{path}: expected a comparison with {before}, got {report['before']}")
-    return dict(report["cells"])
+    return report
 
 
 def revision(checkout: Path) -> str:
