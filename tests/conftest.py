@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from effort import EVIDENCE
 
+from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.privacy.laws import exact
 
 jax.config.update("jax_enable_x64", True)
@@ -50,6 +51,7 @@ def _shifted(make):
 if SHIFT:
     np.random.default_rng = _shifted(np.random.default_rng)
     jax.random.key, jax.random.PRNGKey = _shifted(jax.random.key), _shifted(jax.random.PRNGKey)
+    chains.keys = _shifted(chains.keys)
     seeded = exact.seeded
     exact.seeded = lambda *seed: seeded(*seed, SHIFT)
 

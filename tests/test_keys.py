@@ -2,10 +2,12 @@
 
 import jax
 import pytest
+from conftest import as_written
 from numpy.testing import assert_array_equal
 
 from mpmtl_prob.inference.sampling.keys import keys
 
+pytestmark = as_written
 DATA = jax.random.key_data
 SEED = 2**31 - 5
 

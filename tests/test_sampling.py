@@ -35,10 +35,10 @@ def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
     return chains.join([found for _, found, _ in steps if found is not None])
 
 
-def agrees(values, expected, sigmas=4.5):
-    """Whether the mean over chains and draws is the expectation, within its standard error over chains."""
+def agrees(values, expected, sigmas=4.5, room=0.0):
+    """Whether the mean over chains and draws is the expectation, within its standard error over chains, give or take room."""
     means = values.reshape(len(values), -1).mean(1)
-    return abs(means.mean() - expected) < sigmas * means.std(ddof=1) / np.sqrt(len(means))
+    return abs(means.mean() - expected) < room + sigmas * means.std(ddof=1) / np.sqrt(len(means))
 
 
 def lasso(y, rate, smoothing):
@@ -121,9 +121,10 @@ def test_unadjusted_langevin_samples_the_moreau_envelope_up_to_its_step():
         partial(lasso, smoothing=gamma), adjusted=False, step_size=0.15, adapt_step_size=False, adapt_mass_matrix=False
     )
     W = sample(kernel, y, rate, thin=80, draws=100, count=128)["W"]
-    assert abs(W.mean() - integral[1] / integral[0]) < 0.01
-    assert abs(W.mean() - exact) > 0.02  # the bias is there, and is the smoothing's
-    assert abs((W**2).mean() / (integral[2] / integral[0]) - 1) < 0.03
+    # a step of .15 moves moments by up to .01; the smoothing moves the mean by .06, ten standard errors
+    assert agrees(W, integral[1] / integral[0], sigmas=5.5, room=0.01)
+    assert agrees(W**2, integral[2] / integral[0], sigmas=5.5, room=0.01)
+    assert abs(W.mean() - exact) > 0.02
 
 
 def rows(X, y, rate, smoothing):
