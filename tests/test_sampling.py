@@ -120,8 +120,8 @@ def test_unadjusted_langevin_samples_the_moreau_envelope_up_to_its_step():
     kernel = ProximalLangevin(
         partial(lasso, smoothing=gamma), adjusted=False, step_size=0.15, adapt_step_size=False, adapt_mass_matrix=False
     )
-    W = sample(kernel, y, rate, thin=80, draws=100, count=128)["W"]
-    # a step of .15 moves moments by up to .01; the smoothing moves the mean by .06, ten standard errors
+    W = sample(kernel, y, rate, thin=80, draws=effort(200, 800), count=128)["W"]
+    # a step of .15 moves moments by up to .01; the smoothing moves the mean by .06, more than ten standard errors
     assert agrees(W, integral[1] / integral[0], sigmas=5.5, room=0.01)
     assert agrees(W**2, integral[2] / integral[0], sigmas=5.5, room=0.01)
     assert abs(W.mean() - exact) > 0.02
