@@ -75,9 +75,9 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
 
 @partial(jax.jit, static_argnums=0)
 def drowned(m, observed, site):
-    """Log density, and A."""
+    """Log density, A and log phi."""
     value, trace = log_density(latent_weights.drowned_weights(m), (observed,), {}, site)
-    return value, trace["A"]["value"]
+    return value, trace["A"]["value"], trace["log_phi"]["value"]
 
 
 @pytest.mark.parametrize("df", [400.0, 6000.0])
@@ -95,16 +95,32 @@ def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df)
     ratio = (start["Z"] / other["Z"]) ** 2 * np.mean(norms) / np.mean(other_norms)
     assert_allclose(ratio, np.broadcast_to((norms / other_norms)[:, None], (d, m)))
 
-    value, A = drowned(m, observed, start)
+    value, A, _ = drowned(m, observed, start)
     assert np.isfinite(value)
     assert_allclose(np.trace(A), m, rtol=1e-6)
     # A has more along a direction as the norm of its row is larger
-    _, even = drowned(m, observed, start | {"Z": start["Z"] / np.sqrt(norms)[:, None]})
+    _, even, _ = drowned(m, observed, start | {"Z": start["Z"] / np.sqrt(norms)[:, None]})
     more = along(observed, A) / along(observed, even)
     assert_allclose(more / more.mean(), norms / norms.mean(), rtol=1e-3)
     # and no direction of it is much of what bounds it
     root = np.linalg.inv(np.linalg.cholesky((observed.eigenvectors / observed.noise.floor) @ observed.eigenvectors.T))
     assert np.linalg.eigvalsh(root @ A @ root.T).max() < 0.5
+
+
+def test_phi_has_its_prior_where_the_weights_keep_their_size():
+    d, m, rng = 50, 20, np.random.default_rng(1)
+    law = Wishart(d, 400.0, 0.015)
+    observed = observe(law.sample(rng, np.eye(d) * m / d), law, m, phi=1 / d, trace=float(m))
+    upright, site = observed._replace(tilt=np.zeros(d)), start_drowned(observed)
+    # twice the normal numbers, a quarter of phi, and the same W
+    twice = site | {"Z": 2 * site["Z"]}
+    (value, A, log_phi), (other, same, quarter) = drowned(m, upright, site), drowned(m, upright, twice)
+    assert_allclose(same, A)
+    assert_allclose(quarter, log_phi - np.log(4))
+    prior = st.norm(observed.log_phi_mean, LOG_PHI_SD)
+    expected = st.norm.logpdf(twice["Z"]).sum() - st.norm.logpdf(site["Z"]).sum()
+    expected += prior.logpdf(quarter) - prior.logpdf(log_phi)
+    assert_allclose(other - value, expected, atol=1e-6)
 
 
 def along(observed, M):

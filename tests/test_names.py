@@ -265,6 +265,18 @@ def test_intervals_and_files_of_adapted_models_too(tmp_path):
         assert_allclose(each.predict(X[COLUMNS[::-1]]), model.predict(X))
 
 
+def test_what_a_posterior_predicts_is_asked_by_position_and_so_not_with_a_table():
+    model = adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
+    X, _ = records(2)
+    assert_allclose(model.posterior_.predictive(X.to_numpy()), model.interval(X))
+    with pytest.raises(
+        ValueError, match=r"X: expected an array, got a table; `OneRelease\.interval` finds its columns"
+    ):
+        model.posterior_.predictive(X)
+    with pytest.raises(ValueError, match=r"X: expected shape \(records, 4\), got \(60, 3\)"):
+        model.posterior_.predictive(X.to_numpy()[:, :3])
+
+
 def test_adapted_models_without_names_go_by_position():
     X, _ = records(2)
     for names, data in ((False, X), (True, X.to_numpy())):

@@ -77,8 +77,23 @@ class AdaptedPosterior:
         return between(self.w, probability)
 
     def predictive(self, X: ArrayLike, probability: float = 0.9, *, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of targets at rows X, a pair of (n,)."""
-        scores = self.w @ np.asarray(X, dtype=np.float64).T
+        """Central intervals of targets at rows X, a pair of (n,).
+
+        Args:
+            X: an array (n, d), its columns in the order of w, the intercept's among them. :meth:`OneRelease.interval` takes
+                a table, whose columns it finds by name.
+            probability: of an interval.
+            seed: of the targets' noise.
+
+        Raises:
+            ValueError: X of another shape, or a table.
+        """
+        if hasattr(X, "columns"):
+            raise ValueError("X: expected an array, got a table; `OneRelease.interval` finds its columns by name")
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.w.shape[1]:
+            raise ValueError(f"X: expected shape (records, {self.w.shape[1]}), got {rows.shape}")
+        scores = self.w @ rows.T
         noise = np.random.default_rng(seed).standard_normal(scores.shape) * self.sigma[:, None]
         return between(scores + noise, probability)
 
