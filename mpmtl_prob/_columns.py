@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, features: Sequence[Hashable]) -> None:
-    """Raise ValueError for columns that are not there, or there twice, or meant twice, or that hold dates."""
+    """Raise ValueError for columns that are not there, or there twice, or meant twice, or that hold no real numbers."""
     every = list(frame.columns)
     for argument, wanted in (("task", [task]), ("target", [target]), ("features", features)):
         if missing := [name for name in wanted if name not in every]:
@@ -27,8 +27,9 @@ def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, feature
         if name in features:
             raise ValueError(f"features: expected none that is the {kind}, got {name!r}")
     for argument, wanted in (("features", features), ("target", [target])):
-        if dates := [name for name in wanted if frame[name].dtype.kind in "mM"]:
-            raise ValueError(f"{argument}: expected numbers, got dates or times in {dates}; make numbers of them first")
+        for kinds, what in (("mM", "dates or times"), ("c", "complex numbers")):
+            if found := [name for name in wanted if frame[name].dtype.kind in kinds]:
+                raise ValueError(f"{argument}: expected numbers, got {what} in {found}; make numbers of them first")
 
 
 def task_labels(task: ArrayLike) -> NDArray[Any]:

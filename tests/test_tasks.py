@@ -272,6 +272,7 @@ def test_labels_of_tasks_are_of_one_kind():
         ({"x": pd.Timestamp("2020")}, {}, r"features: expected numbers, got dates or times in \['x'\]"),
         ({"x": pd.Timestamp("2020", tz="UTC")}, {}, r"features: expected numbers, got dates or times in \['x'\]"),
         ({"y": pd.Timedelta(days=1)}, {}, r"target: expected numbers, got dates or times in \['y'\]"),
+        ({"x": 1j}, {}, r"features: expected numbers, got complex numbers in \['x'\]"),
     ],
 )
 def test_a_column_is_one_thing(change, options, message):
