@@ -214,7 +214,7 @@ def test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not(l
 def test_another_order_of_summation_hides_little_in_doubles_and_is_nothing_on_the_lattice():
     law, options = calibrate(0.1, 1.46e-3, 27), {"num_tasks": 139, "progress_bar": False, "shuffled": True}
     claim = Bound(0.1, 1.46e-3, "replace")
-    assert audit.representable(law, claim, exact=False, trials=3000, confidence=SURE, **options).broken
+    assert audit.representable(law, claim, exact=False, trials=effort(1000, 3000), confidence=SURE, **options).broken
     lattice = audit.representable(law, claim, trials=100, **options)
     assert not lattice.absent.any()
     assert not lattice.present.any()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chance import FAR
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ def test_another_round_never_gives_away_less(rounds, at, adjacency):
     assert delta(at, tuple(rounds), adjacency) >= fewer * (1 - 1e-6) - 1e-11
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=effort(10, 20), deadline=None)
 @given(rounds=rounds_of, at=st.floats(0.05, 4.0), adjacency=st.sampled_from(["zero_out", "replace"]))
 def test_the_two_sides_are_in_order_and_replacement_costs_more(rounds, at, adjacency):
     lower, upper = delta_bracket(at, tuple(rounds), adjacency)

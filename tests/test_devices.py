@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 SCRIPT = """
-import sys, warnings
+import os, sys, warnings
 import jax, jax.numpy as jnp, numpy as np, numpyro, numpyro.distributions as dist
 warnings.simplefilter("error")
 jax.config.update("jax_enable_x64", True)
@@ -28,7 +28,9 @@ compiled = chains.program(kernel, 30)
 
 def found(count):
     jax.local_devices = lambda: every[:count]
-    W = {"lasso": mp.estimators.Lasso(0.1).fit(train).W, "logistic": mp.estimators.RidgeLogistic(1.0).fit(labels).W}
+    W = {"lasso": mp.estimators.Lasso(0.1).fit(train).W}
+    if os.environ.get("MPMTL_EVIDENCE"):  # of the same solver, which spreads any loss
+        W["logistic"] = mp.estimators.RidgeLogistic(1.0).fit(labels).W
     first = chains.begin(compiled, y, chains=3, seed=0)
     steps = list(chains.advance(compiled, kernel, y, first, warmup=30, draws=30, thin=1, progress_bar=False))
     drawn = chains.join([drawn for _, drawn, _ in steps if drawn])["w"]
@@ -51,7 +53,7 @@ def runs(tmp_path_factory):
     return {count: dict(np.load(folder / f"{count}.npz")) for count in (1, 2)}
 
 
-@pytest.mark.parametrize("what", ["lasso", "logistic", "chains"])
+@pytest.mark.parametrize("what", ["lasso", pytest.param("logistic", marks=pytest.mark.evidence), "chains"])
 def test_numbers_do_not_depend_on_how_many_devices_there_are(runs, what):
     assert runs[1][what].size
     np.testing.assert_array_equal(runs[2][what], runs[1][what])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from chance import RARE
+from effort import effort
 from flint import arb
 from scipy import stats
 
@@ -17,6 +18,9 @@ LAWS = [
     VectorLaplace(3, 1.0, 2.0),
     IndependentLaplace(3, 1.0, 2.0),
 ]
+
+
+PUBLISHED = effort(1500, 3000)
 
 
 def draws(law, count, unit=2.0**-26):
@@ -47,7 +51,7 @@ def test_few_bits_are_not_enough():
 
 @pytest.mark.parametrize("law", LAWS[:3], ids=lambda law: type(law).__name__)
 def test_what_is_published_has_the_law_that_simulations_draw_from(law):
-    published = draws(law, 3000)
+    published = draws(law, PUBLISHED)
     simulated = law.sample(np.random.default_rng(0), np.zeros((20_000, 3, 3)))
     assert np.array_equal(published, np.swapaxes(published, 1, 2))
     assert np.all(published / 2.0**-26 % 1 == 0)
@@ -63,7 +67,7 @@ def test_what_is_published_has_the_law_that_simulations_draw_from(law):
 
 @pytest.mark.parametrize("law", LAWS[3:], ids=lambda law: type(law).__name__)
 def test_published_vectors_have_the_law_that_simulations_draw_from(law):
-    published, simulated = draws(law, 3000), law.sample(np.random.default_rng(0), np.zeros((20_000, 3)))
+    published, simulated = draws(law, PUBLISHED), law.sample(np.random.default_rng(0), np.zeros((20_000, 3)))
     for statistic in (lambda b: b[:, 0], lambda b: np.linalg.norm(b, axis=1), lambda b: b @ [0.6, -0.48, 0.64]):
         assert stats.ks_2samp(statistic(published), statistic(simulated)).pvalue > RARE
 

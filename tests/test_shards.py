@@ -83,7 +83,7 @@ def test_so_it_is_from_parquet_files_with_every_option(folder, options, intercep
     assert out.features == whole.features == FEATURES
 
 
-def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder, store):
+def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder):
     shards = TaskShards.from_parquet(folder, **COLUMNS, features=FEATURES, **QUIET)
     book = Ledger(epsilon=20.0, delta=0.5)
     first = mp.release(shards, 1.0, ledger=book)
