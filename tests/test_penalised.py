@@ -1,5 +1,7 @@
 """The Bayesian forms of the penalised regressions against the deterministic problems and their own definition."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,8 +29,18 @@ def tasks():
     return mp.TaskData.from_lists(X, y)
 
 
+@partial(jax.jit, static_argnums=0)
+def log_joint(model, data, sites):
+    return log_density(model, (data,), {}, sites)[0]
+
+
 def density(model, data, **sites):
-    return float(log_density(model, (data,), {}, sites)[0])
+    return float(log_joint(model, data, {name: np.asarray(value) for name, value in sites.items()}))
+
+
+@jax.jit
+def with_slope(W, data):
+    return jax.value_and_grad(lambda V: log_density(models.low_rank, (data,), {}, {"W": V})[0])(W)
 
 
 @pytest.mark.parametrize("model", PENALTIES)
@@ -124,13 +136,12 @@ def test_release_is_an_observed_site(message, noise, tasks):
     data = penalised.observe(models.low_rank, tasks, rate=1.0, sigma=1.0, precondition=False, with_release=release)
     alone = data._replace(release=None)
     law = release.mechanisms[0]
-    both = jax.jit(jax.value_and_grad(lambda V, data: log_density(models.low_rank, (data,), {}, {"W": V})[0]))
     for V in (W, 0.3 * W, 3 * W):
         norm = np.linalg.norm(V, axis=0)
         bounded = V / norm if message == "direction" else V / np.maximum(1, norm / 1.2)
         with np.errstate(divide="ignore"):
             expected = law.log_prob(release.sigma[0], bounded @ bounded.T)
-        value, gradient = both(V, data)
+        value, gradient = with_slope(V, data)
         if np.isfinite(expected):
             assert_allclose(value - density(models.low_rank, alone, W=V), expected, rtol=1e-8)
         assert jnp.isfinite(gradient).all()
