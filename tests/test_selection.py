@@ -47,7 +47,7 @@ def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
             for start in (Ridge(), "zero")
             for s in (None, "per_task")
         ],
-        [LowRank(penalty=p, epsilon=None, rounds=3, acceleration=a) for p in (0.01, 0.1) for a in (True, False)],
+        [LowRank(penalty=p, epsilon=None, rounds=4, acceleration=a) for p in (0.01, 0.1) for a in (True, False)],
     ],
     ids=["paths", "single tasks", "alone", "rounds"],
 )
@@ -58,8 +58,7 @@ def test_scores_are_those_of_one_fit_at_a_time(tasks, candidates):
 
 
 @pytest.mark.parametrize("algorithm", [LowRank, pytest.param(GroupSparse, marks=pytest.mark.evidence)])
-def test_noise_of_the_right_size_is_in_the_scores(algorithm):
-    tasks = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=5, rows=10, test_rows=1)[0]
+def test_noise_of_the_right_size_is_in_the_scores(tasks, algorithm):
     grid = [
         algorithm(penalty=10.0, epsilon=eps, rounds=4, clip=1.0, unsafe_seed=0, rows=rows)
         for eps in (0.1, 1e6)
@@ -76,16 +75,16 @@ def test_noise_of_the_right_size_is_in_the_scores(algorithm):
 def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
     from mpmtl_prob.evaluation.selection import _many_runs
 
-    grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0) for p in penalties]
-    cross_validate(grid([0.1, 0.2]), tasks, folds=2, progress_bar=False)
+    grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=4, clip=1.0, unsafe_seed=0) for p in penalties]
+    cross_validate(grid([0.1, 0.2]), tasks, folds=3, progress_bar=False)
     compiled = _many_runs._cache_size()
-    cross_validate(grid(np.geomspace(0.01, 1, 11)), tasks, folds=2, progress_bar=False)
+    cross_validate(grid(np.geomspace(0.01, 1, 11)), tasks, folds=3, progress_bar=False)
     assert _many_runs._cache_size() == compiled
 
 
 def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charged(tasks):
     selection = cross_validate(
-        [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
+        [LowRank(penalty=p, epsilon=1.0, rounds=4, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
         tasks,
         progress_bar=False,
     )
