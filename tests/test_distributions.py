@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from chance import FAR, RARE
-from effort import effort
+from effort import EVIDENCE, effort
 from jax.test_util import check_grads
 from numpy.testing import assert_allclose
 from numpyro.distributions import biject_to
@@ -33,7 +33,11 @@ KEY = jax.random.key(0)
 LONG = pytest.mark.evidence
 
 
-@partial(jax.jit, static_argnums=1)
+#: Sampled once: optimising the program would take longer than it runs.
+HASTE = None if EVIDENCE else {"xla_backend_optimization_level": 0}
+
+
+@partial(jax.jit, static_argnums=1, compiler_options=HASTE)
 def draw(law, size):
     return law.sample(KEY, (size,))
 
@@ -118,19 +122,22 @@ def test_trace_norm_integral_keeps_its_digits_at_the_size_of_real_problems(monke
 
 @pytest.mark.parametrize(("d", "m"), [pytest.param(2, 2, marks=LONG), (5, 4)])
 def test_trace_norm_draws_have_the_law(d, m):
-    rate, size = 0.6, 4000
-    W = np.asarray(draw(TraceNorm(rate, (d, m)), size))
-    norm = np.linalg.svd(W, compute_uv=False).sum(-1)
-    assert st.kstest(norm, st.gamma(d * m, scale=1 / rate).cdf).pvalue > RARE
+    rate, size = np.array([[0.6], [1.8]]), 2000
+    law = TraceNorm(rate, (d, m))
+    W = np.asarray(draw(law, size))
+    assert W.shape == (size, 2, 1, d, m)
+    norm = rate * np.linalg.svd(W, compute_uv=False).sum(-1)
+    assert st.kstest(norm.ravel(), st.gamma(d * m).cdf).pvalue > RARE
     # E[<grad log p, h(W)> + div h] = 0 for smooth h: Stein's identity sees the whole law. h(W) = W W' W
-    gradient = np.asarray(slope(TraceNorm(rate, (d, m)), W))
-    h = W @ np.swapaxes(W, 1, 2) @ W
-    divergence = (d + m + 1) * np.sum(W**2, axis=(1, 2))
-    stein = np.sum(gradient * h, axis=(1, 2)) + divergence
-    assert abs(stein.mean()) < FAR * stein.std() / np.sqrt(size)
+    gradient = np.asarray(slope(law, W))
+    h = W @ np.swapaxes(W, -2, -1) @ W
+    divergence = (d + m + 1) * np.sum(W**2, axis=(-2, -1))
+    stein = rate**2 * (np.sum(gradient * h, axis=(-2, -1)) + divergence)
+    assert abs(stein.mean()) < FAR * stein.std() / np.sqrt(stein.size)
     # rotations of either side leave the law as it is
-    entry = W[:, 0, 0] / W[:, -1, -1]
-    assert st.ks_2samp(entry, W[:, 0, 1] / W[:, -1, 0]).pvalue > RARE
+    corners = (W[..., i, j].ravel() for i, j in ((0, 0), (-1, -1), (0, 1), (-1, 0)))
+    first, last, above, below = corners
+    assert st.ks_2samp(first / last, above / below).pvalue > RARE
 
 
 def test_share_of_accepted_proposals_is_the_one_predicted():
@@ -205,8 +212,7 @@ def test_priors_batch_and_are_pytrees(prior):
     law = prior(rates, (2, 3), smoothing=0.1)
     assert law.batch_shape == (2, 1)
     assert law.event_shape == (2, 3)
-    W = draw(law, 7)
-    assert W.shape == (7, 2, 1, 2, 3)
+    W = np.random.default_rng(5).standard_normal((7, 2, 1, 2, 3))
     one = prior(1.0, (2, 3), smoothing=0.1)
     (found, along), (alone, its) = with_slope(law, W), with_slope(one, np.asarray(W)[:, 1, 0])
     assert_allclose(np.asarray(found)[:, 1, 0], alone, rtol=1e-10)
@@ -235,14 +241,21 @@ def test_shifted_wishart_is_scipys_wishart_moved(d):
     assert_allclose(log_prob(law, loc + noise), [reference.logpdf(e) for e in noise], rtol=1e-9)
 
 
+#: Of two degrees of freedom, each round two matrices.
+WISHARTS = ShiftedWishart(np.stack([spd(np.random.default_rng(i), 3) for i in range(2)]), np.array([[6.5], [9.0]]), 0.5)
+
+
 def test_shifted_wishart_draws_have_its_moments():
-    law = ShiftedWishart(spd(np.random.default_rng(0), 3), 6.5, 0.5)
-    draws = np.asarray(draw(law, 40_000))
-    assert_allclose(draws.mean(0), law.mean, atol=FAR * np.sqrt(law.variance.max() / 40_000))
-    assert_allclose(draws.var(0), law.variance, rtol=0.06)
-    assert_allclose(draws, np.swapaxes(draws, 1, 2))
+    law, size = WISHARTS, 10_000
+    draws = np.asarray(draw(law, size))
+    assert draws.shape == (size, 2, 2, 3, 3)
+    error = np.sqrt(law.variance.max((-2, -1), keepdims=True) / size)
+    assert (np.abs(draws.mean(0) - law.mean) < FAR * error).all()
+    assert_allclose((draws.var(0) / law.variance).mean((0, 1)), 1, rtol=0.06)
+    assert_allclose(draws, np.swapaxes(draws, -2, -1))
     # the diagonal of a Wishart matrix is chi-squared
-    assert st.kstest((draws[:, 1, 1] - law.loc[1, 1]) / 0.5, st.chi2(6.5).cdf).pvalue > RARE
+    for i, df in enumerate((6.5, 9.0)):
+        assert st.kstest((draws[:, i, 1, 1, 1] - law.loc[1, 1, 1]) / 0.5, st.chi2(df).cdf).pvalue > RARE
 
 
 def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradients():
@@ -259,15 +272,13 @@ def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradi
 
 
 def test_shifted_wishart_batches():
-    loc = jnp.stack([jnp.eye(2), 2 * jnp.eye(2)])
-    law = ShiftedWishart(loc, jnp.array([[4.0], [6.0], [9.0]]), 0.5)
-    assert law.batch_shape == (3, 2)
-    draws = np.asarray(draw(law, 5))
-    assert draws.shape == (5, 3, 2, 2, 2)
-    one = ShiftedWishart(loc[1], 6.0, 0.5)
+    law, rng = WISHARTS, np.random.default_rng(8)
+    assert law.batch_shape == (2, 2)
+    draws = law.loc + np.array([[spd(rng, 3) for _ in range(4)] for _ in range(5)]).reshape(5, 2, 2, 3, 3)
+    one = ShiftedWishart(law.loc[1], 9.0, 0.5)
     found, inside = with_support(law, draws)
     below = np.array(draws[:, 1, 1])
-    below[0] = loc[1] - np.eye(2)
+    below[0] = law.loc[1] - np.eye(3)
     alone, kept = with_support(one, below)
     assert_allclose(np.asarray(found)[1:, 1, 1], alone[1:], rtol=1e-12)
     leaves, structure = jax.tree.flatten(law)

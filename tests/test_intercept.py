@@ -190,13 +190,13 @@ def test_intervals_cover_a_target_that_is_far_away():
     b = 100 + 3 * rng.standard_normal(m)
     y = np.einsum("tni,ti->tn", X, W) + b[:, None] + rng.standard_normal((m, n + 1))
     train, test = (tasks_of(list(X[:, part]), list(y[:, part])) for part in (slice(n), slice(n, None)))
-    draws = intercepts.gaussian(train).sample(rng, 1000)
+    draws = intercepts.gaussian(train).sample(rng, 500)
     tail = 5.1 * np.sqrt(0.09 / m)
     for values, truth in (
         (draws["W"][:, -1], b),  # at the origin, far from the rows
         (draws["W"][:, -1] + np.einsum("sit,ti->st", draws["W"][:, :-1], X[:, :n].mean(axis=1)), y[:, :n].mean(axis=1)
          - (y[:, :n] - np.einsum("tni,ti->tn", X[:, :n], W) - b[:, None]).mean(axis=1)),  # among the rows
-        (np.einsum("sit,ti->st", draws["W"], test.X[:, 0]) + draws["sigma"] * rng.standard_normal((1000, m)), y[:, n]),
+        (np.einsum("sit,ti->st", draws["W"], test.X[:, 0]) + draws["sigma"] * rng.standard_normal((500, m)), y[:, n]),
     ):  # fmt: skip
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         assert abs(np.mean((low <= truth) & (truth <= high)) - 0.9) < tail

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from chance import FAR
-from effort import EVIDENCE
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import HMC, MCMC, NUTS, Gibbs
 
@@ -132,9 +131,10 @@ def test_thinned_chain_keeps_every_second_draw(tried):
     assert_allclose(thinned["W"], draws["W"][:, 1::2], rtol=1e-12)
 
 
+@pytest.mark.evidence  # the package runs compiled steps alone, and NumPyro's own MCMC, below, starts without
 def test_one_step_compiled_is_the_same_step(battery):
     kernel, args, *_ = battery
-    if isinstance(kernel, NUTS) or (isinstance(kernel, ProximalLangevin) and not EVIDENCE):
+    if isinstance(kernel, NUTS):
         pytest.skip("seconds of compilation; NumPyro tests its own kernel")
     state = jax.jit(partial(kernel.init, num_warmup=0, init_params=None, model_kwargs={}))(
         jax.random.key(3), model_args=args
@@ -152,10 +152,8 @@ def test_kernel_and_state_survive_pickling(battery):
     copy = pickle.loads(pickle.dumps(kernel))
     data = [np.asarray(x) for x in jax.tree.leaves(reached.state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     assert all((a == b).all() for a, b in zip(data, pickle.loads(pickle.dumps(data)), strict=True))
-    state, again = (
-        chains.program(one, warmup_of(kernel)).first(jax.random.key(3), None, args) for one in (copy, kernel)
-    )
-    for one, other in zip(jax.tree.leaves(state.z), jax.tree.leaves(again.z), strict=True):
+    start = lambda one: chains.begin(chains.program(one, warmup_of(kernel)), args, chains=1, seed=3).state[0].z
+    for one, other in zip(jax.tree.leaves(start(copy)), jax.tree.leaves(start(kernel)), strict=True):
         assert_allclose(one, other)
 
 
@@ -206,8 +204,9 @@ def test_langevin_block_of_gibbs_sees_the_other_block_move(tasks):
     # its cached potential is that of the current sigma: refresh gives what a fresh start would have
     kernel = ProximalLangevin(low_rank)
     data = [(penalised.observe(low_rank, tasks, rate=1.0, sigma=s, precondition=False),) for s in (0.5, 2.0)]
-    states = [kernel.init(jax.random.key(0), 0, {"W": jnp.ones((2, 4))}, args, {}) for args in data]
-    refreshed = kernel.refresh(states[0], data[1], {})
+    start = jax.jit(lambda key, args: kernel.init(key, 0, {"W": np.ones((2, 4))}, args, {}))
+    states = [start(jax.random.key(0), args) for args in data]
+    refreshed = jax.jit(lambda state, args: kernel.refresh(state, args, {}))(states[0], data[1])
     assert_allclose(refreshed.potential_energy, states[1].potential_energy)
     assert_allclose(refreshed.z_grad["W"], states[1].z_grad["W"])
 

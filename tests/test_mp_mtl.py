@@ -70,10 +70,10 @@ def by_hand(tasks, norm, W0, noise, clip, eta, penalty, beta):
 def test_rounds_are_those_printed_in_the_papers(norm, m, d):
     tasks = make(m, d)
     rng = np.random.default_rng(5)
-    noise = np.einsum("tij,tkj->tik", *(2 * [rng.standard_normal((7, d, d + 2))]))
-    beta = np.arange(7) / np.arange(3, 10)
+    noise = np.einsum("tij,tkj->tik", *(2 * [rng.standard_normal((4, d, d + 2))]))
+    beta = np.arange(4) / np.arange(3, 7)
     W0 = rng.standard_normal((d, m))
-    run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(7))
+    run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(4))
     found = run_rounds(Proximal(norm), *jax.tree.map(jnp.asarray, (run, W0, Noise(noise))))
     expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta)
     assert_allclose(found[0], expected[0], atol=1e-10)
@@ -83,7 +83,7 @@ def test_rounds_are_those_printed_in_the_papers(norm, m, d):
 @pytest.mark.parametrize(("algorithm", "norm"), [(LowRank, TraceNorm()), (GroupSparse, GroupLasso())])
 def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_problem(tasks, algorithm, norm):
     optimum = MultiTask(norm, 2.0, tolerance=1e-9).fit(tasks)
-    fitted = algorithm(penalty=2.0, epsilon=None, rounds=3000, acceleration=False).fit(tasks)
+    fitted = algorithm(penalty=2.0, epsilon=None, rounds=4000, acceleration=False, record=False).fit(tasks)
     W = jnp.asarray(fitted.W)
     slope = jnp.einsum("tij,jt->it", tasks.gram.xx, W) - tasks.gram.xy.T
     assert norm.optimality(W, slope, 2.0) / 2.0 <= 1e-6
@@ -93,23 +93,23 @@ def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_probl
 
 def test_enormous_noise_leaves_every_task_alone(tasks):
     # Proposition 1: when the smallest eigenvalue of E is C lambda^2 with C large, M -> I
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(tasks)
+    alone = Alone(rounds=4, clip=2.0, step_size=None).fit(tasks)
     for algorithm in (LowRank, GroupSparse):
-        noisy = algorithm(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(tasks)
+        noisy = algorithm(penalty=1.0, epsilon=1e-12, rounds=4, clip=2.0, unsafe_seed=0).fit(tasks)
         assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
 def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
-    noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
+    alone = Alone(rounds=4, clip=2.0, step_size=None).fit(wide)
+    noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=4, clip=2.0, unsafe_seed=0).fit(wide)
     assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
 def test_the_papers_own_reading_of_step_7_does_not():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
-    literal = MPMTL(Proximal(TraceNorm(factors=2)), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
+    alone = Alone(rounds=4, clip=2.0, step_size=None).fit(wide)
+    literal = MPMTL(Proximal(TraceNorm(factors=2)), 1.0, epsilon=1e-12, rounds=4, clip=2.0, unsafe_seed=0).fit(wide)
     assert np.abs(literal.W - alone.W).max() > 0.1
 
 
@@ -165,7 +165,7 @@ def test_more_tasks_lower_the_error_of_the_first_twenty_at_the_same_budget():
     algorithm = LowRank(penalty=24.0, epsilon=1.0, rounds=30, clip=60.0, delta=1e-3, start=Ridge(0.3))
     twenty = lambda W: mp.evaluation.nmse(mp.tasks.linear_prediction(W[:, :20], first(test, 20)), first(test, 20))
     errors = []
-    for m in (20, 80, 320):
+    for m in effort((20, 320), (20, 80, 320)):
         fits = [dataclasses.replace(algorithm, unsafe_seed=seed).fit(first(train, m)) for seed in range(effort(2, 3))]
         errors.append(np.mean([twenty(fit.W) for fit in fits]))
     assert (np.diff(errors) < 0).all()
@@ -188,9 +188,9 @@ def test_results_carry_the_claim_and_what_is_true(tasks):
 
 
 def test_budgets_can_grow_geometrically(tasks):
-    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0, q=0.8).fit(tasks)
+    fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, q=0.8).fit(tasks)
     budgets = [1 / mechanism.theta for mechanism in fitted.release.mechanisms]
-    assert_allclose(np.array(budgets) / budgets[0], 0.8 ** -np.arange(3.0), rtol=1e-9)
+    assert_allclose(np.array(budgets) / budgets[0], 0.8 ** -np.arange(4.0), rtol=1e-9)
 
 
 def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tasks):
@@ -209,32 +209,32 @@ def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tas
 def test_all_rounds_are_paid_for_before_the_first():
     tasks = make()
     ledger = Ledger(epsilon=1e-3, delta=0.5, adjacency="zero_out")
-    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0, curvature=30.0, ledger=ledger)
+    algorithm = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, curvature=30.0, ledger=ledger)
     with pytest.raises(BudgetExceeded):
         algorithm.fit(tasks)
     assert ledger.charges() == []
     enough = Ledger(epsilon=1.0, delta=0.9, adjacency="zero_out")
     dataclasses.replace(algorithm, ledger=enough).fit(tasks)
-    assert [len(charge.mechanisms) for charge in enough.charges()] == [3]
+    assert [len(charge.mechanisms) for charge in enough.charges()] == [4]
 
 
 def test_sharing_nothing_costs_nothing(tasks):
-    alone = Alone(rounds=3).fit(tasks)
+    alone = Alone(rounds=4).fit(tasks)
     assert alone.release is None
     assert alone.guarantee.proved.epsilon == 0
 
 
 def test_releases_are_in_double_precision_under_any_setting(tasks):
     with jax.enable_x64(False):
-        fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0, unsafe_seed=0).fit(tasks)
-    again = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0, unsafe_seed=0).fit(tasks)
+        fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, unsafe_seed=0).fit(tasks)
+    again = LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0, unsafe_seed=0).fit(tasks)
     assert_allclose(fitted.release.sigma, again.release.sigma, rtol=1e-13)
 
 
 def test_other_hyper_parameters_do_not_compile_again(tasks):
-    LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0).fit(tasks)
+    LowRank(penalty=0.1, epsilon=1.0, rounds=4, clip=1.0).fit(tasks)
     compiled = run_rounds._cache_size()
-    LowRank(penalty=0.7, epsilon=3.0, rounds=3, clip=2.0, acceleration=False, step_size=0.01).fit(tasks)
+    LowRank(penalty=0.7, epsilon=3.0, rounds=4, clip=2.0, acceleration=False, step_size=0.01).fit(tasks)
     assert run_rounds._cache_size() == compiled
 
 

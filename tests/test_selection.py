@@ -27,7 +27,7 @@ from mpmtl_prob.evaluation.selection import NOT_CHARGED, Selection, _jobs
 
 @pytest.fixture(scope="module")
 def tasks():
-    return mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=9, test_rows=1, group=3)[0]
+    return mp.datasets.synthetic_low_rank(num_tasks=12, num_features=4, rows=9, test_rows=1, group=3)[0]
 
 
 def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
@@ -47,7 +47,7 @@ def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
             for start in (Ridge(), "zero")
             for s in (None, "per_task")
         ],
-        [LowRank(penalty=p, epsilon=None, rounds=3, acceleration=a) for p in (0.01, 0.1) for a in (True, False)],
+        [LowRank(penalty=p, epsilon=None, rounds=4, acceleration=a) for p in (0.01, 0.1) for a in (True, False)],
     ],
     ids=["paths", "single tasks", "alone", "rounds"],
 )
@@ -58,8 +58,7 @@ def test_scores_are_those_of_one_fit_at_a_time(tasks, candidates):
 
 
 @pytest.mark.parametrize("algorithm", [LowRank, pytest.param(GroupSparse, marks=pytest.mark.evidence)])
-def test_noise_of_the_right_size_is_in_the_scores(algorithm):
-    tasks = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=5, rows=10, test_rows=1)[0]
+def test_noise_of_the_right_size_is_in_the_scores(tasks, algorithm):
     grid = [
         algorithm(penalty=10.0, epsilon=eps, rounds=4, clip=1.0, unsafe_seed=0, rows=rows)
         for eps in (0.1, 1e6)
@@ -76,16 +75,16 @@ def test_noise_of_the_right_size_is_in_the_scores(algorithm):
 def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
     from mpmtl_prob.evaluation.selection import _many_runs
 
-    grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, unsafe_seed=0) for p in penalties]
-    cross_validate(grid([0.1, 0.2]), tasks, folds=2, progress_bar=False)
+    grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=4, clip=1.0, unsafe_seed=0) for p in penalties]
+    cross_validate(grid([0.1, 0.2]), tasks, folds=3, progress_bar=False)
     compiled = _many_runs._cache_size()
-    cross_validate(grid(np.geomspace(0.01, 1, 11)), tasks, folds=2, progress_bar=False)
+    cross_validate(grid(np.geomspace(0.01, 1, 11)), tasks, folds=3, progress_bar=False)
     assert _many_runs._cache_size() == compiled
 
 
 def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charged(tasks):
     selection = cross_validate(
-        [LowRank(penalty=p, epsilon=1.0, rounds=2, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
+        [LowRank(penalty=p, epsilon=1.0, rounds=4, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
         tasks,
         progress_bar=False,
     )
@@ -125,12 +124,12 @@ def test_what_was_chosen_roughly_is_solved_to_the_end(tasks):
 @pytest.mark.parametrize(("metric", "of_no_weights"), [(auc, 0.5), (log_score, -np.log(2))], ids=["auc", "log_score"])
 def test_binary_tasks_have_scores_of_which_more_is_better(metric, of_no_weights):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((6, 30, 4))
-    y = np.where(X @ [1.0, -1.0, 0.0, 0.0] + 0.5 * rng.standard_normal((6, 30)) > 0, 1.0, -1.0)
+    X = rng.standard_normal((12, 18, 4))
+    y = np.where(X @ [1.0, -1.0, 0.0, 0.0] + 0.5 * rng.standard_normal((12, 18)) > 0, 1.0, -1.0)
     tasks = TaskData.from_lists(list(X), list(y))
     candidates = [RidgeLogistic(0.1), MultiTask(TraceNorm(), 1.0, Logistic()), MultiTask(TraceNorm(), 1e3, Logistic())]
-    selection = cross_validate(candidates, tasks, folds=3, metric=metric.__name__, progress_bar=False)
-    assert_allclose(selection.scores, one_at_a_time(candidates, tasks, metric), rtol=1e-5)
+    selection = cross_validate(candidates, tasks, folds=2, metric=metric.__name__, progress_bar=False)
+    assert_allclose(selection.scores, one_at_a_time(candidates, tasks, metric, folds=2), rtol=1e-5)
     assert selection.best is candidates[selection.mean.argmax()]
     assert_allclose(selection.mean[2], of_no_weights, rtol=1e-12)
 

@@ -14,8 +14,10 @@ from mpmtl_prob.taskwise import laplace
 @pytest.fixture(scope="module")
 def binary():
     rng = np.random.default_rng(0)
-    X = [rng.standard_normal((n, 4)) * scale for n, scale in ((12, 1.0), (30, 3.0), (9, 0.3))]
+    X = [rng.standard_normal((n, 4)) * scale for n, scale in 4 * ((7, 1.0), (9, 3.0), (5, 0.3))]
     y = [np.where(x @ [1.0, -1.0, 0.5, 0.0] + rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
+    for labels in y:
+        labels[:2] = 1.0, -1.0  # of both kinds in every task
     return TaskData.from_lists(X, y)
 
 
