@@ -26,7 +26,7 @@ from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior, _Explai
 from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import LONGEST, MomentRelease, rows
 from mpmtl_prob.adaptation.public_fit import robust
-from mpmtl_prob.adaptation.shape import Shape, above, shape
+from mpmtl_prob.adaptation.shape import Shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import Gaussian
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
@@ -189,48 +189,6 @@ def test_the_size_of_residuals_has_a_density_whatever_a_shift_explains(law):
     q = _Explained(*(np.full(len(t), number) for number in law))
     density = np.exp(q.log_size(t**2, 1.0)) / (np.sqrt(2 * np.pi) * SIGMA_SPREAD)
     assert np.sum(density) * np.log(t[1] / t[0]) == pytest.approx(1, abs=0.01)
-
-
-def test_a_target_whose_rows_are_shorter_has_its_own_second_moment():
-    source, law = np.diag(np.linspace(0.3, 0.05, 6)), Gaussian(6, 2.0)
-    true = 0.5 * 200 * source
-    found = [shape(law.sample(RNG, true), 2.0, 200, source) for _ in range(150)]
-    relative = np.array([np.diag(each.mean) / np.diag(true) - 1 for each in found])
-    assert np.abs(relative.mean(0)).max() < 0.1  # without a common factor they were a quarter too large
-    misses = [(each.mean - true)[i, j] / np.sqrt(each.variance[i, j]) for each in found for i, j in [(0, 0), (4, 1)]]
-    assert 0.5 < np.std(misses) < 1.8  # 1.15, give or take .07
-
-
-def test_a_second_moment_is_no_further_from_the_truth_for_being_positive():
-    distance = lambda A, B: np.linalg.norm(A - B)
-    for _ in range(50):
-        least, root = np.diag(RNG.exponential(size=5) ** 4), RNG.standard_normal((2, 5))
-        true = least + root.T @ root
-        E = RNG.standard_normal((5, 5))
-        found = above(true + E + E.T, least)
-        assert distance(found, true) <= distance(E + E.T, 0.0) * (1 + 1e-12)
-        assert np.linalg.eigvalsh(found - least)[0] > -1e-9
-
-
-def test_a_second_moment_that_is_turned_a_little_is_known_better_than_its_release_says():
-    source, law = np.diag(np.geomspace(0.5, 1e-5, 12)), Gaussian(12, 9.0)
-    for _ in range(5):
-        Q = np.linalg.qr(np.eye(12) + 0.1 * RNG.standard_normal((12, 12)))[0]
-        true = 1000 * Q @ source @ Q.T  # along axes that the source hardly has the target has hundreds of times as much
-        noisy = law.sample(RNG, true)
-        found = shape(noisy, 9.0, 1000, source).mean
-        # .6; it was 9 when no axis had less than a share of the source's variances, in units of these
-        assert np.linalg.norm(found - true) < 0.9 * np.linalg.norm(noisy - true)
-
-
-def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
-    rng = np.random.default_rng(12)
-    rows = lambda n, new: np.column_stack([0.4 * rng.standard_normal((n, 3)), np.full(n, new)])
-    w = np.array([0.5, -0.3, 0.2, 0.8])
-    records = lambda X: Domain(X, X @ w + 0.1 * rng.standard_normal(len(X)))
-    source, target = records(rows(2000, 0.0)), records(rows(2000, 0.5))
-    model = OneRelease(epsilon=10.0, delta=1e-3, residual_bound=0.8, unsafe_seed=1).fit(source, target)
-    assert model.coef_[3] == pytest.approx(0.8, abs=0.1)  # its variance in the source is nought; the target's is not
 
 
 def test_the_sampler_and_the_grid_agree():

@@ -19,6 +19,10 @@ from mpmtl_prob.tasks import FloatArray
 
 #: sizes of departures, relative to the source's moments
 SCALES = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0])
+#: how likely each is before anything is seen: where noise hides the features they are as near the source's as `shift_model`
+#: has them
+_BEFORE = 1 / SCALES / np.sum(1 / SCALES)
+_WORTH = 3.5  # of that, in entries
 #: of the common factor round 1
 FACTOR_SPREAD = 0.7
 #: where the source hardly varies the target may: departures there are measured by this share of its mean variance. It was
@@ -105,14 +109,14 @@ class Mixture(NamedTuple):
     def of(cls, x: FloatArray, sd: float, scale: FloatArray, centre: FloatArray, steps: int = 40) -> Mixture:
         """From noisy numbers x, the noise's sd, b and a; without a centre the factor is 1. By EM."""
         prior = (SCALES[:, None] * scale) ** 2
-        total, share = prior + sd**2, np.full(len(SCALES), 1 / len(SCALES))
+        total, share = prior + sd**2, _BEFORE
         f, unsure = 1.0, 0.0
         keep = prior / total
         for _ in range(steps):
             log_density = -0.5 * (np.log(total) + (x - f * centre) ** 2 / total)
             weight = share[:, None] * np.exp(log_density - log_density.max(axis=0))
             weight /= weight.sum(axis=0)
-            share = (weight.sum(axis=1) + 0.5) / (x.size + 0.5 * len(SCALES))
+            share = (weight.sum(axis=1) + _WORTH * _BEFORE) / (x.size + _WORTH)
             if np.any(centre):
                 precise = (weight / total).sum(axis=0)
                 unsure = float(1 / (precise @ centre**2 + 1 / FACTOR_SPREAD**2))
