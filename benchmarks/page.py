@@ -74,6 +74,7 @@ SECTIONS: dict[str, Section] = {
     "nodes": ("One table over several nodes", page_speed.nodes),
     "nodes_million": ("The same, a million tasks", page_speed.nodes),
     "adaptation": ("A public source and a private target", page_evidence.adaptation),
+    "calibration_adaptation": ("Coverage of adaptation, on data from its model", page_evidence.covered_by_adaptation),
     "intervals": ("Coverage", page_evidence.coverage),
     "calibration": ("Calibration of the curator's models", page_evidence.calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", page_evidence.calibration),

@@ -29,7 +29,7 @@ def few():
     y = np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((30, 5))
     tasks = TaskData.from_lists(list(X), list(y))
     release = mp.release(tasks, epsilon=1.0, adjacency="zero_out", unsafe_seed=4)
-    return tasks, release, shared_covariance(release, chains=2, draws=500, progress_bar=False)
+    return tasks, release, shared_covariance(release, chains=2, warmup=200, draws=500, progress_bar=False)
 
 
 def draws_of(own, name="W"):
