@@ -26,7 +26,7 @@ from mpmtl_prob.estimators import (
 def tasks():
     rng = np.random.default_rng(0)
     W = np.outer(rng.standard_normal(4), rng.standard_normal(12)) * [[1], [1], [1], [0]]
-    X = [rng.standard_normal((n, 4)) for n in 3 * (9, 5, 7, 6)]
+    X = [rng.standard_normal((n, 4)) for n in 3 * (9, 8, 7, 8)]
     return TaskData.from_lists(X, [x @ w + 0.3 * rng.standard_normal(len(x)) for x, w in zip(X, W.T, strict=True)])
 
 
