@@ -22,7 +22,7 @@ from mpmtl_prob.estimators import (
     TraceNorm,
 )
 from mpmtl_prob.evaluation import auc, cross_validate, grids, log_score, nmse
-from mpmtl_prob.evaluation.selection import NOT_CHARGED, Selection, _jobs
+from mpmtl_prob.evaluation.selection import NOT_CHARGED, Selection, _jobs, _many_runs
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_scores_are_those_of_one_fit_at_a_time(tasks, candidates):
 
 
 @pytest.mark.parametrize("algorithm", [LowRank, pytest.param(GroupSparse, marks=pytest.mark.evidence)])
-def test_noise_of_the_right_size_is_in_the_scores(tasks, algorithm):
+def test_noise_is_in_the_scores_and_vanishes_with_a_large_epsilon(tasks, algorithm):
     grid = [
         algorithm(penalty=10.0, epsilon=eps, rounds=4, clip=1.0, unsafe_seed=0, rows=rows)
         for eps in (0.1, 1e6)
@@ -72,9 +72,24 @@ def test_noise_of_the_right_size_is_in_the_scores(tasks, algorithm):
     assert (np.abs(scores[0] / exact - 1) > 1e-3).all()
 
 
-def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
-    from mpmtl_prob.evaluation.selection import _many_runs
+def test_noise_in_the_scores_has_the_trace_that_the_mechanism_states(tasks, monkeypatch):
+    candidates = [LowRank(penalty=10.0, epsilon=eps, rounds=4, clip=1.0) for eps in (0.1, 10.0)]
+    plans = [each.plan(tasks, each.bind(tasks)) for each in candidates]
+    stated = np.array([[law.df * law.scale * plan.size for law in plan.mechanisms] for plan in plans])
+    traces = []
 
+    def watched(sharing, loss, runs, W0, noises):
+        traces.append(np.trace(noises.moment[:2], axis1=-2, axis2=-1))
+        return _many_runs(sharing, loss, runs, W0, noises)
+
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._many_runs", watched)
+    cross_validate(candidates, tasks, folds=3, progress_bar=False)
+    relative = np.mean(traces, axis=0) / stated
+    error = np.sqrt(2 / (plans[0].mechanisms[0].df * plans[0].size * len(traces)))  # of a trace, relative
+    assert_allclose(relative, 1, atol=6 * error)
+
+
+def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
     grid = lambda penalties: [LowRank(penalty=p, epsilon=1.0, rounds=4, clip=1.0, unsafe_seed=0) for p in penalties]
     cross_validate(grid([0.1, 0.2]), tasks, folds=3, progress_bar=False)
     compiled = _many_runs._cache_size()
