@@ -31,17 +31,18 @@ def posteriors(settings: ThreatModels) -> Row:
         each = _mechanisms(t)
         for stated, (who, mechanism) in zip(STATED[t], each.items(), strict=True):
             drawn = [HardPrior(t, _QUESTIONS).population(rng) for _ in range(_runs(settings))]
-            losses = np.concatenate([_losses(rng, mechanism, population)[0] for population in drawn], axis=1)
+            losses = np.concatenate([_losses(*_read(rng, mechanism, population)) for population in drawn], axis=1)
             uniform.append(_row(t, who, ("raw", "clipped", "posterior"), stated, losses))
             gain = losses[1] - losses[2]  # of the same numbers
             gains.append(float(gain.mean()) / _error(gain))
         one = Population(np.clip(rng.normal(*_ALIKE, _QUESTIONS), -1, 1), rng.integers(_QUESTIONS, size=t))
-        owners = [_losses(rng, each["all others"], one)[0] for _ in range(_runs(settings))]
-        learnt, covered = _losses(rng, each["billboard"], one, learn=True)
-        sides = {"billboard": learnt, "all others": np.concatenate(owners, axis=1)}
+        owners = [_losses(*_read(rng, each["all others"], one)) for _ in range(_runs(settings))]
+        values, p, learnt = _read(rng, each["billboard"], one, learn=True)
+        sides = {"billboard": _losses(values, p, learnt), "all others": np.concatenate(owners, axis=1)}
         for theirs, (who, found) in zip(STATED_ALIKE[t], sides.items(), strict=True):
             alike.append(_row(t, who, ("raw", "posterior"), theirs, found[[0, 2]]))
-        covers.append(f"{covered:.0%} with {t} people")
+        low, high = learnt.interval()
+        covers.append(f"{np.mean((low <= p) & (p <= high)):.0%} with {t} people")
     data = f"{_QUESTIONS} questions, rho = {_RHO:g}"
     separated = [_apart(board, owner) for board, owner in zip(alike[::2], alike[1::2], strict=True)]
     room = far(len(gains) + len(separated), 200)
@@ -76,25 +77,28 @@ def _runs(settings: ThreatModels) -> int:
     return max(settings.replications // 20, 8)
 
 
-def _losses(
+def _read(
     rng: np.random.Generator, mechanism: NoisyMeans, drawn: Population, learn: bool = False
-) -> tuple[FloatArray, float]:
-    """Losses raw, clipped and of the posterior mean, (3, questions); and how often its 90 % intervals cover."""
+) -> tuple[FloatArray, FloatArray, posterior.MeanPosterior]:
+    """What is seen, the truth, (questions,), and its posterior."""
     t = mechanism.num_people
     if mechanism.on_billboard:
         values, p = mechanism.board(rng, drawn.totals(rng)[0]), drawn.p
         run = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
         found = posterior.public(values, mechanism, population=None if learn else (1.0, 1.0), **run)  # type: ignore[arg-type]
-    else:  # everybody's own answer to its own question is in the mean of that question
-        own = np.where(rng.random(t) < (1 + drawn.asked) / 2, 1, -1)
-        others = 2 * rng.binomial(t - 1, (1 + drawn.asked) / 2) - (t - 1)
-        p, index = drawn.asked, np.arange(t)
-        values = (own + others) / t + mechanism.sd * rng.standard_normal(t)
-        flat = np.full((1, 1), 0.5), np.log(np.full((1, 1), 2.0))
-        found = posterior.MeanPosterior("owner", index, posterior.seen_at(values, mechanism, own, 1), *flat)
-    low, high = found.interval()
-    losses = [mean_loss(each, p) for each in (values, np.clip(values, -1, 1), found.mean)]
-    return np.stack(losses), float(np.mean((low <= p) & (p <= high)))
+        return values, p, found
+    # everybody's own answer to its own question is in the mean of that question
+    own = np.where(rng.random(t) < (1 + drawn.asked) / 2, 1, -1)
+    others = 2 * rng.binomial(t - 1, (1 + drawn.asked) / 2) - (t - 1)
+    values = (own + others) / t + mechanism.sd * rng.standard_normal(t)
+    flat = np.full((1, 1), 0.5), np.log(np.full((1, 1), 2.0))
+    seen = posterior.seen_at(values, mechanism, own, 1)
+    return values, drawn.asked, posterior.MeanPosterior("owner", np.arange(t), seen, *flat)
+
+
+def _losses(values: FloatArray, p: FloatArray, found: posterior.MeanPosterior) -> FloatArray:
+    """Raw, clipped and of the posterior mean, (3, questions)."""
+    return np.stack([mean_loss(each, p) for each in (values, np.clip(values, -1, 1), found.mean)])
 
 
 def _row(t: int, who: str, names: tuple[str, ...], stated: tuple[float, ...], losses: FloatArray) -> Row:

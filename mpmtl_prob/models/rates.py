@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
@@ -43,6 +44,7 @@ def population(seen: Seen) -> None:
     numpyro.factor("answers", jnp.sum(jnp.log(evidence + jnp.finfo(evidence.dtype).tiny)))
 
 
+@jax.jit
 def log_prior(phi: ArrayLike, log_k: ArrayLike, seen: Seen) -> Array:
     """log of the Beta law at the nodes, normalised over them, (..., nodes)."""
     k = jnp.exp(jnp.asarray(log_k))
