@@ -9,7 +9,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank, RowProtection
 
-ROWS = np.random.default_rng(0).standard_normal((6, 8, 4))
+ROWS = np.random.default_rng(0).standard_normal((8, 8, 4))
 
 
 def tasks_of(rows):
@@ -22,7 +22,7 @@ def tasks():
 
 
 def private_fit(tasks):
-    estimator = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=2, curvature=50.0, rows=RowProtection(5.0))
+    estimator = LowRank(penalty=0.1, epsilon=1.0, clip=1.0, rounds=1, curvature=50.0, rows=RowProtection(5.0))
     return estimator.fit(tasks)
 
 
@@ -45,7 +45,7 @@ def test_the_guarantee_is_on_every_result_claimed_and_proved_apart(tasks):
         assert str(line) in html
     assert "claimed by the papers" in html
     assert str(fitted.guarantee.proved) in fitted.release._repr_html_()
-    assert "nothing" in LowRank(penalty=0.1, epsilon=None).fit(tasks)._repr_html_()
+    assert "nothing" in LowRank(penalty=0.1, epsilon=None, rounds=1).fit(tasks)._repr_html_()
 
 
 def test_names_are_escaped(tasks):
