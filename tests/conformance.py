@@ -47,10 +47,8 @@ def _loses_what_it_says(rounds, adjacency):
     if np.isfinite(pure):
         assert known.delta(pure) == 0.0
     # the grid, whatever shortcut there is, from above and from below
-    upper, lower = (
-        np.array([composition._compose(rounds, adjacency, side, CELLS).get_delta_for_epsilon(each) for each in at])
-        for side in (True, False)
-    )
+    sides = [composition._compose(rounds, adjacency, side, CELLS) for side in (True, False)]
+    upper, lower = (np.array([side.get_delta_for_epsilon(each) for each in at]) for side in sides)
     assert (found <= upper * (1 + 1e-3) + 1e-9).all()
     assert pure < np.inf or (found >= lower * (1 - 1e-3) - 1e-9).all()  # else plain addition may be the better bound
 

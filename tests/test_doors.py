@@ -83,7 +83,7 @@ def test_a_share_from_a_seed_is_not_sold():
 
 
 def test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_stated():
-    law, n = Wishart(3, 9.0, 0.4), effort(3000, 4000)
+    law, n = Wishart(3, 9.0, 0.4), effort(1500, 4000)
     E = np.array([law.draw(UNIT, exact.seeded(1, i)) for i in range(n)]) / law.scale
     # tr E ~ chi2(df d), and |E| is a product of chi2(df - i): both pin the law down, one by its scale
     trace = np.trace(E, axis1=1, axis2=2)
@@ -99,7 +99,7 @@ def test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_s
 
 
 def test_drawn_gaussian_noise_has_the_variances_that_are_stated_on_and_off_the_diagonal():
-    law, n = Gaussian(3, 0.8), 6000
+    law, n = Gaussian(3, 0.8), effort(2000, 6000)
     E = np.array([law.draw(UNIT, exact.seeded(1, i)) for i in range(n)]) / law.sd
     for entries, variance in ((E[:, [0, 1, 2], [0, 1, 2]], 2.0), (E[:, [1, 2, 2], [0, 0, 1]], 1.0)):
         assert abs(np.mean(entries**2) / variance - 1) < FAR * np.sqrt(2 / entries.size)
@@ -107,7 +107,7 @@ def test_drawn_gaussian_noise_has_the_variances_that_are_stated_on_and_off_the_d
 
 @pytest.mark.parametrize("kind", [VectorLaplace, IndependentLaplace])
 def test_drawn_noise_on_vectors_has_the_size_that_is_stated(kind):
-    law, n = kind(3, 0.5, 2.0), effort(12_000, 15_000)
+    law, n = kind(3, 0.5, 2.0), effort(5000, 15_000)
     b = np.array([law.draw(UNIT, exact.seeded(1, i)) for i in range(n)]) / law.scale
     length = np.linalg.norm(b, axis=1) if kind is VectorLaplace else np.abs(b).sum(axis=1)
     assert abs(length.mean() - 3) < FAR * np.sqrt(3 / n)  # Gamma(d, 1) either way

@@ -51,7 +51,7 @@ def test_nobody_gets_past_the_filter_by_looking(eps, delta):
     [
         (Gaussian(3, 20.0),) * 10,
         (calibrate(0.1, 1e-4, 3),) * 5,
-        (calibrate(0.1, 1e-4, 3, max_shape=5),) * effort(2, 3),
+        (calibrate(0.1, 1e-4, 3, max_shape=5),) * effort(1, 3),
         (PaperWishart(3, 1e-5),) * 8,
         (VectorLaplace(3, 0.05, 1.0),) * 5,
         (Quantile(0.05), Gaussian(3, 30.0), Wishart(3, 200.0, 30.0), VectorLaplace(3, 0.05, 1.0)),

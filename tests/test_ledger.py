@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from effort import effort
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank, RowProtection
@@ -460,7 +461,7 @@ def spend(book, law):
 
 
 def test_an_adaptive_ledger_refuses_by_the_filter_and_says_so(tmp_path):
-    law, counts = calibrate(0.15, 1e-4, 3), {}
+    law, counts = calibrate(effort(0.25, 0.15), 1e-4, 3), {}
     for adaptive in (False, True):
         book = ledger(tmp_path / str(adaptive), adaptive=adaptive)
         refusal = spend(book, law)

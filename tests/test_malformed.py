@@ -17,7 +17,7 @@ from mpmtl_prob.privacy import Gaussian, Ledger, Wishart
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.releases import release
 
-EXAMPLES = int(os.environ.get("MALFORMED", effort(500, 3000)))
+EXAMPLES = int(os.environ.get("MALFORMED", effort(250, 3000)))
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 BOOK = Ledger(epsilon=100.0, delta=0.5)

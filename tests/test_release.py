@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from chance import FAR
+from effort import effort
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.privacy import (
@@ -64,7 +65,7 @@ def test_the_papers_release_has_a_claim_and_a_truth_and_they_differ():
 
 
 def test_the_noise_is_the_law_that_is_stated():
-    law, count = Wishart(3, 9.0, 0.4), 1000
+    law, count = Wishart(3, 9.0, 0.4), effort(300, 1000)
     draws = np.stack([release(W, 1.0, 1e-3, mechanism=law).sigma[0] for _ in range(count)])
     directions = unit_columns(W)
     error = np.sqrt(2 * law.df) * law.scale / np.sqrt(count)

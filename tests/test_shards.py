@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, TaskShards
+from mpmtl_prob import shards as shards_module
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
 from mpmtl_prob.privacy.laws import exact
 
@@ -58,7 +60,7 @@ def store(tmp_path):
 
 def test_a_streamed_release_is_the_one_in_memory_bit_for_bit(store):
     whole = mp.release(TASKS, 1.0, unsafe_seed=3)
-    for size in (1, 5, 100):
+    for size in (5, 100):
         out = mp.release(TaskShards.from_xarray(store, per_part=size, **QUIET), 1.0, unsafe_seed=3)
         assert_array_equal(out.sigma, whole.sigma)
         for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "besides", "lattice"):
@@ -83,7 +85,7 @@ def test_so_it_is_from_parquet_files_with_every_option(folder, options, intercep
     assert out.features == whole.features == FEATURES
 
 
-def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder):
+def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder, monkeypatch):
     shards = TaskShards.from_parquet(folder, **COLUMNS, features=FEATURES, **QUIET)
     book = Ledger(epsilon=20.0, delta=0.5)
     first = mp.release(shards, 1.0, ledger=book)
@@ -96,8 +98,11 @@ def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder):
     assert not np.array_equal(first.sigma, second.sigma)  # fresh noise
     frame([9]).assign(dose=np.nan).to_parquet(folder / "part-1.parquet")
     spoilt = TaskShards(beside.parts[1:2], workers=2, progress_bar=False)
-    with pytest.raises(ValueError, match=r"^shards: part-1.parquet: X: task 'ward 9': expected finite"):
+    # as processes do, which take seconds to start
+    monkeypatch.setattr(shards_module, "ProcessPoolExecutor", lambda workers, _: ThreadPoolExecutor(workers))
+    with pytest.raises(ValueError, match=r"^shards: part-1.parquet: X: task 'ward 9': expected finite") as error:
         mp.release(spoilt, 1.0, 1e-3, ledger=book)
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     charges = book.charges()
     assert [charge.mechanisms for charge in charges] == [first.mechanisms, second.mechanisms]  # once each
     assert charges[0].fingerprint == charges[1].fingerprint != ""
@@ -105,7 +110,7 @@ def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder):
 
 def test_a_fingerprint_knows_the_rows_and_not_how_they_were_cut(store):
     book = Ledger(epsilon=20.0, delta=0.5)
-    for size in (2, 7):
+    for size in (5, 7):
         mp.release(TaskShards.from_xarray(store, per_part=size, **QUIET), 1.0, ledger=book)
     one = TaskShards.from_xarray(store, per_part=7, **QUIET)
     mp.release(TaskShards(one.parts[1:], **QUIET), 1.0, ledger=book)
