@@ -25,13 +25,14 @@ def columns(csv):
     return ["--csv", str(csv), "--task", "school", "--target", "mark"]
 
 
-def test_release_then_fit(csv, tmp_path, capsys):
+def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
     assert "proved: eps = 2, delta = 0.0098 (replace, one task)" in capsys.readouterr().out
     assert mp.Release.load(release).num_tasks == 30
 
-    options = ["--release", str(release), "--out", str(posterior), "--draws", "100", "--quiet", "--json"]
+    options = ["--release", str(release), "--out", str(posterior), "--draws", "200", "--quiet", "--json"]
     assert main(["fit", *columns(csv), *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert np.shape(found["spectrum_05_50_95"]) == (3, 3)
@@ -52,7 +53,7 @@ def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
 def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
     def some_fits(train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
         assert (epsilons, adjacency) == ([1.0], "replace")
-        ours = mp.NoiseAware(1.0, chains=2, warmup=draws, draws=draws, progress_bar=False).fit(train)
+        ours = mp.NoiseAware(1.0, chains=2, warmup=200, draws=draws, progress_bar=False).fit(train)
         return {"ridge": mp.estimators.Ridge().fit(train), mp.evaluation.noise_aware(1.0): ours}
 
     monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)

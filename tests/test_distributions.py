@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from chance import FAR, RARE
-from effort import EVIDENCE, effort
+from effort import effort
 from jax.test_util import check_grads
 from numpy.testing import assert_allclose
 from numpyro.distributions import biject_to
+from quickly import quickly
 from scipy.integrate import dblquad
 from scipy.special import betaln, multigammaln
 
@@ -33,21 +34,17 @@ KEY = jax.random.key(0)
 LONG = pytest.mark.evidence
 
 
-#: Sampled once: optimising the program would take longer than it runs.
-HASTE = None if EVIDENCE else {"xla_backend_optimization_level": 0}
-
-
-@partial(jax.jit, static_argnums=1, compiler_options=HASTE)
+@partial(quickly, static_argnums=1)
 def draw(law, size):
     return law.sample(KEY, (size,))
 
 
-@jax.jit
+@quickly
 def log_prob(law, value):
     return law.log_prob(value)
 
 
-@jax.jit
+@quickly
 def with_slope(law, value):
     """log p of every value, and its gradient."""
     found, back = jax.vjp(law.log_prob, value)
@@ -58,12 +55,12 @@ def slope(law, value):
     return with_slope(law, value)[1]
 
 
-@jax.jit
+@quickly
 def with_support(law, value):
     return law.log_prob(value), law.support(value)
 
 
-@jax.jit
+@quickly
 def with_derivatives(law, value):
     """log p, its gradient, and its derivative along the value itself, forwards."""
     return *jax.value_and_grad(law.log_prob)(value), jax.jvp(law.log_prob, (value,), (value,))[1]
@@ -192,7 +189,7 @@ def test_smoothed_gradient_is_that_of_the_moreau_envelope_and_the_value_is_exact
 @pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
 @pytest.mark.parametrize("smoothing", [None, 0.3])
 def test_gradients_are_finite_where_the_penalty_has_a_kink(prior, smoothing):
-    both = jax.jit(jax.grad(lambda W, rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W), (0, 1)))
+    both = quickly(jax.grad(lambda W, rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W), (0, 1)))
     for W in (jnp.zeros((3, 4)), jnp.ones((3, 4)), jnp.eye(3, 4)):
         assert all(jnp.isfinite(g).all() for g in both(W, 2.0))
 
@@ -201,7 +198,7 @@ def test_gradients_are_finite_where_the_penalty_has_a_kink(prior, smoothing):
 @pytest.mark.parametrize("smoothing", [None, 0.5])
 def test_lambda_has_its_exact_derivative_smoothed_or_not(prior, smoothing):
     W = np.random.default_rng(4).standard_normal((3, 4))
-    check_grads(jax.jit(lambda rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W)), (1.7,), order=1)
+    check_grads(quickly(lambda rate: prior(rate, (3, 4), smoothing=smoothing).log_prob(W)), (1.7,), order=1)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +257,8 @@ def test_shifted_wishart_draws_have_its_moments():
 
 def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradients():
     d = 3
-    value = jax.jit(lambda sigma, loc, df, scale: ShiftedWishart(loc, df, scale, validate_args=False).log_prob(sigma))
-    gradients = jax.jit(jax.grad(value, (0, 1, 2, 3)))
+    density = lambda sigma, loc, df, scale: ShiftedWishart(loc, df, scale, validate_args=False).log_prob(sigma)
+    value, gradients = quickly(density), quickly(jax.grad(density, (0, 1, 2, 3)))
     inside, outside = jnp.eye(d), jnp.diag(jnp.array([3.0, 1.0, 1.0]))
     for df in (d + 1.0, d + 8.0):
         sigma = 2 * jnp.eye(d)
@@ -310,7 +307,7 @@ def test_unconstrained_coordinates_fill_the_set_with_the_right_jacobian(make):
     lower = np.tril_indices(d)
     x = rng.standard_normal((20, d * (d + 1) // 2))
 
-    @jax.jit
+    @quickly
     def both_ways(x):
         y = transform(x)
         return y, constraint(y), transform.inv(y), transform.log_abs_det_jacobian(x, y), constraint(feasible)
@@ -321,7 +318,7 @@ def test_unconstrained_coordinates_fill_the_set_with_the_right_jacobian(make):
     assert inside.all()
     assert known.all()
     assert_allclose(back, x, rtol=1e-7, atol=1e-7)
-    jacobian = jax.jit(jax.vmap(jax.jacfwd(lambda v: transform(v)[lower])))(x)
+    jacobian = quickly(jax.vmap(jax.jacfwd(lambda v: transform(v)[lower])))(x)
     assert_allclose(log_jacobian, np.linalg.slogdet(jacobian)[1], rtol=1e-8)
     far = both_ways(5 * x)[0]  # far out in these coordinates is close to the boundary, not across it
     eigenvalues = np.linalg.eigvalsh(far if make is between_zero_and else far - bound)

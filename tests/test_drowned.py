@@ -10,6 +10,7 @@ from chance import RARE, surprise
 from effort import effort
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
+from quickly import quickly
 
 from mpmtl_prob.inference.public.starts import start_drowned, suggested
 from mpmtl_prob.inference.sampling.nuts import run_nuts
@@ -26,7 +27,8 @@ LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}
 def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
     rng, tilt = np.random.default_rng(0), np.array([0.7, -0.1, 0.4, -1.0])
     root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
-    jacobian = lambda G: jax.jacfwd(lambda flat: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel())(Z.ravel())
+    leaning = lambda flat, G: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel()
+    jacobian = partial(quickly(jax.jacfwd(leaning)), Z.ravel())
     assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
     small = root @ root.T
     small *= 3e-4 / np.abs(small).max()  # to second order in it
@@ -51,7 +53,7 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
     observed, upright = (read._replace(tilt=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
     model = latent_weights.drowned_weights(m)
 
-    @jax.jit
+    @quickly
     def density(observed, site):
         value, trace = log_density(model, (observed,), {}, site)
         return value, {name: trace[name]["value"] for name in ("A", "kappa")}
@@ -73,7 +75,7 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
         assert_allclose(other["A"], sites["A"])
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(quickly, static_argnums=0)
 def drowned(m, observed, site):
     """Log density, A and log phi."""
     value, trace = log_density(latent_weights.drowned_weights(m), (observed,), {}, site)

@@ -11,6 +11,7 @@ import scipy.stats as st
 from effort import effort
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
+from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
@@ -208,7 +209,7 @@ def test_a_drowned_release_is_read_by_the_density_of_its_noise():
     rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
     reads = [observe(sigma, law, 2, phi=PHI, trace=2.0)._replace(tilt=np.array([0.3, 0.1, -0.4])) for law in laws]
 
-    @jax.jit
+    @quickly
     def density(read, site):
         value, trace = log_density(drowned_weights(2), (read,), {}, site)
         return value, trace["A"]["value"]

@@ -112,7 +112,7 @@ def test_what_ties_tasks_ties_their_slopes_and_the_origin_does_not_matter(estima
     if isinstance(estimator, MultiTask | LowRank | LowRankPlusSparse):  # sums over rows: centred rows are as good
         assert_allclose(W[:-1], estimator.fit(centred(X, y)).W, rtol=1e-6, atol=1e-8)
     if isinstance(estimator, MultiTask):
-        (on_path,) = estimator.path(tasks_of(X, y), [0.5])
+        *_, on_path = estimator.path(tasks_of(X, y), [1.0, 0.5])
         assert_allclose(on_path.W, W, atol=1e-7)
 
 

@@ -10,6 +10,7 @@ import pytest
 from chance import FAR
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import HMC, MCMC, NUTS, Gibbs
+from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.convex.penalties import TraceNorm
@@ -17,7 +18,7 @@ from mpmtl_prob.estimators.framework import Noise, Proximal
 from mpmtl_prob.inference import MPMTLKernel, ProximalLangevin, private_langevin
 from mpmtl_prob.inference.curator.private import Rounds
 from mpmtl_prob.inference.sampling import chains
-from mpmtl_prob.models import low_rank, penalised
+from mpmtl_prob.models import group_sparse, penalised
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
 T = 12
@@ -38,17 +39,17 @@ def rounds(tasks, temperature=1.0):
 
 def case(name, tasks, *, precondition=False):
     """A kernel and its model's arguments."""
-    local = penalised.observe(low_rank, tasks, rate=1.0, sigma=0.7, precondition=precondition)
+    local = penalised.observe(group_sparse, tasks, rate=1.0, sigma=0.7, precondition=precondition)
     kernels = {
-        "NUTS, proximal gradients": (lambda: NUTS(low_rank, max_tree_depth=4), local),
-        "NUTS, local coordinates": (lambda: NUTS(low_rank, max_tree_depth=4), None),
-        "MYULA": (lambda: ProximalLangevin(low_rank, adjusted=False), local),
-        "adjusted Langevin": (lambda: ProximalLangevin(low_rank), local),
+        "NUTS, proximal gradients": (lambda: NUTS(group_sparse, max_tree_depth=4), local),
+        "NUTS, local coordinates": (lambda: NUTS(group_sparse, max_tree_depth=4), None),
+        "MYULA": (lambda: ProximalLangevin(group_sparse, adjusted=False), local),
+        "adjusted Langevin": (lambda: ProximalLangevin(group_sparse), local),
         "private rounds": (lambda: MPMTLKernel(Proximal(TraceNorm())), rounds(tasks)),
     }
     make, data = kernels[name]
     if data is None:
-        data = penalised.observe(low_rank, tasks, rate=1.0, sigma=0.7, precondition=True)
+        data = penalised.observe(group_sparse, tasks, rate=1.0, sigma=0.7, precondition=True)
     return make(), (data,)
 
 
@@ -177,19 +178,19 @@ def test_kernel_runs_in_numpyros_own_mcmc(name, tasks):
         return mcmc.get_samples()["W"]
 
     # start and loop in one program, or every operation of the start is one; that of the private rounds is short
-    draws = (sampled if name == "private rounds" else jax.jit(sampled))(jax.random.key(0), args)
+    draws = (sampled if name == "private rounds" else quickly(sampled))(jax.random.key(0), args)
     assert draws.shape == (6, 2, 4)
     assert jnp.isfinite(draws).all()
 
 
 @pytest.mark.parametrize("name", shortly("private rounds"))
 def test_kernel_is_a_block_of_gibbs(name, tasks):
-    data = penalised.observe(low_rank, tasks, rate=1.0, precondition=False)
+    data = penalised.observe(group_sparse, tasks, rate=1.0, precondition=False)
     kernel = MPMTLKernel(Proximal(TraceNorm()), rounds(tasks)) if name == "private rounds" else case(name, tasks)[0]
 
-    @jax.jit  # start and loop in one program, or every operation of the start is one
+    @quickly  # start and loop in one program, or every operation of the start is one
     def sampled(key, data):
-        blocks = Gibbs([(kernel, ["W"]), (HMC(low_rank, num_steps=2, trajectory_length=None), None)])
+        blocks = Gibbs([(kernel, ["W"]), (HMC(group_sparse, num_steps=2, trajectory_length=None), None)])
         mcmc = MCMC(blocks, num_warmup=4, num_samples=6, progress_bar=False)
         mcmc.run(key, data)
         return mcmc.get_samples()
@@ -202,11 +203,11 @@ def test_kernel_is_a_block_of_gibbs(name, tasks):
 
 def test_langevin_block_of_gibbs_sees_the_other_block_move(tasks):
     # its cached potential is that of the current sigma: refresh gives what a fresh start would have
-    kernel = ProximalLangevin(low_rank)
-    data = [(penalised.observe(low_rank, tasks, rate=1.0, sigma=s, precondition=False),) for s in (0.5, 2.0)]
-    start = jax.jit(lambda key, args: kernel.init(key, 0, {"W": np.ones((2, 4))}, args, {}))
+    kernel = ProximalLangevin(group_sparse)
+    data = [(penalised.observe(group_sparse, tasks, rate=1.0, sigma=s, precondition=False),) for s in (0.5, 2.0)]
+    start = quickly(lambda key, args: kernel.init(key, 0, {"W": np.ones((2, 4))}, args, {}))
     states = [start(jax.random.key(0), args) for args in data]
-    refreshed = jax.jit(lambda state, args: kernel.refresh(state, args, {}))(states[0], data[1])
+    refreshed = quickly(lambda state, args: kernel.refresh(state, args, {}))(states[0], data[1])
     assert_allclose(refreshed.potential_energy, states[1].potential_energy)
     assert_allclose(refreshed.z_grad["W"], states[1].z_grad["W"])
 

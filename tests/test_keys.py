@@ -4,6 +4,7 @@ import jax
 import pytest
 from conftest import as_written
 from numpy.testing import assert_array_equal
+from quickly import quickly
 
 from mpmtl_prob.inference.sampling.keys import keys
 
@@ -25,27 +26,28 @@ def test_keys_of_a_seed_are_jaxs(seed, double):
         assert_array_equal([DATA(key) for key in keys(seed, 5)], DATA(expected))
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [
-        *(((3, 5), dtype) for dtype in ("uint8", "uint16", "uint32", "uint64")),
-        *((shape, "uint32") for shape in ((), (1,), (0,), (2, 0))),
-    ],
-)
-def test_bits_are_jaxs(shape, dtype):
-    with jax.enable_x64(dtype == "uint64"):
-        found, expected = (jax.random.bits(key, shape, dtype) for key in pair(SEED))
+@pytest.mark.parametrize("double", [False, True])
+def test_bits_are_jaxs(double):
+    cases = [((3, 5), f"uint{width}") for width in (8, 16, 32, 64)[: 3 + double]]
+    cases += [(shape, "uint32") for shape in ((), (1,), (0,), (2, 0))]
+    draw = quickly(lambda key: [jax.random.bits(key, *case) for case in cases])
+    with jax.enable_x64(double):
+        for case, found, expected in zip(cases, *map(draw, pair(SEED)), strict=True):
+            assert found.dtype == case[1]
+            assert_array_equal(found, expected)
+
+
+def test_keys_split_as_jaxs_do():
+    @quickly
+    def splits(key):
+        one = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(4))[3]
+        return [DATA(jax.random.split(one, number)) for number in (2, (3, 2), 0)]
+
+    for found, expected in zip(*map(splits, pair(SEED)), strict=True):
         assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("number", [2, (3, 2), 0])
-def test_keys_split_as_jaxs_do(number):
-    found, expected = (
-        jax.random.split(jax.vmap(jax.random.fold_in, (None, 0))(k, jax.numpy.arange(4))[3], number) for k in pair(SEED)
-    )
-    assert_array_equal(DATA(found), DATA(expected))
-
-
 def test_many_keys_at_once_draw_what_each_draws():
-    found, expected = (jax.vmap(lambda k: jax.random.normal(k, (3,)))(jax.random.split(k, 5)) for k in pair(7))
+    draw = quickly(lambda key: jax.vmap(lambda k: jax.random.normal(k, (3,)))(jax.random.split(key, 5)))
+    found, expected = map(draw, pair(7))
     assert_array_equal(found, expected)

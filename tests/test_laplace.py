@@ -1,6 +1,7 @@
 """Binary tasks: the approximation against quadrature, its correction against exact draws, and what is made of both."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,20 +10,24 @@ import scipy.stats as st
 from chance import FAR, RARE, surprise
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
+from quickly import quickly
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import excluding, plug_in
+from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import resampled, smoothed
 from mpmtl_prob.models import task
 from mpmtl_prob.taskwise import conjugate, laplace
 
 LABELS = LIKELIHOODS["bernoulli"]
-FAST = {"chains": 2, "draws": 150, "progress_bar": False}  # the warm-up of `exclude_own`, the default: one sampler
+FAST = {"chains": 2, "warmup": 200, "draws": 150, "progress_bar": False}
 
 
 def labels(rng, log_odds):
@@ -61,7 +66,7 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
     X, y, omega = one_task[0][:, :d], one_task[1], one_task[2][:d, :d]
     found = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
     ratio = np.exp(found.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
-    axis = np.linspace(-6, 6, 400 if d == 2 else 4000)  # in prior sds
+    axis = np.linspace(-6, 6, 200 if d == 2 else 4000)  # in prior sds
     u = np.stack(np.meshgrid(*[axis] * d), axis=-1).reshape(-1, d)
     step = (axis[1] - axis[0]) ** d
     prior = np.exp(-0.5 * ((found.log_snr - np.log(laplace.SNR_MEDIAN)) / laplace.SNR_LOG_SD) ** 2)
@@ -221,6 +226,7 @@ def few(tasks, count):
     return TaskData(tasks.X[:count], tasks.y[:count], tasks.mask[:count], tasks.tasks[:count], tasks.features)
 
 
+@pytest.mark.evidence  # every day by the density below, and by the normal model in test_owner_methods.py
 def test_mixture_and_joint_sampling_agree_in_distribution(shared):
     one = few(shared[0], 1)
     kind = {"likelihood": "bernoulli", "sharpness": 1.0}
@@ -232,6 +238,30 @@ def test_mixture_and_joint_sampling_agree_in_distribution(shared):
         mine, theirs = (tree["posterior/W"].values[..., j, 0] for tree in (mixed, exact))
         assert surprise(mine, theirs) > RARE
         assert surprise(mine + 0.5 * mine.std(), theirs) < RARE
+
+
+def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_labels(shared):
+    tasks, _, public = shared
+    X, y = tasks.own(0)
+    jointly, read, rng, difference = LABELS.jointly(X, y), observed(public.release), np.random.default_rng(0), []
+    mask, scale = np.arange(len(y)) < 15, 0.5 + rng.random(3)
+    start = {name: np.asarray(value) for name, value in reading("full", public.release).start.items()}
+
+    @quickly
+    def densities(site):
+        rows = (read, X * mask[:, None], y * mask, 1.0 * mask, scale)
+        found, trace = log_density(jointly.model, rows, {}, site)
+        return found, log_density(task.joint, rows, {}, site | {"log_sigma": 0.0})[0], trace["w"]["value"]
+
+    for _ in range(2):
+        own = {"log_snr": 1.0 + rng.random(), "u": rng.standard_normal(3)}
+        assert own.keys() == jointly.start.keys()
+        found, normal, w = densities(start | own)
+        expected = np.sum((log_expit(y * (X @ w)) + 0.5 * (y - X @ w) ** 2)[mask])
+        for sign, prior in ((1, laplace), (-1, conjugate)):
+            expected += sign * st.norm.logpdf(own["log_snr"], np.log(prior.SNR_MEDIAN), prior.SNR_LOG_SD)
+        difference.append(found - normal - expected)
+    assert_allclose(difference, 0, atol=1e-8)
 
 
 def poisoned(tasks, keep, kind):
@@ -249,8 +279,8 @@ def poisoned(tasks, keep, kind):
     ("method", "kind"),
     [
         *((method, kind) for method in ("plug_in", "mixture") for kind in ("gaussian", "bernoulli")),
-        ("joint", "bernoulli"),
-        pytest.param("joint", "gaussian", marks=pytest.mark.evidence),
+        # test_neighbours.py has "joint" every day
+        *(pytest.param("joint", kind, marks=pytest.mark.evidence) for kind in LIKELIHOODS),
     ],
 )
 def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
@@ -265,7 +295,8 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
-def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, kind):
+def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
+    monkeypatch.setattr(methods, "shared_covariance", partial(shared_covariance, warmup=200))  # a program that there is
     tasks = few(shared[0], 2)
     other = dataclasses.replace(tasks, X=tasks.X.copy(), y=tasks.y.copy())
     other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation

@@ -111,7 +111,9 @@ def test_owners_find_tasks_and_features_by_name(own):
 
 
 def test_curators_find_them_too():
-    fit = mp.inference.fit(mp.models.low_rank, TRAIN, kernel="mala", chains=1, warmup=30, draws=20, progress_bar=False)
+    fit = mp.inference.fit(
+        mp.models.group_sparse, TRAIN, kernel="mala", chains=1, warmup=30, draws=20, progress_bar=False
+    )
     check_order(fit)
 
 

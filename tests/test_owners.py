@@ -114,7 +114,8 @@ def test_tree_names_its_dimensions(fitted):
 def test_tree_survives_the_disk(fitted, tmp_path):
     import xarray as xr
 
-    _, _, _, _, _, own = fitted
+    train, _, _, _, shared, _ = fitted
+    own = task_posteriors(train, shared, draws=5)
     own.to_arviz().to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
     with xr.open_datatree(tmp_path / "posterior.nc", engine="h5netcdf") as tree:
         assert_allclose(tree["posterior/W"], own.to_arviz()["posterior/W"])
@@ -126,16 +127,17 @@ def test_with_unit_scaling_units_do_not_matter():
     wild, new = (dataclasses.replace(tasks, X=tasks.X * units) for tasks in (train, test))
     assert_allclose(messages(wild, "unit")[0], messages(train, "unit")[0], rtol=1e-9)
     shared = shared_covariance(mp.release(wild, epsilon=3.0, scaling="unit", unsafe_seed=1), **FAST)
-    own = task_posteriors(wild, shared)
-    assert_allclose(own.W * units[:, None], task_posteriors(train, shared).W, rtol=1e-9)
-    halfway = task_posteriors(wild, shared_covariance(mp.release(wild, epsilon=3.0, unsafe_seed=1), **FAST))
+    own = task_posteriors(wild, shared, draws=5)
+    assert_allclose(own.W * units[:, None], task_posteriors(train, shared, draws=5).W, rtol=1e-9)
+    pareto = shared_covariance(mp.release(wild, epsilon=3.0, unsafe_seed=1), **FAST)
+    halfway = task_posteriors(wild, pareto, draws=5)
     assert mp.evaluation.nmse(own.predict(new), new) < 0.97 * mp.evaluation.nmse(halfway.predict(new), new)
 
 
 def test_pareto_scaling_undoes_a_tasks_own_units():
     train, _, _, _ = simulate(m=60, d=3, n=30, seed=5)
     shared = shared_covariance(mp.release(train, epsilon=5.0, unsafe_seed=0), **FAST)
-    own = task_posteriors(train, shared, sharpness=1.25)
+    own = task_posteriors(train, shared, sharpness=1.25, draws=5)
     assert shared.release.scaling == "pareto"
     scale = conjugate.scales(train.gram)
     assert_allclose(own.W, conjugate.gaussian_posteriors(train.gram, shared.shape(1.25), scale).mean)
@@ -143,8 +145,8 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
 
 def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
-    # five times as fine as the grid it uses
-    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(35) + 0.5) / 35)
+    # three times as fine as the grid it uses
+    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(21) + 0.5) / 21)
     posteriors = [conjugate.gaussian_posteriors(train.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
@@ -152,7 +154,7 @@ def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values
     off = lambda found: np.sqrt(np.mean(((found - expected) / sd) ** 2))
     assert off(own.W) < 0.02
-    assert off(task_posteriors(train, shared, sharpness=1.0).W) > 0.05
+    assert off(task_posteriors(train, shared, sharpness=1.0, draws=5).W) > 0.05
 
 
 def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):

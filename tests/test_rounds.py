@@ -1,6 +1,7 @@
 """Several rounds of one release: the budget, the messages, the posterior."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,12 @@ def tasks_of(m=40, d=3, n=8, seed=0):
     W = np.array([3.0, 1.0, 0.2])[:d, None] * rng.standard_normal((d, m))
     X = rng.standard_normal((m, n, d))
     return TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((m, n))))
+
+
+@pytest.fixture(autouse=True)
+def _short_answers(monkeypatch):
+    """By a program that there is."""
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", partial(shared_covariance, warmup=200))
 
 
 def test_rounds_share_one_budget_and_are_paid_for_at_once():

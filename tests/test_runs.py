@@ -10,7 +10,7 @@ from mpmtl_prob.inference import SharedPosterior, Until, first_look, shared_cova
 from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.inference.sampling.runs import worst
 
-FAST = {"chains": 2, "warmup": 100, "progress_bar": False}
+FAST = {"chains": 2, "warmup": 200, "progress_bar": False}
 
 
 def messages(num_tasks=60, seed=0):
@@ -122,7 +122,7 @@ def test_a_posterior_from_a_file_cannot_go_on_and_says_so(release, tmp_path):
 
 
 def test_the_progress_bar_counts_effective_draws_under_a_first_look(release, capsys):
-    shared_covariance(release, chains=2, warmup=100, draws=75)
+    shared_covariance(release, chains=2, warmup=200, draws=75)
     shown = capsys.readouterr()
     assert "First look, from moments, not the posterior" in shown.out
     assert "effective draws, r-hat" in shown.err

@@ -12,6 +12,7 @@ import scipy.stats as st
 from effort import effort
 from numpyro.infer import NUTS
 from numpyro.infer.util import log_density, potential_energy
+from quickly import quickly
 from scipy.integrate import quad
 
 from mpmtl_prob.inference import ProximalLangevin
@@ -50,18 +51,19 @@ def lasso(y, rate, smoothing, prior=TraceNorm):
 #: One program for two tests.
 SHALLOW = partial(NUTS, max_tree_depth=4)
 SAMPLERS = {
-    "NUTS, plain gradients": (SHALLOW, {"smoothing": None}, {"warmup": 60, "draws": 100, "thin": 3}),
-    "NUTS, proximal gradients": (NUTS, {"smoothing": 0.5}, {}),
+    "NUTS, plain gradients": (NUTS, {"smoothing": None}, {}),
+    "NUTS, proximal gradients": (SHALLOW, {"smoothing": 0.5}, {"warmup": 60, "draws": 100, "thin": 3}),
     "adjusted Langevin": (ProximalLangevin, {"smoothing": 0.5}, {"thin": 8}),
 }
 
 
 @pytest.mark.parametrize(("warmup", "thin"), [pytest.param(5, 1, marks=LONG), (60, 3), pytest.param(0, 1, marks=LONG)])
 def test_a_first_state_of_nuts_is_numpyros_own(warmup, thin):
-    kernel, args, start = SHALLOW(partial(lasso, smoothing=None)), (0.8, 1.7), {"W": jnp.array([[0.3]])}
+    kernel, args, start = SHALLOW(partial(lasso, smoothing=0.5)), (0.8, 1.7), {"W": jnp.array([[0.3]])}
     (key,) = keys(0, 1)
     found = chains.program(kernel, warmup, thin).init(key, start, args)
-    expected = jax.jit(lambda key, start, args: kernel.init(key, warmup, start, args, {}))(key, start, args)
+    init = quickly(lambda key, start, args: kernel.init(key, warmup, start, args, {}))
+    expected = init(key, start, args)
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
         jax.tree.map(same, getattr(found, name), getattr(expected, name))
 
@@ -78,10 +80,11 @@ def test_nuts_of_one_vector_starts_where_it_is_told_with_the_models_gradient():
     compiled = chains.program(kernel, 20)
     key = keys(0, 2)[1]
     state = compiled.init(key, start, args)
-    expected = jax.jit(lambda key: kernel.init(key, 20, start, args, {}))(key)
+    expected = quickly(lambda key: kernel.init(key, 20, start, args, {}))(key)
     for name in ("z", "rng_key", "adapt_state"):
         jax.tree.map(same, getattr(state, name), getattr(expected, name))
-    potential, gradient = jax.jit(jax.value_and_grad(lambda z: potential_energy(normal, args, {}, z)))(start)
+    energy = jax.value_and_grad(lambda z: potential_energy(normal, args, {}, z))
+    potential, gradient = quickly(energy)(start)
     same(state.potential_energy, potential)
     jax.tree.map(same, state.z_grad.by_name(), gradient)
     draws = compiled.constrain(jax.tree.map(lambda x: x[None], state.z), args)
@@ -96,7 +99,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(
-    "name", [each if each == "NUTS, plain gradients" else pytest.param(each, marks=LONG) for each in SAMPLERS]
+    "name", [each if each == "NUTS, proximal gradients" else pytest.param(each, marks=LONG) for each in SAMPLERS]
 )
 def test_bayesian_lasso_of_one_weight(name):
     make, options, how = SAMPLERS[name]
@@ -121,8 +124,8 @@ def test_unadjusted_langevin_samples_the_moreau_envelope_up_to_its_step():
     )
     model = partial(lasso, smoothing=gamma, prior=GroupLaplace)  # the same law, without decompositions
     kernel = ProximalLangevin(model, adjusted=False, step_size=0.15, adapt_step_size=False, adapt_mass_matrix=False)
-    W = sample(kernel, y, rate, thin=80, draws=effort(200, 800), count=128)["W"]
-    # a step of .15 moves moments by up to .01; the smoothing moves the mean by .06, more than ten standard errors
+    W = sample(kernel, y, rate, thin=80, draws=effort(100, 800), count=128)["W"]
+    # a step of .15 moves moments by up to .01; the smoothing moves the mean by .06, ten standard errors and more
     assert agrees(W, integral[1] / integral[0], sigmas=5.5, room=0.01)
     assert agrees(W**2, integral[2] / integral[0], sigmas=5.5, room=0.01)
     assert abs(W.mean() - exact) > 0.02
@@ -159,7 +162,7 @@ def trace(rate, smoothing):
     numpyro.factor("tilt", -jnp.sum(W**2))
 
 
-@pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
+@pytest.mark.parametrize("make", [pytest.param(NUTS, marks=LONG), ProximalLangevin])
 def test_trace_norm_of_two_by_two_agrees_with_quadrature(make):
     # exp(-rate (a + b) - a^2 - b^2) |a^2 - b^2| over singular values a, b
     rate, grid = 1.2, np.linspace(0, 6, 1201)
@@ -201,7 +204,8 @@ class NoAsymmetry(ProximalLangevin):
         )
 
 
-@pytest.mark.parametrize("broken", [pytest.param(HalfTheNoise, marks=LONG), NoAsymmetry])
+@LONG
+@pytest.mark.parametrize("broken", [HalfTheNoise, NoAsymmetry])
 def test_the_same_tests_catch_a_broken_sampler(broken):
     kernel = broken(partial(trace, smoothing=0.4), step_size=0.7, adapt_step_size=False, adapt_mass_matrix=False)
     with pytest.raises(AssertionError):
@@ -220,7 +224,7 @@ def test_low_rank_posterior_with_a_release_is_calibrated():
 
 def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
     setting, rng = Setting(noise=Wishart(2, 6.0, 0.1, 1.5)), np.random.default_rng(0)
-    density = jax.jit(lambda data, values: log_density(group_sparse, (data,), {}, values)[0])
+    density = quickly(lambda data, values: log_density(group_sparse, (data,), {}, values)[0])
     for _ in range(10):
         _, data = simulation._simulate(group_sparse, setting, False, rng)
         start = simulation._near_zero(data)
@@ -230,7 +234,7 @@ def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
         assert far == -np.inf
 
 
-LANGEVIN = {"replications": effort(80, 150), "warmup": 1000, "thin": 60}
+LANGEVIN = {"replications": effort(80, 150), "warmup": effort(500, 1000), "thin": 60}
 
 
 def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats as st
 from chance import RARE
-from effort import effort
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
+from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
@@ -141,9 +141,13 @@ CALIBRATED = {
 @pytest.mark.parametrize(
     ("structure", "law"),
     [
-        *((structure, law) for structure in ("auto", "low_rank") for law in LAWS),
+        ("auto", "wishart"),
+        ("auto", "gaussian"),
+        ("low_rank", "wishart"),
         ("group_sparse", "wishart"),
-        pytest.param("group_sparse", "gaussian", marks=pytest.mark.evidence),  # of the same parts
+        # of the same parts
+        pytest.param("low_rank", "gaussian", marks=pytest.mark.evidence),
+        pytest.param("group_sparse", "gaussian", marks=pytest.mark.evidence),
     ],
 )
 def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure, law):
@@ -182,7 +186,7 @@ def evaluation(structure, shapes):
     """Compiled for every release of a structure."""
     function = CALIBRATED[structure][0]
 
-    @jax.jit
+    @quickly
     @partial(jax.jacfwd, has_aux=True)
     def evaluate(flat, observed):
         """The Jacobian of everything that the joint density is over; density and trace."""
@@ -229,7 +233,7 @@ def check_density(structure, law, sigma, rng):
 def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
     Z = np.random.default_rng(0).standard_normal((rows, columns))
 
-    @jax.jit
+    @quickly
     @partial(jax.jacfwd, has_aux=True)
     def evaluate(flat):
         found = contraction(flat.reshape(rows, columns))
@@ -241,6 +245,9 @@ def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, colum
     assert np.linalg.eigvalsh(np.eye(rows) - Y @ Y.T).min() > 0
 
 
+ball = quickly(contraction)
+
+
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize("prior", latent_weights.PRIORS)
 def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior, law):
@@ -249,9 +256,11 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
     sigma = law.sample(rng, W @ W.T)
     observed = observe(sigma, law, 4, phi=PHI)
     Q, eigenvalues = observed.eigenvectors, np.linalg.eigvalsh(sigma)[::-1, None]
-    evaluate = jax.jit(
-        lambda sites: arrays(*log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites))
-    )
+
+    @quickly
+    def evaluate(sites):
+        return arrays(*log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites))
+
     difference = []
     for _ in range(4):
         z, z_kappa, Z = rng.standard_normal(), rng.standard_normal(), rng.standard_normal((D, 4))
@@ -259,7 +268,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
         value, trace = evaluate(sites)
         scaled, jacobian = latent_weights.unit(observed, 4) * Z, 0.0
         if isinstance(law, Wishart):  # keeps below Sigma
-            Y, jacobian, _ = contraction(scaled / np.sqrt(eigenvalues))
+            Y, jacobian, _ = ball(scaled / np.sqrt(eigenvalues))
             scaled = np.sqrt(eigenvalues) * Y
         W, log_phi = Q @ np.asarray(scaled), np.log(PHI) + LOG_PHI_SD * z
         assert_allclose(trace["A"]["value"], W @ W.T)
@@ -302,25 +311,27 @@ def functionals(A, log_phi):
     }
 
 
-# benchmarks/calibration_shared.py runs all of them, with many more replications
+# that of "full" is tested every day; benchmarks/calibration_shared.py runs all of them, with many more replications
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     ("structure", "law"),
     [
         ("group_sparse", "wishart"),
-        pytest.param("auto", "gaussian", marks=pytest.mark.evidence),
-        pytest.param("fewer tasks than features", "wishart", marks=pytest.mark.evidence),
+        ("auto", "gaussian"),
+        ("fewer tasks than features", "wishart"),
     ],
 )
 def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
-    for name, found in ranks(*CALIBRATED[structure], effort(40, 100), law=LAWS[law]).items():
+    for name, found in ranks(*CALIBRATED[structure], 100, law=LAWS[law]).items():
         assert uniformity(found) > RARE, (name, np.bincount(found, minlength=20))
         # central 90 % intervals: ranks 1..18 of 0..19
         covered = st.binomtest(int(np.sum((found >= 1) & (found <= 18))), len(found), 0.9)
         assert covered.pvalue > RARE, name
 
 
+@pytest.mark.evidence  # the same for "full" is in test_shared_covariance.py
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
-    found = ranks(*CALIBRATED["group_sparse"], effort(40, 100), believed=Wishart(D, 14.0, 0.35))
+    found = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
     assert min(uniformity(each) for each in found.values()) < RARE
 
 
@@ -354,13 +365,14 @@ def test_fewer_tasks_than_features_have_a_posterior_too(structure):
 
 
 def test_the_density_of_a_log_chi_square_keeps_its_digits_where_kappa_is_enormous():
+    log_density = quickly(latent_weights.log_density_of_log_chi2)
     for a in (0.7, 3.0, 29.9, 30.1, 500.0):
         x = np.array([-1.2, -0.3, 1e-4, 0.4])
         exact = st.chi2(2 * a).logpdf(2 * a * np.exp(x)) + np.log(2 * a) + x - 0.5 * np.log(a)
-        found = np.asarray(latent_weights.log_density_of_log_chi2(np.float64(a), x))
+        found = np.asarray(log_density(np.float64(a), x))
         assert_allclose(found - found[2], exact - exact[2], rtol=1e-9, atol=1e-9)
         assert_allclose(found, exact, atol=1e-5)  # and the constants on both sides of Stirling's series agree
-    y = np.array([-2.0, 0.0, 1.5])  # in units of the spread it is normal there
+    y = np.array([-2.0, 0.0, 1.0, 1.5])  # in units of the spread it is normal there
     for a in (1e10, 1e32):
-        found = np.asarray(latent_weights.log_density_of_log_chi2(np.float64(a), y / np.sqrt(a)))
+        found = np.asarray(log_density(np.float64(a), y / np.sqrt(a)))
         assert_allclose(found, st.norm.logpdf(y), atol=1e-4)
