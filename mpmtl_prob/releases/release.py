@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -392,6 +392,7 @@ def _on_lattice(sigma: FloatArray, terms: Terms) -> bool:
     return bool(np.all(np.mod(sigma, terms.lattice**2) == 0))
 
 
+@cache  # read from files, which would take a third of a release
 def _library_version() -> str:
     try:
         return version("mpmtl-prob")
