@@ -131,7 +131,9 @@ def test_the_mean_of_a_task_with_few_rows_is_that_of_quadrature_whatever_the_see
     for seed in range(2):
         found = plug_in(tasks, np.ones((1, 1, 1)), np.ones(1), None, 4000, seed, HEAVY)
         assert set(found.draws) == {"W", "sigma", "log_snr"}
-        assert_allclose(found.W[0], exact, atol=0.03)
+        # a mean of conditional means, which vary a third as much as draws, and of one row less than .03 when draws do not end
+        error = np.minimum(found.draws["W"][:, 0].std(axis=0) / 3 / np.sqrt(4000), 0.03)
+        assert (np.abs(found.W[0] - exact) < FAR * error + 1e-3).all()
 
 
 def test_few_rows_and_many_side_by_side_have_the_means_that_they_have_alone():

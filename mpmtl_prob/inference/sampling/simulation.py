@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
@@ -69,8 +68,9 @@ def chain_for_each(
         Draws by site and whether they ended in a divergence, (data set, draw, ...).
     """
     compiled = loop.program(kernel, warmup, thin)
-    keys = jax.random.split(jax.random.key(seed), len(data))
-    begin = [None if start is None else jax.tree.map(jnp.asarray, dict(start(one))) for one in data]
+    keys = loop.keys(seed, len(data))
+    # in the order and the types of a fit's start: the same program
+    begin = [None if start is None else {k: np.asarray(v) for k, v in start(one).items()} for one in data]
 
     def chain(i: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         state, args, kept = compiled.init(keys[i], begin[i], (data[i],)), (data[i],), []
