@@ -7,7 +7,7 @@ import pytest
 from effort import effort
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, calibrate, epsilon
+from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, epsilon
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 
 UNIT = 0.1
@@ -50,13 +50,13 @@ def test_nobody_gets_past_the_filter_by_looking(eps, delta):
     "laws",
     [
         (Gaussian(3, 20.0),) * 10,
-        (calibrate(0.1, 1e-4, 3),) * 5,
-        (calibrate(0.1, 1e-4, 3, max_shape=5),) * effort(1, 3),
+        (Wishart(3, 6146.0, 0.313),) * 5,  # calibrated for (.1, 1e-4)
+        (Wishart(3, 10.5, 21.8),) * effort(1, 3),  # and so with as few degrees of freedom as will do
         (PaperWishart(3, 1e-5),) * 8,
         (VectorLaplace(3, 0.05, 1.0),) * 5,
         (Quantile(0.05), Gaussian(3, 30.0), Wishart(3, 200.0, 30.0), VectorLaplace(3, 0.05, 1.0)),
     ],
-    ids=["gaussian", "calibrated", "small k", "papers", "vectors", "mixture"],
+    ids=["gaussian", "many degrees", "few degrees", "papers", "vectors", "mixture"],
 )
 def test_the_filter_reads_more_than_composition_and_a_finite_number(laws, adjacency):
     found = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -101,7 +102,10 @@ def imports(text: str) -> Iterator[tuple[str, bool]]:
                 yield target, id(node) not in for_types
 
 
-IMPORTS = {module: list(imports(path.read_text(encoding="utf-8"))) for module, path in MODULES.items()}
+@cache
+def every_import() -> dict[str, list[tuple[str, bool]]]:
+    """By file."""
+    return {module: list(imports(path.read_text(encoding="utf-8"))) for module, path in MODULES.items()}
 
 
 def runs_upwards(module: str, target: str) -> bool:
@@ -121,7 +125,7 @@ def test_every_file_is_in_a_room_and_every_room_is_there():
 def test_imports_run_downwards():
     found = {
         (module, target)
-        for module, targets in IMPORTS.items()
+        for module, targets in every_import().items()
         for target, _ in targets  # a type that stands above is an idea from above: it counts
         if runs_upwards(module, target)
     }
@@ -132,7 +136,7 @@ def test_no_files_import_each_other_in_a_circle():
     # a type alone makes no circle: so a class may keep the work of its methods in a second file of its room
     graph = {
         module: {target for target, needed in targets if needed and (module, target) not in ALLOWED}
-        for module, targets in IMPORTS.items()
+        for module, targets in every_import().items()
     }
     try:
         TopologicalSorter(graph).prepare()
