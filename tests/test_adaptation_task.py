@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import xarray as xr
+from chance import FAR, RARE
 from effort import effort
 
 import mpmtl_prob as mp
@@ -135,8 +136,9 @@ def ranks(sharpness, assumed, seeds=40):
 def test_intervals_cover_for_tasks_like_the_others(sharpness):
     found = ranks(sharpness, sharpness)
     for column in range(D):
-        assert uniformity(found[:, column], draws=399, bins=8) > 1e-4
-    assert 0.82 < np.mean((found >= 20) & (found < 380)) < 0.97
+        assert uniformity(found[:, column], draws=399, bins=8) > RARE
+    inside = (found >= 20) & (found < 380)
+    assert inside.mean() > 0.9 - FAR * 0.17 / np.sqrt(len(found))  # shares of one target's weights vary by .17
 
 
 def test_the_test_of_calibration_sees_a_covariance_that_is_too_sharp():
