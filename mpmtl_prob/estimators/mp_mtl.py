@@ -18,10 +18,11 @@ from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
 from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
-from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, calibrated, clip_norm, momentum, step_sizes
+from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
+from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.laws import PaperTaskWishart, VectorLaplace, Wishart, paper_wishart
@@ -204,7 +205,8 @@ class MPMTL(Discreet):
         if self.mechanism == "paper":
             return tuple(paper_wishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
-        laws = calibrated(epsilon, delta, size, tuple(budgets / budgets.sum()), self.adjacency, self._besides)
+        # for K = 1: a search over K need not calibrate anew
+        laws = calibrate(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, besides=self._besides)
         return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
 
     def _weights(self, ratio: float) -> Weights:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
-from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.messages import BoughtClip
@@ -91,14 +89,6 @@ class Plan(Discreet):
             run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
             sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
             return np.asarray(sigma), np.asarray(outputs)
-
-
-@lru_cache(maxsize=256)
-def calibrated(
-    epsilon: float, delta: float, size: int, weights: tuple[float, ...], adjacency: str, besides: tuple[Any, ...]
-) -> tuple[Wishart, ...]:
-    """The noise for K = 1: it scales with K^2, and a search over K need not calibrate anew."""
-    return calibrate(epsilon, delta, size, schedule=weights, adjacency=adjacency, besides=besides)
 
 
 def step_sizes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import overload
 
 import numpy as np
@@ -99,8 +100,26 @@ def calibrate(
     if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
         raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
 
+    shapes = tuple(shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9))
+    if not shapes:
+        raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
+    found = _least_noise(epsilon, delta, d, tuple(weights.tolist()), clip, adjacency, tuple(besides), shapes)
+    return found if schedule is not None else found[0]
+
+
+@lru_cache(maxsize=256)  # an experiment asks for the same noise again and again
+def _least_noise(
+    epsilon: float,
+    delta: float,
+    d: int,
+    weights: tuple[float, ...],
+    clip: float,
+    adjacency: str,
+    besides: tuple[Law, ...],
+    shapes: tuple[float, ...],
+) -> tuple[Wishart, ...]:
     def laws(shape: float, log_theta: float) -> tuple[Wishart, ...]:
-        thetas = np.exp(log_theta) / weights
+        thetas = np.exp(log_theta) / np.array(weights)
         return tuple(Wishart(d, float(d - 1 + 2 * shape), float(clip**2 * theta / 2), clip) for theta in thetas)
 
     def excess(shape: float, cells: int | None = None) -> Callable[[float], float]:
@@ -110,9 +129,6 @@ def calibrate(
 
         return at
 
-    shapes = [shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9)]
-    if not shapes:
-        raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
     guess, best = float(np.log(len(weights)) / 2), (np.inf, shapes[-1], 0.0)
     for shape in reversed(shapes):  # roughly: the fluctuation has one minimum, and is flat round it
         guess = crossing(excess(shape, ROUGH_CELLS), guess, 1e-3)
@@ -121,8 +137,7 @@ def calibrate(
             break
         best = (fluctuation, shape, guess)
     _, shape, guess = best
-    found = laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
-    return found if schedule is not None else found[0]
+    return laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
 
 
 def calibrate_gaussian(

@@ -26,6 +26,8 @@ from mpmtl_prob.tasks import FloatArray
 CELLS = 1000
 #: Cells for the optimistic side, whose error is of first order in the grid.
 FINE_CELLS = 4000
+#: Up to so many equal rounds are composed with nothing cut off.
+FEW_ROUNDS = 8
 #: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
 ROUND_OFF = 1e-12
 
@@ -158,7 +160,10 @@ def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, cel
 
     def one(mechanism: Law, times: int) -> Any:
         distribution = dense(mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic))
-        return distribution if times == 1 else distribution.self_compose(times, tail)
+        if times == 1:
+            return distribution
+        # of a few rounds the whole grid costs less than the bounds of what could be cut off
+        return distribution.self_compose(times, tail if times > FEW_ROUNDS else 0.0)
 
     with np.errstate(over="ignore"):  # in the Chernoff bounds that dp-accounting tries and then discards
         parts = [one(mechanism, times) for mechanism, times in Counter(mechanisms).items()]

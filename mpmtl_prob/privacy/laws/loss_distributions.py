@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, gammaincinv, xlogy
 
-from mpmtl_prob.privacy.laws.pld import directions
+from mpmtl_prob.privacy.laws.pld import directions, on_grid
 
 _NODES = 200  # of the quadrature over angles, where 100 already agree to twelve digits
 _LARGEST_LOSS = 400.0  # losses above count as infinite: e^{-400} is nothing
@@ -104,7 +104,10 @@ def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic:
 
     if num_features == 1:
         return privacy_loss_distribution.from_laplace_mechanism(
-            1 / epsilon, pessimistic_estimate=pessimistic, value_discretization_interval=interval
+            1 / epsilon,
+            pessimistic_estimate=pessimistic,
+            value_discretization_interval=interval,
+            use_connect_dots=pessimistic,
         )
     top = int(np.ceil(epsilon / interval))
     index = np.arange(-top, top + 1)
@@ -113,9 +116,7 @@ def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic:
     p /= p.sum()
     # seen from the other vector the loss has the same law: its mass on a cell is the first one's on the cell's mirror image
     P = _shared(p, p[::-1], loss, interval)[0] if pessimistic else np.append(p, 0.0)
-    return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
-        dict(zip(index.tolist(), P.tolist(), strict=True)), 0.0, interval, pessimistic
-    )
+    return privacy_loss_distribution.PrivacyLossDistribution(on_grid(-top, P, 0.0, interval, pessimistic))
 
 
 def _vector_loss_cdf(d: int, epsilon: float, x: np.ndarray) -> np.ndarray:
@@ -170,8 +171,11 @@ def _top(shape: float, theta: float, certain: float) -> float:
 
 def _cells(shape: float, x: np.ndarray) -> np.ndarray:
     """P(x_{j+1} < G <= x_j) of G ~ Gamma(k, 1), for falling x, from whichever tail is the smaller."""
-    lower, upper = gammainc(shape, x), gammaincc(shape, x)
-    return np.maximum(np.where(lower[:-1] < 0.5, lower[:-1] - lower[1:], upper[1:] - upper[:-1]), 0.0)
+    middle = np.count_nonzero(
+        x >= gammaincinv(shape, 0.5)
+    )  # of the cells, those that start above the median come first
+    upper, lower = gammaincc(shape, x[: middle + 1]), gammainc(shape, x[middle:])
+    return np.maximum(np.append(np.diff(upper), -np.diff(lower)), 0.0)
 
 
 def _shared(p: np.ndarray, q: np.ndarray, loss: np.ndarray, interval: float) -> tuple[np.ndarray, np.ndarray]:
@@ -192,14 +196,11 @@ def _shared(p: np.ndarray, q: np.ndarray, loss: np.ndarray, interval: float) -> 
 def _distribution(
     index: np.ndarray, Q: np.ndarray, P: np.ndarray, infinity_mass: float, interval: float, pessimistic: bool
 ) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution  # a second to import, and only composition needs it
+    """The loss is index * interval with P where the task is absent, and minus that with Q where it is there."""
+    from dp_accounting.pld import privacy_loss_distribution
 
-    return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
-        dict(zip((-index).tolist(), Q.tolist(), strict=True)),
-        0.0,
-        interval,
-        pessimistic,
-        dict(zip(index.tolist(), P.tolist(), strict=True)),
-        min(float(infinity_mass), 1 - 1e-15),  # dp-accounting takes the logarithm of the rest
-        symmetric=False,
+    infinity_mass = min(float(infinity_mass), 1 - 1e-15)  # dp-accounting takes the logarithm of the rest
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        on_grid(-index[-1], Q[::-1], 0.0, interval, pessimistic),
+        on_grid(index[0], P, infinity_mass, interval, pessimistic),
     )
