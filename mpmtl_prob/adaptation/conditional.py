@@ -201,10 +201,10 @@ class _Explained(NamedTuple):
     @classmethod
     def of(cls, mean: FloatArray, covariance: FloatArray, C: FloatArray) -> _Explained:
         """Of ``delta'C delta``, delta normal."""
-        spread = covariance @ C
-        square = np.einsum("...i,ij,...j", mean, C, mean)
+        spread, along = covariance @ C, mean @ C
+        square = np.sum(along * mean, axis=-1)
         variance = 2 * np.einsum("...ij,...ji", spread, spread)
-        variance = variance + 4 * np.einsum("...i,ij,...jk,...k", mean, C, spread, mean)
+        variance = variance + 4 * np.einsum("...j,...jk,...k", along, covariance, along)
         return cls(np.maximum(square + np.trace(spread, axis1=-2, axis2=-1), _LEAST), np.maximum(variance, _LEAST**2))
 
     def sure(self, t2: FloatArray) -> Any:
