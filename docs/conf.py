@@ -62,6 +62,7 @@ napoleon_attr_annotations = False  # types stand in the signature
 _MARKUP = re.compile(r"``.*?``|:\w+:`.*?`|`[^`]+`_?|(?<![\w*|)^])(\*{1,2})[A-Za-z][^*]*\1(?![\w*])")
 _ITEM = re.compile(r" *([-*]|\d+\.|\.\.) ")
 _as_written: dict[str, list[str]] = {}
+_trees: dict[tuple, str] = {}
 
 
 def _escaped(line: str) -> str:
@@ -143,7 +144,21 @@ def _sources_that_are_there(app):
     return []
 
 
+def _one_tree_a_folder(app, page, template, context, doctree):
+    """Beside a page of source code the tree of contents is that of any other in its folder; resolving it takes long."""
+    if doctree is None and (resolve := context.get("toctree")):
+
+        def tree(**asked):
+            key = page.rpartition("/")[0], *asked.items()
+            if key not in _trees:
+                _trees[key] = resolve(**asked)
+            return _trees[key]
+
+        context["toctree"] = tree
+
+
 def setup(app):
+    app.connect("html-page-context", _one_tree_a_folder, priority=400)  # before the theme asks for it
     app.connect("autodoc-process-docstring", _formulas_are_not_markup, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)
     app.connect("autodoc-process-signature", _types_by_their_public_names)

@@ -23,8 +23,8 @@ print(f"{path.split('/')[-1]}: {len(names)} files, each once")
 PY
 done
 
-"$python" -m venv "$work/empty"
-"$work/empty/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$work"/dist/*.whl
+"$python" -m venv --without-pip "$work/empty"
+"$python" -m pip --python "$work/empty/bin/python" install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$work"/dist/*.whl
 cd "$work"
 "$work/empty/bin/python" -W error::SyntaxWarning - <<'PY'
 import mpmtl_prob as mp
