@@ -24,7 +24,8 @@ SHOWN := $(if $(wildcard $(READY)),$(READY),.venv/.demo$(if $(filter school,$(DA
 
 .PHONY: demo test test-evidence test-anywhere mutants federated lint notebooks docs package bench bench-nodes evidence ci clean
 
-# $(1): extras. What is in the environment already stays. The pip that came with Python chooses versions for half a minute longer.
+# $(1): extras. What is in the environment already stays.
+# --upgrade-deps: the pip that came with Python 3.12 takes half a minute longer to choose versions.
 define install
 	@test -n "$(PYTHON)" || { echo "mpmtl_prob needs Python 3.12 or newer: install it (for example from python.org, or 'uv python install 3.12') and try again." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv --upgrade-deps .venv

@@ -171,9 +171,7 @@ def _top(shape: float, theta: float, certain: float) -> float:
 
 def _cells(shape: float, x: np.ndarray) -> np.ndarray:
     """P(x_{j+1} < G <= x_j) of G ~ Gamma(k, 1), for falling x, from whichever tail is the smaller."""
-    middle = np.count_nonzero(
-        x >= gammaincinv(shape, 0.5)
-    )  # of the cells, those that start above the median come first
+    middle = np.count_nonzero(x >= gammaincinv(shape, 0.5))  # so many cells start above the median
     upper, lower = gammaincc(shape, x[: middle + 1]), gammainc(shape, x[middle:])
     return np.maximum(np.append(np.diff(upper), -np.diff(lower)), 0.0)
 
