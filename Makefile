@@ -72,8 +72,9 @@ lint: $(READY) ## Formatting, lint and types
 notebooks: $(READY) ## Run every notebook top to bottom with small settings, two at a time, leaving the committed outputs alone
 	MPMTL_FAST=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout=600 notebooks
 
-docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an error
+docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an error. Its examples are run
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	$(BIN)/python -m pytest tests/test_docs.py::test_every_example_of_the_page_runs_and_prints_what_the_page_shows
 
 package: $(READY) ## Build wheel and sdist, and import the wheel from an empty environment
 	BIN=$(BIN) tests/package.sh

@@ -40,6 +40,7 @@ def short_chains(*arguments, **options):
     return sample(*arguments, **(options | {"chains": 2, "warmup": 200, "draws": 50}))
 
 
+@pytest.mark.evidence  # and by `make docs`
 @pytest.mark.parametrize(
     ("page", "printed"),
     [

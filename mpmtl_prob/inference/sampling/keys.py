@@ -37,7 +37,7 @@ def split(key: Array, count: int) -> list[Array]:
 def _apart(pair: NDArray[np.uint32], count: int) -> list[Array]:
     words = _counts(count) + pair[:, None]
     for i in np.arange(5):
-        words = _rounds(i, words, pair, np)
+        words, pair = _rounds(i, words, pair, np)
     return [jax.random.wrap_key_data(each, impl=_IMPLEMENTATION) for each in words.T]
 
 
@@ -48,22 +48,18 @@ def _counts(number: int) -> NDArray[np.uint32]:
 
 
 def _rounds(i: Any, words: Any, pair: Any, xp: Any) -> Any:
-    """Four rounds, the i-th time, under a key (2,), by NumPy or by jax.numpy."""
+    """Four rounds, the i-th time, and the next two of the key's three words in their turn, by NumPy or by jax.numpy."""
     left, right = words
-    schedule = xp.append(pair, pair[0] ^ pair[1] ^ _PARITY)
     for by in xp.asarray(_ROTATIONS)[i & 1]:
         left = left + right
         right = ((right << by) | (right >> (np.uint32(32) - by))) ^ left
-    return xp.stack([left + schedule[(i + 1) % 3], right + schedule[(i + 2) % 3] + (i + 1).astype(np.uint32)])
+    one, other = pair[1], pair[0] ^ pair[1] ^ _PARITY
+    return xp.stack([left + one, right + other + (i + 1).astype(np.uint32)]), xp.stack([one, other])
 
 
 def _hash(pair: Array, shape: tuple[int, ...]) -> Array:
     """The hashes of 0, 1, ... under a key, (2, n)."""
-
-    def rounds(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        words, pair = carry
-        return _rounds(i, words, pair, jnp), pair
-
+    rounds = lambda i, carry: _rounds(i, carry[0], carry[1], jnp)
     return jax.lax.fori_loop(0, 5, rounds, (_counts(prod(shape)) + pair[:, None], pair))[0]
 
 
