@@ -17,7 +17,7 @@ def strictly_lower(entries: Array, d: int) -> Array:
     """
     n = d - 1  # the last rows of a square, then the same backwards, are a triangle and its mirror image
     square = jnp.concatenate([entries[n:], entries[::-1]]).reshape(n, n)
-    return jnp.pad(jnp.tril(square), [(1, 0), (0, 1)])
+    return jnp.pad(jnp.where(np.tri(n, dtype=bool), square, 0), [(1, 0), (0, 1)])
 
 
 def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -29,9 +29,17 @@ def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return row[order] + 1, column[order]
 
 
+@custom_jvp
 def cholesky(M: Array) -> Array:
-    """The lower factor of a positive definite M (d, d) that is symmetric as it comes."""
+    """The lower factor of a positive definite M (d, d) that is symmetric as it comes; derivatives are products."""
     return lax.linalg.cholesky(M, symmetrize_input=False)
+
+
+@cholesky.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    root = cholesky(*primals)
+    half, lower = inverse_of_lower(root), np.tri(len(root), dtype=root.dtype)
+    return root, root @ ((half @ tangents[0] @ half.T) * (lower - 0.5 * np.eye(len(root), dtype=root.dtype)))
 
 
 @custom_jvp
@@ -51,7 +59,7 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[tuple[Array, Array
 @custom_jvp
 def inverse_of_lower(L: Array) -> Array:
     """L^{-1} of a lower triangular L (d, d), likewise."""
-    return triangular_solve(L, jnp.eye(len(L), dtype=L.dtype), left_side=True, lower=True)
+    return triangular_solve(L, np.eye(len(L), dtype=L.dtype), left_side=True, lower=True)
 
 
 @inverse_of_lower.defjvp
@@ -67,9 +75,9 @@ def log_det(root: Array) -> Array:
 
 def diagonal(x: Array) -> Array:
     """The diagonal matrix of x (d,)."""
-    return jnp.eye(len(x), dtype=x.dtype) * x
+    return x * np.eye(len(x), dtype=x.dtype)
 
 
 def diagonal_of(M: Array) -> Array:
     """The diagonal of a matrix M (d, d), as a sum: backwards as well it is one operation."""
-    return jnp.sum(M * jnp.eye(len(M), dtype=M.dtype), axis=-1)
+    return jnp.sum(M * np.eye(len(M), dtype=M.dtype), axis=-1)
