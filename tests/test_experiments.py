@@ -39,6 +39,7 @@ from mpmtl_prob.experiments.settings import (
     Study,
     Unit,
 )
+from mpmtl_prob.experiments.workers import as_done
 from mpmtl_prob.releases import default_delta
 
 ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
@@ -198,6 +199,8 @@ def test_another_process_computes_the_same_and_ends_at_once(done, tmp_path):
             assert_allclose(found["error"].sel(arm=RIDGE), held["error"].sel(arm=RIDGE), rtol=1e-12)
         assert workers.submit(jnp.result_type, float).result() == np.float64
         assert workers.submit(jax.local_device_count).result() == jax.local_device_count()
+        for by in (workers, None):
+            assert dict(as_done(divmod, [(7, 2), (9, 4)], by)) == {(7, 2): (3, 1), (9, 4): (2, 1)}
         with pytest.raises(ValueError, match="num_tasks"):
             runner.run(
                 replace(ridge, data=(Data("low rank", num_tasks=0),)), tmp_path, workers=workers, progress_bar=False

@@ -60,7 +60,7 @@ def reproduce(
         out: folder.
         fast: whether it is the version that takes minutes, :meth:`Study.fast`.
         command: what the user typed, for the report.
-        workers: that compute the units side by side; default this process, which computes those two in any case.
+        workers: that compute the units side by side; default this process.
         progress_bar: show one.
 
     Returns:
@@ -70,10 +70,11 @@ def reproduce(
         FileNotFoundError: a data set is not there; the message says where to put it.
     """
     out.mkdir(parents=True, exist_ok=True)
+    options: Any = {"fast": fast, "command": command, "workers": workers, "progress_bar": progress_bar}
     if isinstance(study, ThreatModels):
-        return threats.reproduce(study, out, fast=fast, command=command, progress_bar=progress_bar)
+        return threats.reproduce(study, out, **options)
     if isinstance(study, Adaptations):
-        return adaptations.reproduce(study, out, fast=fast, command=command, progress_bar=progress_bar)
+        return adaptations.reproduce(study, out, **options)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
     write_netcdf(results, out / f"{study.name}.nc")

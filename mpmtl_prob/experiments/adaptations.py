@@ -24,6 +24,7 @@ from mpmtl_prob.experiments.adaptation_arms import NAMES, PLAIN, Cell, unit
 from mpmtl_prob.experiments.chance import Row, part, verdict
 from mpmtl_prob.experiments.runner import digest, library_version, plain
 from mpmtl_prob.experiments.verdicts import UNTESTED, Verdict
+from mpmtl_prob.experiments.workers import Workers, as_done
 from mpmtl_prob.tasks import FloatArray
 
 NAME = "adaptation"
@@ -78,7 +79,13 @@ class Adaptations:
 
 
 def reproduce(
-    settings: Adaptations, out: Path, *, fast: bool = False, command: str = "", progress_bar: bool = True
+    settings: Adaptations,
+    out: Path,
+    *,
+    fast: bool = False,
+    command: str = "",
+    workers: Workers | None = None,
+    progress_bar: bool = True,
 ) -> dict[str, Any]:
     """Run the seeds that are missing; write ``adaptation.json`` and, with matplotlib, ``adaptation.png``.
 
@@ -87,6 +94,7 @@ def reproduce(
         out: folder.
         fast: whether it is the fast version.
         command: what the user typed, for the report.
+        workers: that run the seeds side by side; default this process.
         progress_bar: show one.
 
     Returns:
@@ -97,16 +105,20 @@ def reproduce(
     """
     folder = out / "units" / f"{NAME}-{library_version()}"
     folder.mkdir(parents=True, exist_ok=True)
-    cells = settings.cells
-    runs: dict[str, dict[Cell, list[Mapping[str, float]]]] = {name: {} for name in cells}
-    total = settings.replications * sum(map(len, cells.values()))
-    with tqdm(total=total, desc=NAME, disable=not progress_bar) as bar:
-        for name, some in cells.items():
-            for cell, arms in some.items():
-                bar.set_postfix_str(f"{name}: {cell.data} {cell.records} eps {cell.epsilon:g}")
-                for seed in range(settings.replications):
-                    runs[name].setdefault(cell, []).append(unit(cell, seed, folder, arms))
-                    bar.update()
+    cells, wanted = settings.cells, dict[Cell, dict[str, None]]()
+    for some in cells.values():
+        for cell, arms in some.items():
+            wanted.setdefault(cell, {}).update(dict.fromkeys(arms))
+    seeds = range(settings.replications)
+    jobs = [(cell, seed, folder, tuple(arms)) for cell, arms in wanted.items() for seed in seeds]
+    with tqdm(total=len(jobs), desc=NAME, disable=not progress_bar) as bar:
+        for (cell, *_), _ in as_done(unit, jobs, workers):
+            bar.set_postfix_str(f"{cell.data} {cell.records} eps {cell.epsilon:g}")
+            bar.update()
+    runs = {
+        name: {cell: [unit(cell, seed, folder, arms) for seed in seeds] for cell, arms in some.items()}
+        for name, some in cells.items()
+    }
     parts = {name: PARTS[name](runs[name]) for name in cells}
     found = plain({
         "name": NAME,

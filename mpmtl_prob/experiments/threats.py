@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments import threat_attacks, threat_errors, threat_figures, threat_posteriors
 from mpmtl_prob.experiments.runner import digest, library_version, plain
+from mpmtl_prob.experiments.workers import Workers, as_done
 
 NAME = "threat-models"
 
@@ -69,7 +70,13 @@ PARTS: dict[str, Callable[[ThreatModels], dict[str, Any]]] = {
 
 
 def reproduce(
-    settings: ThreatModels, out: Path, *, fast: bool = False, command: str = "", progress_bar: bool = True
+    settings: ThreatModels,
+    out: Path,
+    *,
+    fast: bool = False,
+    command: str = "",
+    workers: Workers | None = None,
+    progress_bar: bool = True,
 ) -> dict[str, Any]:
     """Compute the parts that are missing; write ``threat-models.json`` and, with matplotlib, ``threat-models.png``.
 
@@ -78,21 +85,23 @@ def reproduce(
         out: folder.
         fast: whether it is the fast version.
         command: what the user typed, for the report.
+        workers: that compute the parts side by side; default this process.
         progress_bar: show one.
 
     Returns:
         The report.
     """
     key = digest({"version": library_version(), **asdict(settings)})
-    folder, parts = out / "units" / f"{NAME}-{key}", {}
+    folder = out / "units" / f"{NAME}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
-    with tqdm(PARTS.items(), desc=NAME, disable=not progress_bar) as bar:
-        for name, part in bar:
+    paths = {name: folder / f"{name}.json" for name in PARTS}
+    missing = [(name, settings) for name, path in paths.items() if not path.is_file()]
+    with tqdm(total=len(PARTS), initial=len(PARTS) - len(missing), desc=NAME, disable=not progress_bar) as bar:
+        for (name, _), found_part in as_done(_part, missing, workers):
+            write_text(paths[name], json.dumps(plain(found_part)))
             bar.set_postfix_str(name)
-            path = folder / f"{name}.json"
-            if not path.is_file():
-                write_text(path, json.dumps(plain(part(settings))))
-            parts[name] = json.loads(path.read_text())
+            bar.update()
+    parts = {name: json.loads(path.read_text()) for name, path in paths.items()}
     found = {
         "name": NAME,
         "figure": "Privacy in Metalearning and Multitask Learning (2024), sections 3 to 5",
@@ -109,3 +118,7 @@ def reproduce(
     write_text(out / f"{NAME}.json", json.dumps(found, indent=1) + "\n")
     threat_figures.draw(found, out / f"{NAME}.png")
     return found
+
+
+def _part(name: str, settings: ThreatModels) -> dict[str, Any]:
+    return PARTS[name](settings)

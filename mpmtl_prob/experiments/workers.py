@@ -6,8 +6,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -63,6 +63,17 @@ class Workers:
         if self._threads is None:
             os.environ.pop("OPENBLAS_NUM_THREADS", None)
         self._open.close()
+
+
+def as_done[R](
+    function: Callable[..., R], jobs: Iterable[tuple[Any, ...]], workers: Workers | None
+) -> Iterator[tuple[tuple[Any, ...], R]]:
+    """Jobs and function(*job), as they are done: one after another, or by workers side by side."""
+    if workers is None:
+        yield from ((job, function(*job)) for job in jobs)
+    else:
+        running = {workers.submit(function, *job): job for job in jobs}
+        yield from ((running[future], future.result()) for future in as_completed(running))
 
 
 def _begin(lifeline: Connection, double: bool, compiled: str) -> None:
