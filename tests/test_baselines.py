@@ -260,8 +260,8 @@ def test_bad_arguments_are_named(ragged, method, message):
 
 @pytest.mark.parametrize("loss", [LeastSquares(), Logistic()], ids=["squared", "logistic"])
 def test_a_penalty_too_weak_for_some_rows_is_refused_whatever_the_rows(loss):
-    for X in (np.ones((4, 3)), np.eye(4)[:, :3], np.zeros((4, 3))):
-        tasks = TaskData.from_lists([X, X], [np.ones(4), -np.ones(4)])
+    for X in (np.ones((4, 4)), np.eye(4), np.zeros((4, 4))):
+        tasks = TaskData.from_lists([X] * 5, [np.ones(4), -np.ones(4), np.ones(4), -np.ones(4), np.ones(4)])
         for penalty, R in ((1e-30, 1.0), (9e-8, 1.0), (9e-2, 1e3)):
             message = rf"^penalty: expected one at which every task's model is found, got {penalty}"
             with pytest.raises(ValueError, match=message):

@@ -9,7 +9,9 @@ import pytest
 
 SCRIPT = """
 import os, sys, warnings
-import jax, jax.numpy as jnp, numpy as np, numpyro, numpyro.distributions as dist
+from typing import NamedTuple
+import jax, jax.numpy as jnp, numpy as np
+from numpyro.infer.mcmc import MCMCKernel
 warnings.simplefilter("error")
 jax.config.update("jax_enable_x64", True)
 import mpmtl_prob as mp
@@ -20,10 +22,25 @@ every = jax.local_devices()
 train = mp.datasets.synthetic_low_rank(13, 3, 12, 1, group=5).train
 labels = mp.TaskData.from_lists(*zip(*((X, np.sign(y)) for X, y in map(train.own, range(13)))))
 
-def model(y):
-    numpyro.sample("y", dist.Normal(numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1)), 0.5), obs=y)
+class State(NamedTuple):
+    i: jax.Array
+    w: jax.Array
+    rng_key: jax.Array
 
-kernel, y = numpyro.infer.HMC(model, trajectory_length=1.0), (jnp.arange(3.0),)
+class Walk(MCMCKernel):
+    sample_field, model = "w", None
+
+    def init(self, key, warmup, start, args, kwargs):
+        return State(jnp.zeros((), int), jax.random.normal(key, (3,)), key)
+
+    def sample(self, state, args, kwargs):
+        key, now = jax.random.split(state.rng_key)
+        return State(state.i + 1, 0.9 * state.w + args[0] * jax.random.normal(now, (3,)), key)
+
+    def postprocess_fn(self, args, kwargs):
+        return lambda w: {"w": w}
+
+kernel, y = Walk(), (jnp.arange(3.0),)
 compiled = chains.program(kernel, 30)
 
 def found(count):

@@ -9,7 +9,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank, RowProtection
 
-ROWS = np.random.default_rng(0).standard_normal((8, 8, 4))
+ROWS = np.random.default_rng(0).standard_normal((6, 8, 4))
 
 
 def tasks_of(rows):

@@ -23,7 +23,7 @@ from mpmtl_prob.models import penalised
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.taskwise import evidence
 
-D, M, ROWS = 3, 8, 9
+D, M, ROWS = 3, 6, 9
 rng = np.random.default_rng(7)
 X = rng.standard_normal((M, ROWS, D)) * 77_712.345
 W = rng.standard_normal((D, M)) * 44_417.264
@@ -43,7 +43,7 @@ WITHOUT_ROWS = {
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory):
     """An instance of everything that has seen rows, by the name of its class."""
-    options = {"penalty": 1.0, "epsilon": 1.0, "clip": 1e6, "rounds": 1, "curvature": 1e12}
+    options = {"penalty": 1.0, "epsilon": 1.0, "clip": 1e6, "rounds": 3, "curvature": 1e12}
     found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
     found["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
     found["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
@@ -55,7 +55,7 @@ def objects(tmp_path_factory):
     found["LowRankPlusSparse"] = estimators.LowRankPlusSparse((1.0, 1.0))
 
     plan = found["LowRank"].plan(DATA)
-    noise = estimators.Noise(np.multiply.outer(np.ones(1), W @ W.T))
+    noise = estimators.Noise(np.multiply.outer(np.ones(3), W @ W.T))
     rounds = Rounds(plan.run, plan.W0, noise, 1.0)
     kernel = inference.MPMTLKernel(found["LowRank"].sharing, rounds)
     state = kernel.init(jax.random.key(0), 0, None, (), {})
@@ -166,7 +166,7 @@ def test_tuples_of_numbers_are_arrays_and_pairs_are_settings(secrets):
         assert "start=<tuple of 3>" in repr(sharing)
         assert given_away(repr(sharing), secrets) == []
     table = evaluation.cross_validate(
-        [estimators.LowRank(1.0, None, 1, start=start, step_size=1e-14) for start in (rows, rows[::-1])],
+        [estimators.LowRank(1.0, None, 3, start=start, step_size=1e-14) for start in (rows, rows[::-1])],
         DATA, folds=2, progress_bar=False,
     )  # fmt: skip
     assert given_away(repr(table) + table.to_pandas().to_string(), secrets) == []
@@ -255,4 +255,4 @@ def test_a_bought_clip_norm_warns_of_no_message(size):
 
 def test_nothing_of_a_round_state_is_shown(objects):
     assert isinstance(objects["RoundState"], RoundState)
-    assert re.search(r"W0=<\w+ of shape \(3, 8\)>", repr(objects["Rounds"]))
+    assert re.search(r"W0=<\w+ of shape \(3, 6\)>", repr(objects["Rounds"]))

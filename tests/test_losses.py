@@ -1,11 +1,11 @@
 """Losses against the sum as it is written and its derivatives, and their curvature against its definition."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from effort import effort
 from numpy.testing import assert_allclose
+from scipy.special import expit
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Quadratic, SquaredRows
@@ -46,9 +46,13 @@ def both(smooth, W):
     return smooth.value(W), smooth.gradient(W)
 
 
-@jax.jit
-def hessian(smooth, W):
-    return jax.jacfwd(jax.jacfwd(lambda V: jnp.sum(smooth.value(V))))(W)
+def hessians(loss, tasks, W):
+    """Of every task, from the second derivative of what a row costs."""
+    for i in range(tasks.num_tasks):
+        X = tasks.X[i][tasks.mask[i]]
+        bend = expit(X @ W[:, i]) * expit(-X @ W[:, i]) if isinstance(loss, Logistic) else np.ones(len(X))
+        share = len(X) if loss.average else 1
+        yield (X.T * bend) @ X / share + loss.strong_convexity * np.eye(X.shape[1])
 
 
 @jax.jit
@@ -83,11 +87,10 @@ def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(l
     tasks = make(rows)
     smooth = loss.of(tasks)
     # the logistic loss is most curved where all margins vanish, at W = 0
-    at_zero = hessian(smooth, np.zeros((4, 3)))
-    largest = [np.linalg.eigvalsh(at_zero[:, i, :, i])[-1] for i in range(3)]
+    largest = [np.linalg.eigvalsh(hessian)[-1] for hessian in hessians(loss, tasks, np.zeros((4, 3)))]
     assert_allclose(smooth.curvature(), largest, rtol=1e-10)
-    elsewhere = hessian(smooth, np.ones((4, 3)))
-    assert all(np.linalg.eigvalsh(elsewhere[:, i, :, i])[-1] <= largest[i] * (1 + 1e-12) for i in range(3))
+    elsewhere = [np.linalg.eigvalsh(hessian)[-1] for hessian in hessians(loss, tasks, np.ones((4, 3)))]
+    assert (elsewhere <= np.array(largest) * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
@@ -113,11 +116,11 @@ def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, 
 def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
     own, W = make((7, 5, 9), d), np.random.default_rng(1).standard_normal((d, 4))
     found = set()
-    for n in effort((1, 33, 300), (1, 31, 32, 33, 64, 65, 300)):
+    for n in effort((1, 300), (1, 31, 32, 33, 64, 65, 300)):
         other = make((n,), d, seed=n)
         X, y = [own.X[i][own.mask[i]] for i in range(3)], [own.y[i][own.mask[i]] for i in range(3)]
         smooth = loss.alone(TaskData.from_lists([*X, other.X[0]], [*y, other.y[0]]))
-        values, gradient = jax.jit(lambda smooth: (smooth.value(W), smooth.gradient(W)))(smooth)
+        values, gradient = both(smooth, W)
         parts = (values[:3], gradient[:, :3], smooth.curvature()[:3])
         found.add(b"".join(np.asarray(part).tobytes() for part in parts))
     assert len(found) == 1
@@ -133,10 +136,10 @@ def test_least_squares_goes_through_the_smaller_of_rows_and_gram_matrices():
 
 
 def test_extreme_margins_do_not_overflow():
-    tasks = TaskData.from_lists([np.full((2, 1), 1e4)], [[1.0, -1.0]])
-    smooth = Logistic().of(tasks)
-    assert_allclose(smooth.value(jnp.ones((1, 1))), [1e4])
-    assert_allclose(smooth.gradient(jnp.ones((1, 1))), [[1e4]])
+    tasks = TaskData.from_lists([np.full((2, 4), 2.5e3)] * 3, [[1.0, -1.0]] * 3)
+    values, gradient = both(Logistic().of(tasks), np.ones((4, 3)))
+    assert_allclose(values, [1e4] * 3)
+    assert_allclose(gradient, np.full((4, 3), 2.5e3))
 
 
 def test_bad_arguments_are_named():

@@ -59,10 +59,11 @@ def test_mixture_and_joint_sampling_agree_in_distribution(few):
 
 def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
     tasks, _, shared = few
+    tasks = TaskData.from_lists(list(tasks.X[:10]), list(tasks.y[:10]))
     own = task_posteriors(tasks, shared, method="mixture", draws=10)
     khat = own.to_arviz()["constant_data/khat"]
     assert khat.dims == ("task",)
-    assert_allclose(own.W.shape, (3, 30))
+    assert own.W.shape == (3, 10)
     rng = np.random.default_rng(0)
     # every draw says the same: no weight stands out
     alike = st.wishart(2000, np.eye(3) / 2000).rvs(effort(200, 400), random_state=rng)
@@ -72,7 +73,7 @@ def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
 
 
 def test_mixture_is_the_average_weighted_by_evidence(few):
-    tasks, _, _ = few
+    tasks = TaskData.from_lists(list(few[0].X[:10]), list(few[0].y[:10]))
     rng = np.random.default_rng(1)
     omegas = st.wishart(6, np.eye(3)).rvs(effort(200, 400), random_state=rng)
     posteriors = [conjugate.gaussian_posteriors(tasks.gram, omega) for omega in omegas]

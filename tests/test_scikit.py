@@ -31,7 +31,10 @@ def table():
 
 def test_it_is_the_estimator_it_wraps(table):
     train, X, y, test, X_test = table
-    for estimator in (MultiTask(TraceNorm(), 0.5), LowRank(penalty=0.5, epsilon=1.0, clip=10.0, unsafe_seed=0)):
+    for estimator in (
+        MultiTask(TraceNorm(), 0.5),
+        LowRank(penalty=0.5, epsilon=1.0, clip=10.0, unsafe_seed=0, rounds=3),
+    ):
         direct = estimator.fit(train)
         wrapped = MultiTaskRegressor(estimator, task=0, fit_intercept=False).fit(X, y)
         assert_allclose(wrapped.fitted_.W, direct.W)
@@ -100,7 +103,7 @@ def test_clones_and_folds_charge_one_ledger(table, tmp_path):
     _, X, y, _, _ = table
     ledger = mp.privacy.Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.02)
     paying = LowRank(
-        penalty=0.5, clip=1.0, epsilon=1.0, mechanism="calibrated", curvature=10.0, rounds=2, ledger=ledger
+        penalty=0.5, clip=1.0, epsilon=1.0, mechanism="calibrated", curvature=10.0, rounds=3, ledger=ledger
     )
     wrapped = MultiTaskRegressor(paying, task=0)
     assert clone(wrapped).estimator.ledger is ledger

@@ -2,7 +2,7 @@
 
 import itertools
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -94,12 +94,15 @@ def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder, monkeypatc
         assert_array_equal(mp.release(TaskShards(order, **QUIET), 1.0, unsafe_seed=1).sigma, sigma)
     beside = TaskShards(shards.parts, workers=2, progress_bar=False)
     second = mp.release(TaskShards(shards.parts[::-1], **QUIET), 1.0, ledger=book)
+    # one process reads as well as two, and every one takes seconds to start
+    monkeypatch.setattr(shards_module, "ProcessPoolExecutor", lambda _, started: ProcessPoolExecutor(1, started))
     assert_array_equal(mp.release(beside, 1.0, unsafe_seed=1).sigma, sigma)
     assert not np.array_equal(first.sigma, second.sigma)  # fresh noise
+    # side by side, as processes do
+    monkeypatch.setattr(shards_module, "ProcessPoolExecutor", lambda workers, _: ThreadPoolExecutor(workers))
+    assert_array_equal(mp.release(beside, 1.0, unsafe_seed=1).sigma, sigma)
     frame([9]).assign(dose=np.nan).to_parquet(folder / "part-1.parquet")
     spoilt = TaskShards(beside.parts[1:2], workers=2, progress_bar=False)
-    # as processes do, which take seconds to start
-    monkeypatch.setattr(shards_module, "ProcessPoolExecutor", lambda workers, _: ThreadPoolExecutor(workers))
     with pytest.raises(ValueError, match=r"^shards: part-1.parquet: X: task 'ward 9': expected finite") as error:
         mp.release(spoilt, 1.0, 1e-3, ledger=book)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
