@@ -193,8 +193,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         release(W, 0.5, 1e-3, mechanism=LAW, ledger=Ledger(**TOTAL)).save(root / "warm.nc")  # warm: imports and caches
-        lines, charged_lines, faults = every(kill_at_line, root, stride=effort(24, 1))
-        instructions, charged_instructions, more = every(kill_at_instruction, root, stride=effort(30, 1))
+        lines, charged_lines, faults = every(kill_at_line, root, stride=effort(12, 1))
+        instructions, charged_instructions, more = every(kill_at_instruction, root, stride=effort(15, 1))
         _, _, control = every(
             kill_at_line, root, stride=effort(60, 12), charge_late=True
         )  # a library that pays after it has drawn

@@ -98,19 +98,30 @@ def test_of_a_single_chain_the_halves_are_compared(drift, said):
     assert said in str(diagnosis)
 
 
-def test_a_kernel_is_asked_how_long_its_trajectories_may_be(data):
-    def normal(tasks):
-        numpyro.sample("W", dist.Normal(0, 1).expand(data.W.shape).to_event(2))
+def ridge(tasks):
+    sigma = numpyro.sample("sigma", dist.LogNormal(0.0, 1.0))
+    W = numpyro.sample("W", dist.Normal(0.0, 5.0).expand([3, 6]).to_event(2))
+    mean = jax.numpy.einsum("tnj,jt->tn", tasks.X, W)
+    numpyro.sample("y", dist.Normal(mean, sigma).mask(tasks.mask), obs=tasks.y)
 
-    # seven steps of a thousandth of an sd: no trajectory turns back
-    kernel = NUTS(normal, max_tree_depth=(2, 3), step_size=1e-3, adapt_step_size=False, adapt_mass_matrix=False)
-    short = fit(normal, data.train, **QUICK | {"kernel": kernel})
-    assert_array_equal(short.statistics["n_steps"], 7)
-    assert short.statistics["reached_max_treedepth"].all()
-    assert "limit of 7 steps" in str(short.diagnose())
+
+#: Seven steps of hardly any length, however steep it is where they start: no trajectory turns back.
+SHORT = NUTS(ridge, max_tree_depth=(2, 3), step_size=1e-8, adapt_step_size=False, adapt_mass_matrix=False)
+
+
+@pytest.fixture(scope="module")
+def mine(data):
+    """A model and a kernel of one's own."""
+    return fit(ridge, data.train, **QUICK | {"kernel": SHORT})
+
+
+def test_a_kernel_is_asked_how_long_its_trajectories_may_be(mine):
+    assert_array_equal(mine.statistics["n_steps"], 7)
+    assert mine.statistics["reached_max_treedepth"].all()
+    assert "limit of 7 steps" in str(mine.diagnose())
     # NumPyro keeps the number under a private name: where it takes another, this fails
-    assert [most_steps(k) for k in (kernel, NUTS(normal), NUTS(normal, max_tree_depth=4))] == [7, 1023, 15]
-    assert most_steps(ProximalLangevin(normal)) is None
+    assert [most_steps(k) for k in (SHORT, NUTS(ridge), NUTS(ridge, max_tree_depth=4))] == [7, 1023, 15]
+    assert most_steps(ProximalLangevin(ridge)) is None
 
 
 def test_tree_has_every_group_and_names_tasks_and_features(data, posterior):
@@ -280,15 +291,13 @@ def test_kernels_of_ones_own(data):
     assert found.name == "low_rank, Gibbs"
 
 
-def test_models_of_ones_own(data):
-    def ridge(tasks):
-        sigma = numpyro.sample("sigma", dist.LogNormal(0.0, 1.0))
-        W = numpyro.sample("W", dist.Normal(0.0, 5.0).expand([3, 6]).to_event(2))
-        mean = jax.numpy.einsum("tnj,jt->tn", tasks.X, W)
-        numpyro.sample("y", dist.Normal(mean, sigma).mask(tasks.mask), obs=tasks.y)
+def test_models_of_ones_own(data, mine):
+    assert mine.predict(data.test).draws.shape[0] == 60
 
-    found = fit(ridge, data.train, **QUICK)
-    assert found.predict(data.test).draws.shape[0] == 60
+
+@pytest.mark.evidence  # every day by a kernel of one's own
+def test_models_of_ones_own_by_langevin(data):
+    assert fit(ridge, data.train, **QUICK).predict(data.test).draws.shape[0] == 60
 
 
 def test_other_numbers_do_not_compile_again(data, monkeypatch):

@@ -240,7 +240,7 @@ def test_other_tasks_first_messages_are_equal_bit_for_bit(change, scaling, d):
 def public():
     X, y = make(False)
     release = mp.release(TaskData.from_lists(X, y), epsilon=3.0, unsafe_seed=0)
-    return mp.inference.shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
+    return mp.inference.shared_covariance(release, chains=2, warmup=200, draws=50, progress_bar=False)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "student_t", "bernoulli"])

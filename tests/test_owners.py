@@ -115,7 +115,8 @@ def test_tree_survives_the_disk(fitted, tmp_path):
     import xarray as xr
 
     train, _, _, _, shared, _ = fitted
-    own = task_posteriors(train, shared, draws=5)
+    few = TaskData.from_lists(list(train.X[:20]), list(train.y[:20]))
+    own = task_posteriors(few, shared, draws=5)
     own.to_arviz().to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
     with xr.open_datatree(tmp_path / "posterior.nc", engine="h5netcdf") as tree:
         assert_allclose(tree["posterior/W"], own.to_arviz()["posterior/W"])
@@ -146,15 +147,16 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
 def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
     # three times as fine as the grid it uses
+    few = TaskData.from_lists(list(train.X[:100]), list(train.y[:100]))
     p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(21) + 0.5) / 21)
-    posteriors = [conjugate.gaussian_posteriors(train.gram, shared.shape(each)) for each in p]
+    posteriors = [conjugate.gaussian_posteriors(few.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
     expected = np.einsum("pm,pdm->dm", weight / weight.sum(axis=0), [posterior.mean for posterior in posteriors])
-    sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values
+    sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values[:, :100]
     off = lambda found: np.sqrt(np.mean(((found - expected) / sd) ** 2))
-    assert off(own.W) < 0.02
-    assert off(task_posteriors(train, shared, sharpness=1.0, draws=5).W) > 0.05
+    assert off(own.W[:, :100]) < 0.02
+    assert off(task_posteriors(few, shared, sharpness=1.0, draws=5).W) > 0.05
 
 
 def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
