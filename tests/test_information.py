@@ -76,7 +76,7 @@ def test_more_budget_says_more(posteriors):
 
 def test_a_release_that_says_nothing_leaves_the_prior_and_the_trace(posteriors):
     release = observed(posteriors[0.001].release)
-    omega = STRUCTURES["full"].prior(D, 40_000, 0)  # at phi = 1
+    omega = STRUCTURES["full"].prior(D, 20_000, 0)  # at phi = 1
     before, found = functionals(omega[None])["the spectrum"][0], spectrum(posteriors[0.001])
     # tr(A) / m is public and says what phi is: by how much more or less likely that makes these draws
     log_phi = np.log(release.trace / M / np.trace(omega, axis1=1, axis2=2))
@@ -168,10 +168,10 @@ def test_k_hats_turn_into_advice(posteriors, some, mixed):
 def found():
     """What "auto" makes of weights that use two features, and of weights along two directions across all features."""
     rng = np.random.default_rng(0)
-    sparse = np.zeros((6, 480))
+    sparse = np.zeros((4, 480))
     sparse[:2] = rng.standard_normal((2, 480))
-    directions = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 480)) + 0.05 * rng.standard_normal((6, 480))
-    run = FAST | {"structure": "auto", "draws": 150}
+    directions = rng.standard_normal((4, 2)) @ rng.standard_normal((2, 480)) + 0.05 * rng.standard_normal((4, 480))
+    run = FAST | {"structure": "auto", "draws": 100}
     return [
         shared_covariance(mp.release(W, 10.0, adjacency="zero_out", unsafe_seed=0), **run) for W in (sparse, directions)
     ]
@@ -180,7 +180,7 @@ def found():
 def test_auto_says_which_structure_it_found(found):
     sparse, directions = (posterior.structure_in_words() for posterior in found)
     assert "diagonal: every feature for itself" in sparse
-    assert "2 of 6 features stand out (inclusion above .9): " in sparse
+    assert "2 of 4 features stand out (inclusion above .9): " in sparse
     assert set(sparse[-4:].split(", ")) == {"0", "1"}
     assert "full: weights of different features go together" in directions
     for posterior in found:
@@ -259,15 +259,15 @@ def test_pictures_of_releases_show_what_they_say(posteriors, found):
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_public_posterior_survives_a_file(posteriors, found, tmp_path):
-    for posterior in (posteriors[1.0], found[0]):
-        posterior.save(tmp_path / "shared.nc")
-        loaded = SharedPosterior.load(tmp_path / "shared.nc")
-        assert repr(loaded) == repr(posterior)
-        assert loaded.guarantee == posterior.guarantee
-        assert str(loaded.diagnose()) == str(posterior.diagnose())
-        assert_array_equal(loaded.omega, posterior.omega)
-        xr.testing.assert_equal(loaded.to_arviz(), posterior.to_arviz())
+def test_public_posterior_survives_a_file(found, tmp_path):
+    posterior = found[0]  # of the structure with the most sites; without structure it is in the owners' file below
+    posterior.save(tmp_path / "shared.nc")
+    loaded = SharedPosterior.load(tmp_path / "shared.nc")
+    assert repr(loaded) == repr(posterior)
+    assert loaded.guarantee == posterior.guarantee
+    assert str(loaded.diagnose()) == str(posterior.diagnose())
+    assert_array_equal(loaded.omega, posterior.omega)
+    xr.testing.assert_equal(loaded.to_arviz(), posterior.to_arviz())
 
 
 def test_owners_posteriors_survive_a_file(posteriors, some, mixed, tmp_path):
@@ -275,6 +275,8 @@ def test_owners_posteriors_survive_a_file(posteriors, some, mixed, tmp_path):
     loaded = OwnerPosteriors.load(tmp_path / "own.nc")
     assert repr(loaded) == repr(mixed)
     assert repr(loaded.shared) == repr(mixed.shared)
+    assert loaded.shared.guarantee == mixed.shared.guarantee
+    assert_array_equal(loaded.shared.omega, mixed.shared.omega)
     assert str(loaded.diagnose()) == str(mixed.diagnose())
     assert_array_equal(loaded.W, mixed.W)
     assert_array_equal(loaded.predict(some).draws, mixed.predict(some).draws)
