@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from effort import effort
+from effort import EVIDENCE, effort
 from scipy import stats
 
 from mpmtl_prob import experiments
@@ -12,11 +12,16 @@ from mpmtl_prob.cli import main
 from mpmtl_prob.experiments import chance, page, threat_attacks, threat_errors, threat_posteriors, threats
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS
 from mpmtl_prob.privacy import views
-from mpmtl_prob.threat_models import NoisyMeans, odds
+from mpmtl_prob.threat_models import NoisyMeans, odds, posterior
 
 TINY = threats.ThreatModels(
     replications=20, people=(10, 100), features=(1000, 3000), signs=500, trials=1000, numbers=6000
 )
+
+
+def given(values, mechanism, population=None, *, public=posterior.public, **run):
+    """Where questions are alike, what they are like is given: that chains learn it says test_threat_posterior.py."""
+    return public(values, mechanism, population=population or (25.6, 13.8), **run)  # p has mean .3 and sd .15
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,8 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # of the picture below
         patch.setattr(threats.threat_figures, "draw", lambda *args: drawn.append(args))
         patch.setattr(threat_posteriors, "_QUESTIONS", effort(600, 2000))  # of which both verdicts are sure enough
+        if not EVIDENCE:
+            patch.setattr(posterior, "public", given)
         report = experiments.reproduce(TINY, out, fast=True, command="made", progress_bar=False)
     assert drawn == [(report, out / "threat-models.png")]
     return out, report
@@ -154,6 +161,7 @@ def test_other_noise_than_the_formula_says_is_found(part, monkeypatch):
 
 
 def test_a_promise_that_does_not_hold_is_no_pass(monkeypatch):
+    monkeypatch.setattr(threat_attacks.odds, "participant", lambda *_, **__: "")  # what a participant is told
     weaker = NoisyMeans.at(0.9, 50, 100, view=views.others())
     honest = threat_attacks.one_of_each
     monkeypatch.setattr(threat_attacks, "one_of_each", lambda *a, **k: honest(*a, **k) | {"all others": weaker})

@@ -165,8 +165,10 @@ def test_chains_agree_with_quadrature_over_phi_and_k():
     weight /= weight.sum()
     ess = min(found.diagnose().ess.values())
     assert ess > 100
-    for draws, exact in ((found.phi, weight.sum(1) @ phi), (found.log_k, weight.sum(0) @ log_k)):
+    for draws, grid, chance in ((found.phi, phi, weight.sum(1)), (found.log_k, log_k, weight.sum(0))):
+        exact = chance @ grid
         assert abs(draws.mean() - exact) < FAR * draws.std() / np.sqrt(ess)
+        assert abs(np.log(draws.var() / (chance @ (grid - exact) ** 2))) < FAR * np.sqrt(2 / ess)
     given = (np.exp(prior) * nodes) @ L.T / np.maximum(evidence, 1e-300)
     exact = np.einsum("ab,abj->j", weight, given)
     spread = np.sqrt(np.einsum("ab,abj->j", weight, (given - exact) ** 2))
@@ -222,6 +224,7 @@ def uniformity(sign=1):
     return [stats.chisquare(np.bincount(rank // 4, minlength=5)).pvalue for rank in ranks]
 
 
+@pytest.mark.evidence  # quadrature and weighted draws of the prior say so above, of one billboard each
 def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
     assert min(uniformity()) > 1e-8
     assert min(uniformity(-1)) < 1e-8
