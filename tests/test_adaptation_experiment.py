@@ -98,8 +98,11 @@ def test_only_what_is_wanted_is_measured():
     assert found.keys() == {"source, Huber", "one release, domains", "coverage"}
 
 
-def test_the_picture_and_the_page(done, tmp_path):
-    pytest.importorskip("matplotlib")
+def test_the_picture_and_the_page(done, tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure", lambda figsize, layout: figure(figsize)
+    )  # room for words takes long
     _, report, _ = done
     parts = report["parts"] | {"school": report["parts"]["made"]}
     adaptations.adaptation_figures.draw(report | {"parts": parts}, tmp_path / "p.png")

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, NetworkAdap, approximate_posterior
+from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, approximate_posterior
 from mpmtl_prob.adaptation.label_posterior import _laplace, _moments, _Told
 from mpmtl_prob.adaptation.ncnvx import public_fit
 
@@ -133,7 +133,6 @@ def test_other_models_are_named():
     wrong = [
         NCnvxAdap(epsilon=None, discrepancy=0.0).fit(source, target),
         fitted(0, source, target, variant="printed", steps=2),
-        NetworkAdap(steps=2, discrepancy=0.0, hidden=2).fit(source, target),
         CnvxAdap(steps=2, discrepancy=0.0).fit(source, target),
         NCnvxAdap(),
     ]

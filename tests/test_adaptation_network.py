@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpmtl_prob.adaptation import Domain, NCnvxAdap, NetworkAdap, accounting, descent
+from mpmtl_prob.adaptation import Domain, NCnvxAdap, NetworkAdap, accounting, approximate_posterior, descent
 from mpmtl_prob.adaptation.network import Network
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
@@ -144,6 +144,8 @@ def test_one_charge_pays_and_mistakes_cost_nothing():
         with pytest.raises(ValueError, match=message):
             NetworkAdap(**options | more).fit(SOURCE, TARGET)
     assert len(book.charges()) == 1
+    with pytest.raises(ValueError, match="model: expected an NCnvxAdap fitted with epsilon"):
+        approximate_posterior(model, SOURCE)
     with pytest.raises(ValueError, match=r"X: expected shape \(records, 2\), got \(1, 3\)"):
         model.predict(np.ones((1, 3)))
     with pytest.raises(ValueError, match="expected a fit before a prediction"):

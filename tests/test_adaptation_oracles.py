@@ -9,6 +9,7 @@ import numpyro
 import pytest
 from chance import FAR
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism, from_laplace_mechanism
+from effort import effort
 from numpyro.infer.util import log_density
 from scipy.optimize import differential_evolution, minimize
 
@@ -182,10 +183,10 @@ def test_without_noise_a_fit_is_a_function_of_its_arguments():
 def test_errors_on_the_written_down_generator_are_those_that_were_measured():
     measured = {"least squares": 0.028, "least absolute": 0.018, "one release": 0.018}  # 300 public records, 60 private
     fits = {name: [] for name in measured}
-    for seed in range(40):
+    for seed in range(effort(20, 40)):
         data = problems.two_sources((300, 60), tests=2000, seed=seed)
         fits["least squares"].append(error(SourceOnly("squared").fit(data.source), data))
-        if seed < 20:
+        if seed < effort(10, 20):
             fits["least absolute"].append(error(SourceOnly("absolute").fit(data.source), data))
             release = OneRelease(epsilon=1.0, delta=0.01, unsafe_seed=seed, draws=100)
             fits["one release"].append(error(release.fit(data.sources, data.target), data))
