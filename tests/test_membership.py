@@ -72,7 +72,7 @@ def played(law, cases, draws, seed):
     ids=["wishart", "gaussian"],
 )
 def test_of_the_tasks_given_a_probability_as_many_are_in_the_release(law):
-    n = effort(500, 1500)
+    n = effort(750, 1500)
     said = expit(played(law, n, effort(4000, 5000), 1))
     there = np.repeat([True, False], n)
     for part in np.array_split(np.argsort(said.ravel()), 5):
