@@ -106,7 +106,8 @@ def test_it_learns_what_no_line_can_and_adapts():
 
 @pytest.mark.filterwarnings("error")
 def test_a_poisoned_record_counts_as_one_of_zeros_and_a_long_one_as_one_of_length_r():
-    fit = lambda X, y: NetworkAdap(epsilon=1.0, delta=1e-3, steps=4, hidden=H, unsafe_seed=1).fit(SOURCE, (X, y)).coef_
+    options = {"epsilon": 1.0, "delta": 1e-3, "steps": 4, "hidden": H, "unsafe_seed": 1}
+    fit = lambda X, y, discrepancy=0.0: NetworkAdap(**options, discrepancy=discrepancy).fit(SOURCE, (X, y)).coef_
     zero = TARGET.X.copy()
     zero[7] = 0.0
     y = TARGET.y.copy()
@@ -116,6 +117,7 @@ def test_a_poisoned_record_counts_as_one_of_zeros_and_a_long_one_as_one_of_lengt
         X = TARGET.X.copy()
         X[7, 1] = value
         assert np.array_equal(fit(X, y), wanted)
+    assert np.array_equal(fit(X, y, "candidates"), fit(zero, y, "candidates"))  # a noisy one is slow to account for
     label = TARGET.y.copy()
     label[7] = np.nan  # a label that the source lacks
     assert np.array_equal(fit(TARGET.X, label), wanted)
