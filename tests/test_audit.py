@@ -242,7 +242,11 @@ def test_a_double_is_reachable_where_a_sum_ends_there():
 
 @pytest.mark.parametrize(
     ("law", "adjacency"),
-    [(Wishart(2, 9.0, 1.2), "zero_out"), (Gaussian(2, 1.5), "replace"), (VectorLaplace(2, 1.0, 1.0), "replace")],
+    [
+        pytest.param(Wishart(2, 9.0, 1.2), "zero_out", marks=pytest.mark.evidence),  # its noise is found wrong below
+        (Gaussian(2, 1.5), "replace"),
+        (VectorLaplace(2, 1.0, 1.0), "replace"),
+    ],
     ids=["Wishart", "Gaussian", "VectorLaplace"],
 )
 def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):

@@ -17,7 +17,7 @@ LAWS = [
     privacy.PaperWishart(3, 0.7),
     privacy.PaperTaskWishart(4, 0.7),
     Gaussian(3, 2.0),
-    privacy.GaussianShares(3, 1.0, 4, 2.0**-20, colluders=1),
+    privacy.GaussianShares(2, 1.0, 4, 2.0**-20, colluders=1),
     Quantile(0.2),
     privacy.VectorLaplace(3, 0.8, 2.0),
     privacy.VectorGaussian(3, 2.0, 1.5),

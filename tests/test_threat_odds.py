@@ -73,7 +73,7 @@ def test_limits_of_what_is_learnt_are_by_hand():
 
 
 def test_who_knows_p_learns_as_tracing_does():
-    mechanism = NoisyMeans.at(2.0, 30, 100, view=views.billboard(), clipped=False)
+    mechanism = NoisyMeans.at(2.0, 30, 40, view=views.billboard(), clipped=False)
     played = odds.suspect(mechanism, known=True, trials=2000)
     traced = audits.trace(mechanism, trials=4000)
     assert audits.auc(played.inside, played.outside) == pytest.approx(
