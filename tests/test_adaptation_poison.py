@@ -98,9 +98,10 @@ def test_any_object_in_a_cell_is_one_record_of_zeros_and_no_other_cell_is_read_o
         assert one.X[:7, 1].tolist() == [float(each) for each in others]
         assert not np.any(other.bounded(1e30, 1.0).X[7])
         assert other.bounded(1e30, 1.0).y[7] == 0
-        y = Domain(np.ones((8, 1)), shape(spoilt)[0] if isinstance(shape(spoilt), pd.DataFrame) else spoilt[:, 0]).y
-        assert y[:7].tolist() == [1.0] * 7
-        assert not np.isfinite(y[7])
+        of = Domain(np.ones((8, 1)), shape(spoilt)[0] if isinstance(shape(spoilt), pd.DataFrame) else spoilt[:, 0])
+        assert of.y[:7].tolist() == [1.0] * 7
+        assert not np.isfinite(of.y[7])
+        assert (of.bounded(1e30, 1.0).X[7], of.bounded(1e30, 1.0).y[7]) == (0, 0)
 
 
 @pytest.mark.parametrize("name", PRIVATE)
