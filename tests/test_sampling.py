@@ -11,16 +11,16 @@ import pytest
 import scipy.stats as st
 from effort import effort
 from numpyro.infer import NUTS
-from numpyro.infer.util import log_density, potential_energy
 from quickly import quickly
 from scipy.integrate import quad
 
+from mpmtl_prob import TaskData
 from mpmtl_prob.inference import ProximalLangevin
 from mpmtl_prob.inference.sampling import chains, simulation
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.keys import keys
 from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity
-from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank
+from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank, penalised
 from mpmtl_prob.privacy import Wishart
 
 CHAINS = 64
@@ -48,47 +48,69 @@ def lasso(y, rate, smoothing, prior=TraceNorm):
     numpyro.sample("y", dist.Normal(W[0, 0], 1.0), obs=y)
 
 
-#: One program for two tests.
+#: With data of four tasks of six rows and two features, a program of test_kernels.py.
 SHALLOW = partial(NUTS, max_tree_depth=4)
 SAMPLERS = {
     "NUTS, plain gradients": (NUTS, {"smoothing": None}, {}),
     "NUTS, proximal gradients": (SHALLOW, {"smoothing": 0.5}, {"warmup": 60, "draws": 100, "thin": 3}),
-    "adjusted Langevin": (ProximalLangevin, {"smoothing": 0.5}, {"thin": 8}),
+    "adjusted Langevin": (ProximalLangevin, {"smoothing": 0.5, "prior": GroupLaplace}, {"thin": 8}),
 }
 
 
-@pytest.mark.parametrize(("warmup", "thin"), [pytest.param(5, 1, marks=LONG), (60, 3), pytest.param(0, 1, marks=LONG)])
-def test_a_first_state_of_nuts_is_numpyros_own(warmup, thin):
-    kernel, args, start = SHALLOW(partial(lasso, smoothing=0.5)), (0.8, 1.7), {"W": jnp.array([[0.3]])}
+def orthogonal():
+    """Tasks whose features are orthonormal, as the model reads them, and the weights that fit each alone (feature, task)."""
+    rng = np.random.default_rng(0)
+    X = np.linalg.qr(rng.standard_normal((4, 6, 2)))[0]
+    y = X @ np.array([1.5, 0.4]) + 0.7 * rng.standard_normal((4, 6, 1))[..., 0]
+    data = penalised.observe(
+        group_sparse, TaskData.from_lists(list(X), list(y)), rate=1.0, sigma=0.7, precondition=False
+    )
+    return data, np.einsum("tni,tn->it", X, y)
+
+
+@pytest.mark.parametrize("warmup", [pytest.param(5, marks=LONG), 60, pytest.param(0, marks=LONG)])
+def test_a_first_state_of_nuts_is_numpyros_own(warmup):
+    kernel, args, start = SHALLOW(group_sparse), (orthogonal()[0],), {"W": np.full((2, 4), 0.3)}
     (key,) = keys(0, 1)
-    found = chains.program(kernel, warmup, thin).init(key, start, args)
+    found = chains.program(kernel, warmup).init(key, start, args)
     init = quickly(lambda key, start, args: kernel.init(key, warmup, start, args, {}))
     expected = init(key, start, args)
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
         jax.tree.map(same, getattr(found, name), getattr(expected, name))
 
 
-def test_nuts_of_one_vector_starts_where_it_is_told_with_the_models_gradient():
+def test_group_sparse_weights_by_nuts_are_a_scale_mixture_of_gaussians():
+    # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
+    data, alone = orthogonal()
+    W = sample(SHALLOW(group_sparse), data, warmup=60, draws=effort(100, 300))["W"]
+    variance, prior = 0.7**2, st.gamma(5 / 2, scale=2 * 0.7**2)
+    for j in range(2):
+        evidence = lambda v, j=j: prior.pdf(v) * np.prod(st.norm(0, np.sqrt(v + variance)).pdf(alone[j]))
+        total = quad(evidence, 0, 80)[0]
+        average = lambda f, evidence=evidence, total=total: quad(lambda v: f(v) * evidence(v), 0, 80)[0] / total
+        share = average(lambda v: v / (v + variance))
+        square = average(lambda v: (v / (v + variance)) ** 2)
+        for i in range(4):
+            assert agrees(W[:, :, j, i], share * alone[j, i], sigmas=6.0)
+            assert agrees(W[:, :, j, i] ** 2, square * alone[j, i] ** 2 + share * variance, sigmas=6.0)
+
+
+def test_nuts_of_one_vector_starts_where_it_is_told_and_its_draws_are_constrained():
     def normal(y):
         W = numpyro.sample("W", dist.Normal(0.0, 2.0).expand([2, 3]).to_event(2))
         scale = numpyro.sample("scale", dist.HalfNormal(1.0))
         numpyro.deterministic("size", jnp.sum(W**2))
         numpyro.sample("y", dist.Normal(W, scale).to_event(2), obs=y)
 
-    args, start = (jnp.arange(6.0).reshape(2, 3),), {"W": 0.5 * jnp.ones((2, 3)), "scale": jnp.array(0.2)}
+    args, start = (np.arange(6.0).reshape(2, 3),), {"W": np.full((2, 3), 0.5), "scale": np.array(0.2)}
     kernel = FlatNUTS(normal, depth=5)
-    compiled = chains.program(kernel, 20)
-    key = keys(0, 2)[1]
-    state = compiled.init(key, start, args)
+    compiled, key = chains.program(kernel, 20), keys(0, 2)[1]
+    state = compiled.first(key, start, args)  # the gradient is tested in test_shared_covariance.py
     expected = quickly(lambda key: kernel.init(key, 20, start, args, {}))(key)
     for name in ("z", "rng_key", "adapt_state"):
         jax.tree.map(same, getattr(state, name), getattr(expected, name))
-    energy = jax.value_and_grad(lambda z: potential_energy(normal, args, {}, z))
-    potential, gradient = quickly(energy)(start)
-    same(state.potential_energy, potential)
-    jax.tree.map(same, state.z_grad.by_name(), gradient)
     draws = compiled.constrain(jax.tree.map(lambda x: x[None], state.z), args)
-    jax.tree.map(same, draws, {"W": start["W"][None], "scale": jnp.exp(start["scale"])[None], "size": jnp.array([1.5])})
+    jax.tree.map(same, draws, {"W": start["W"][None], "scale": np.exp(start["scale"])[None], "size": np.array([1.5])})
     assert chains.most_steps(kernel) == 31
 
 
@@ -99,14 +121,14 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(
-    "name", [each if each == "NUTS, proximal gradients" else pytest.param(each, marks=LONG) for each in SAMPLERS]
+    "name", [each if each == "adjusted Langevin" else pytest.param(each, marks=LONG) for each in SAMPLERS]
 )
 def test_bayesian_lasso_of_one_weight(name):
     make, options, how = SAMPLERS[name]
     y, rate = 0.8, 1.7
     density = lambda w, k=0: w**k * np.exp(-0.5 * (y - w) ** 2 - rate * abs(w))
     integral = [sum(quad(density, *ends, args=(k,))[0] for ends in ((-15, 0), (0, 15))) for k in range(3)]
-    W = sample(make(partial(lasso, smoothing=options["smoothing"])), y, rate, **how)["W"]
+    W = sample(make(partial(lasso, **options)), y, rate, **how)["W"]
     assert agrees(W, integral[1] / integral[0])
     assert agrees(W**2, integral[2] / integral[0])
     negative = quad(density, -15, 0)[0] / integral[0]
@@ -162,7 +184,8 @@ def trace(rate, smoothing):
     numpyro.factor("tilt", -jnp.sum(W**2))
 
 
-@pytest.mark.parametrize("make", [pytest.param(NUTS, marks=LONG), ProximalLangevin])
+@LONG
+@pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
 def test_trace_norm_of_two_by_two_agrees_with_quadrature(make):
     # exp(-rate (a + b) - a^2 - b^2) |a^2 - b^2| over singular values a, b
     rate, grid = 1.2, np.linspace(0, 6, 1201)
@@ -224,14 +247,13 @@ def test_low_rank_posterior_with_a_release_is_calibrated():
 
 def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
     setting, rng = Setting(noise=Wishart(2, 6.0, 0.1, 1.5)), np.random.default_rng(0)
-    density = quickly(lambda data, values: log_density(group_sparse, (data,), {}, values)[0])
     for _ in range(10):
-        _, data = simulation._simulate(group_sparse, setting, False, rng)
+        truth, data = simulation._simulate(group_sparse, setting, False, rng)
         start = simulation._near_zero(data)
-        there = density(data, start | {"sigma": 1.0, "rate": 1.0})
-        far = density(data, {"W": 5 + start["W"], "sigma": 1.0, "rate": 1.0})
-        assert np.isfinite(there)
-        assert far == -np.inf
+        assert {name: np.shape(value) for name, value in start.items()} == {k: v.shape for k, v in truth.items()}
+        for W, allowed in ((start["W"], True), (5 + start["W"], False)):
+            bounded = W / np.maximum(1, np.linalg.norm(W, axis=0) / 1.5)
+            assert (np.linalg.eigvalsh(data.release.sigma[0] - bounded @ bounded.T)[0] > 0) == allowed
 
 
 LANGEVIN = {"replications": effort(80, 150), "warmup": effort(500, 1000), "thin": 60}

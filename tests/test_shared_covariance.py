@@ -14,6 +14,7 @@ from quickly import quickly
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.sampling.chains import program
+from mpmtl_prob.inference.sampling.keys import keys
 from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
@@ -90,6 +91,18 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     assert_allclose(difference, difference[0], atol=1e-8)
 
 
+def test_nuts_of_one_vector_starts_with_the_models_density_and_gradient():
+    rng = np.random.default_rng(2)
+    data = observe(simulate(rng, LAWS["wishart"])[-1], LAWS["wishart"], M, phi=PHI)
+    flat, steps = 0.5 * rng.standard_normal(2 + D * (D + 1) // 2), 1e-4 * np.eye(2 + D * (D + 1) // 2)
+    state = program(kernel(model.full), 200).init(keys(0, 1)[0], sites(flat), (data,))
+    assert_allclose(state.z.vector, flat)
+    assert_allclose(state.potential_energy, -density(flat, data)[0], rtol=1e-9)
+    assert_allclose(state.energy, state.potential_energy)
+    slope = [density(flat - step, data)[0] - density(flat + step, data)[0] for step in steps]
+    assert_allclose(state.z_grad.vector, np.array(slope) / 2e-4, rtol=1e-5, atol=1e-5)
+
+
 #: Iterations for each of 19 draws, which should be nearly independent.
 THIN = effort(5, 10)
 
@@ -120,7 +133,7 @@ def functionals(draws):
     }
 
 
-# Gaussian noise: against quadrature in test_gaussian_release.py, and here every week
+# Gaussian noise: against draws of the prior in test_gaussian_release.py, and here every week
 LONG = pytest.mark.evidence
 
 
@@ -135,12 +148,10 @@ def test_posterior_is_calibrated_on_data_from_the_model(law):
         assert covered.pvalue > RARE, name
 
 
-@pytest.mark.parametrize(
-    ("name", "believed"),
-    [("wishart", Wishart(D, 12.0, effort(0.3, 0.4))), pytest.param("gaussian", Gaussian(D, 1.0), marks=LONG)],
-)
+@LONG  # that ranks show it is seen every day in test_sampling.py
+@pytest.mark.parametrize(("name", "believed"), [("wishart", Wishart(D, 12.0, 0.3)), ("gaussian", Gaussian(D, 1.0))])
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is(name, believed):
-    found = ranks(effort(60, 200), LAWS[name], believed)  # of the same shape: one program for both
+    found = ranks(60, LAWS[name], believed)  # as few as every day
     assert min(uniformity(each) for each in found.values()) < RARE
 
 

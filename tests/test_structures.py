@@ -229,7 +229,7 @@ def check_density(structure, law, sigma, rng):
     assert_allclose(difference, difference[0], atol=1e-7)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), (2, 2), (3, 5)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), pytest.param(2, 2, marks=pytest.mark.evidence), (3, 5)])
 def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
     Z = np.random.default_rng(0).standard_normal((rows, columns))
 
@@ -329,7 +329,7 @@ def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
         assert covered.pvalue > RARE, name
 
 
-@pytest.mark.evidence  # the same for "full" is in test_shared_covariance.py
+@pytest.mark.evidence
 def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
     found = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
     assert min(uniformity(each) for each in found.values()) < RARE
