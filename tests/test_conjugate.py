@@ -86,7 +86,7 @@ def test_the_numpyro_model_has_the_density_of_the_definition(one_task):
 
     for _ in range(4):
         log_snr, log_sigma, v = rng.standard_normal(), rng.standard_normal(), rng.standard_normal(3)
-        found, w, sigma = density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v})
+        found, w, sigma = map(np.asarray, density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v}))
         assert_allclose(w, scale * v)
         assert_allclose(sigma, np.exp(log_sigma))  # and under 1 / sigma, log sigma is uniform
         c = np.exp(log_snr + 2 * log_sigma) * len(y) / np.trace((X * scale) @ omega @ (X * scale).T)

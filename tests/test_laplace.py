@@ -121,7 +121,7 @@ def test_the_numpyro_model_has_the_density_of_the_definition(yardstick):
 
     for _ in range(4):
         log_snr, v = rng.standard_normal(), rng.standard_normal(5)
-        found, w = density({"log_snr": log_snr, "v": v})
+        found, w = map(np.asarray, density({"log_snr": log_snr, "v": v}))
         assert_allclose(w, scale[0] * v)
         prior = st.norm.logpdf(log_snr, np.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD)
         difference.append(found - prior - log_joint(X * scale[0], y, omega, np.exp(log_snr), v))
@@ -256,7 +256,7 @@ def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_labels(sh
     for _ in range(2):
         own = {"log_snr": 1.0 + rng.random(), "u": rng.standard_normal(3)}
         assert own.keys() == jointly.start.keys()
-        found, normal, w = densities(start | own)
+        found, normal, w = map(np.asarray, densities(start | own))
         expected = np.sum((log_expit(y * (X @ w)) + 0.5 * (y - X @ w) ** 2)[mask])
         for sign, prior in ((1, laplace), (-1, conjugate)):
             expected += sign * st.norm.logpdf(own["log_snr"], np.log(prior.SNR_MEDIAN), prior.SNR_LOG_SD)
@@ -294,7 +294,7 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
         assert np.isnan(again.W[:, 0]).all()
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "bernoulli"])
+@pytest.mark.parametrize("kind", [pytest.param("gaussian", marks=pytest.mark.evidence), "bernoulli"])
 def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
     monkeypatch.setattr(methods, "shared_covariance", partial(shared_covariance, warmup=200))  # a program that there is
     tasks = few(shared[0], 2)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from mpmtl_prob.convex.penalties import GroupLasso, TraceNorm
 
-shapes = effort(st.sampled_from([(1, 1), (2, 7), (5, 3), (8, 12)]), st.tuples(st.integers(1, 8), st.integers(1, 12)))
+shapes = effort(st.sampled_from([(2, 7), (5, 3)]), st.tuples(st.integers(1, 8), st.integers(1, 12)))
 instances = given(
     seed=st.integers(0, 2**32 - 1),
     shape=shapes,  # each compiles
@@ -74,7 +74,7 @@ def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, 
 
 def test_the_error_of_lemma_1_vanishes_with_the_noise_and_not_before():
     rng = np.random.default_rng(0)
-    C, E = rng.standard_normal((5, 7)), np.eye(5)
+    C, E = rng.standard_normal((5, 3)), np.eye(5)
     errors = [proximal_error(TraceNorm(), C, scale * E, 1.0, 1.0) for scale in (0.0, 1e-3, 1e-1, 1.0)]
     assert_allclose(errors[0], 0, atol=1e-12)
     assert errors[1] < errors[2] < errors[3]

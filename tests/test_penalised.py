@@ -22,8 +22,8 @@ PENALTIES = {models.low_rank: penalties.TraceNorm(), models.group_sparse: penalt
 @pytest.fixture(scope="module")
 def tasks():
     rng = np.random.default_rng(0)
-    W = rng.standard_normal((3, 2)) @ rng.standard_normal((2, 5))
-    X = [rng.standard_normal((n, 3)) for n in (4, 6, 9, 5, 7)]
+    W = rng.standard_normal((4, 2)) @ rng.standard_normal((2, 12))  # of a size whose solver other tests compile
+    X = [rng.standard_normal((n, 4)) for n in (4, 6, 9, 5, 7, *[8] * 7)]
     y = [x @ w + 0.5 * rng.standard_normal(len(x)) for x, w in zip(X, W.T, strict=True)]
     return mp.TaskData.from_lists(X, y)
 
@@ -64,7 +64,7 @@ def test_mode_is_the_deterministic_optimum(model, tasks):
 def test_low_rank_sparse_has_the_density_of_the_sum_of_two_penalties(tasks):
     data = penalised.observe(models.low_rank_sparse, tasks, rate=2.0, rate_own=3.0, sigma=0.5, precondition=False)
     rng = np.random.default_rng(2)
-    draws = rng.standard_normal((2, 2, 3, 5))
+    draws = rng.standard_normal((2, 2, 4, 12))
 
     def objective(P, Q):
         fit = 0.5 * np.sum((tasks.y - (tasks.X @ (P + Q).T[..., None])[..., 0]) ** 2)
@@ -79,12 +79,12 @@ def test_joint_density_is_prior_times_likelihood_normalised(model, tasks):
     data = penalised.observe(model, tasks, rate=(1.5, 0.6), rate_own=(2.5, 0.4), sigma=(0.8, 0.3), precondition=False)
     rng = np.random.default_rng(3)
     names = ("W",) if len(penalised.PRIORS[model]) == 1 else ("P", "Q")
-    parts = {name: rng.standard_normal((3, 5)) for name in names}
+    parts = {name: rng.standard_normal((4, 12)) for name in names}
     scales = {"sigma": 0.9, "rate": 1.1} | ({"rate_own": 2.0} if len(names) == 2 else {})
     expected = st.lognorm(0.3, scale=0.8).logpdf(0.9) + st.lognorm(0.6, scale=1.5).logpdf(1.1)
     expected += st.lognorm(0.4, scale=2.5).logpdf(2.0) if len(names) == 2 else 0.0
     for prior, rate, part in zip(penalised.PRIORS[model], (1.1, 2.0), parts.values(), strict=False):
-        expected += float(prior(rate / 0.9, (3, 5)).log_prob(part))
+        expected += float(prior(rate / 0.9, (4, 12)).log_prob(part))
     mean = (tasks.X @ sum(parts.values()).T[..., None])[..., 0]
     expected += st.norm(mean, 0.9).logpdf(tasks.y)[tasks.mask].sum()
     assert_allclose(density(model, data, **parts, **scales), expected, rtol=1e-10)
@@ -110,7 +110,7 @@ def test_local_coordinates_change_the_variables_and_nothing_else(model, tasks):
     names = ("W",) if len(penalised.PRIORS[model]) == 1 else ("P", "Q")
     rng = np.random.default_rng(4)
     scales = {"sigma": 0.6, "rate": 1.7} | ({"rate_own": 2.2} if len(names) == 2 else {})
-    local = {f"{name}_local": rng.standard_normal((3, 5)) for name in names}
+    local = {f"{name}_local": rng.standard_normal((4, 12)) for name in names}
     value, matrices = with_matrices(model, both[0], local | scales)
     jacobian = 0.0
     for name, part in zip(names, both[0].parts, strict=True):
@@ -127,23 +127,23 @@ def test_local_coordinates_make_a_gaussian_prior_standard_normal(tasks):
     # with the quadratic in place of the penalty, z given y is N(0, I) at every rate and sigma
     part = penalised.observe(models.low_rank, tasks).parts[0]
     gram, rate, sigma = tasks.gram, 1.3, 0.4
-    transform = part.local.at(rate, sigma)
+    scale, centre = jax.jit(lambda local: ((at := local.at(rate, sigma)).scale, at(np.zeros((4, 12)))))(part.local)
     C = np.asarray(part.local.inverse[0]).T @ np.asarray(part.local.inverse[0])  # B^{-T} B^{-1}
     for i in range(tasks.num_tasks):
         precision = gram.xx[i] / sigma**2 + (rate / sigma) ** 2 * C
-        L = np.asarray(part.local.basis[i]) * np.asarray(transform.scale[i])
-        assert_allclose(L.T @ precision @ L, np.eye(3), atol=1e-9)
+        L = np.asarray(part.local.basis[i]) * np.asarray(scale)[i]
+        assert_allclose(L.T @ precision @ L, np.eye(4), atol=1e-9)
         mean = np.linalg.solve(precision, gram.xy[i] / sigma**2)
-        assert_allclose(np.asarray(transform(np.zeros((3, 5))))[:, i], mean, rtol=1e-8)
+        assert_allclose(np.asarray(centre)[:, i], mean, rtol=1e-8)
 
 
 @pytest.mark.parametrize("noise", ["Wishart", "Gaussian"])
 @pytest.mark.parametrize("message", ["direction", "clip"])
 def test_release_is_an_observed_site(message, noise, tasks):
-    W = np.random.default_rng(5).standard_normal((3, 5))
+    W = np.random.default_rng(5).standard_normal((4, 12))
     clip = {"clip": 1.2} if message == "clip" else {}
     if noise == "Gaussian":
-        clip["mechanism"] = Gaussian(3, 0.5, clip.get("clip", 1.0))
+        clip["mechanism"] = Gaussian(4, 0.5, clip.get("clip", 1.0))
     release = mp.release(W, epsilon=5.0, message=message, unsafe_seed=0, adjacency="zero_out", **clip)
     data = penalised.observe(models.low_rank, tasks, rate=1.0, sigma=1.0, precondition=False, with_release=release)
     alone = data._replace(release=None)
@@ -164,7 +164,7 @@ def test_tasks_may_be_handed_to_a_model_as_they_are(tasks):
         with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
             models.group_sparse(tasks, sigma=1.0)
         assert trace["W"]["type"] == "deterministic"
-        assert trace["W_local"]["fn"].shape() == (3, 5)
+        assert trace["W_local"]["fn"].shape() == (4, 12)
 
     jax.eval_shape(traced)  # nothing needs computing
 
@@ -175,7 +175,7 @@ def test_bad_arguments_are_named(tasks):
         observe(rate=-1)
     with pytest.raises(ValueError, match="smoothing: expected a number, got 'much'"):
         observe(smoothing="much")
-    with pytest.raises(ValueError, match="with_release: expected 3 features and 5 tasks as in the data, got 3 and 9"):
-        observe(with_release=mp.release(np.ones((3, 9)), epsilon=1.0, unsafe_seed=0))
+    with pytest.raises(ValueError, match="with_release: expected 4 features and 12 tasks as in the data, got 4 and 9"):
+        observe(with_release=mp.release(np.ones((4, 9)), epsilon=1.0, unsafe_seed=0))
     with pytest.raises(ValueError, match="options: expected none with prepared data, got rate"):
         models.low_rank(observe(), rate=1.0)

@@ -17,7 +17,7 @@ from mpmtl_prob.estimators import L1, GroupLasso, LeastSquares, Logistic, MultiT
 from mpmtl_prob.inference.public import starts, structures
 from mpmtl_prob.models import penalised
 
-DATA = mp.datasets.synthetic_low_rank(12, 3, 9, 4, variance=30.0, group=3, seed=0)
+DATA = mp.datasets.synthetic_low_rank(12, 4, 9, 4, variance=30.0, group=3, seed=0)
 LABELS = mp.TaskData.from_lists(list(DATA.train.X), list(np.sign(DATA.train.y)))
 #: Of the shapes and lengths of other tests, whose programs are there.
 AS_IN_FIT, AS_IN_KERNELS = (
@@ -67,7 +67,7 @@ def test_densities_of_the_public_promote_nothing(structure, release):
 def test_densities_of_an_owner_promote_nothing(model):
     X, y = (DATA.train if model != "joint_bernoulli" else LABELS).own(0)
     public = starts.observed(RELEASES["wishart"])
-    args = (X, y, np.eye(3)) if model == "gaussian" else (public, X, y, np.ones(len(y)), np.ones(3))
+    args = (X, y, np.eye(4)) if model == "gaussian" else (public, X, y, np.ones(len(y)), np.ones(4))
     traced_strictly(getattr(models.task, model), *args)
 
 
@@ -88,7 +88,7 @@ def test_the_convex_iteration_promotes_nothing(norm, loss):
 def test_the_papers_rounds_promote_nothing(kind):
     penalty = (1.0, 0.5) if kind == "LowRankSparse" else 1.0
     with jax.numpy_dtype_promotion("strict"):
-        getattr(estimators, kind)(penalty, rounds=4, clip=1.0, unsafe_seed=0).fit(AS_IN_KERNELS)
+        getattr(estimators, kind)(penalty, rounds=12, clip=1.0, unsafe_seed=0).fit(AS_IN_KERNELS)
 
 
 SHORT = {"chains": 1, "warmup": 30, "draws": 5, "progress_bar": False}
