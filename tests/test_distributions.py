@@ -107,7 +107,7 @@ def test_trace_norm_integral_agrees_with_quadrature_over_two_singular_values(d, 
 @pytest.mark.parametrize(("d", "m"), [(3, 4), (4, 4)])
 def test_trace_norm_is_normalised_by_importance_sampling(d, m):
     # W = radius * U from p(||W||_F) uniform on the sphere; int e^{-||W||_*} dW = E[||U||_*^{-dm}] Gamma(dm) area(sphere)
-    rng, size = np.random.default_rng(1), 200_000
+    rng, size = np.random.default_rng(1), effort(60_000, 200_000)
     U = rng.standard_normal((size, d, m))
     U /= np.linalg.norm(U, axis=(1, 2), keepdims=True)
     weight = np.linalg.svd(U, compute_uv=False).sum(-1) ** (-d * m)

@@ -50,8 +50,14 @@ def projection(norm, sigma, threshold):
     return norm.projection(sigma, threshold)
 
 
-@every_penalty
-@pytest.mark.parametrize("shape", [SHAPE, (6, 4)])
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        *((norm, SHAPE) for norm in EXPRESSIONS),
+        *((norm, (6, 4)) for norm in (TraceNorm(), SquaredTraceNorm())),  # the others know no sides
+    ],
+    ids=lambda each: None if isinstance(each, tuple) else type(each).__name__,
+)
 def test_prox_minimises_its_definition(norm, shape):
     W = np.random.default_rng(0).standard_normal(shape)
     V = cp.Variable(shape)
@@ -78,9 +84,9 @@ def test_the_projection_read_off_the_second_moment_is_the_prox(norm):
 
 @pytest.mark.parametrize("norm", [L1(), ColumnGroupLasso()], ids=lambda n: type(n).__name__)
 def test_separable_penalties_take_a_threshold_per_task(norm):
-    W, thresholds = np.random.default_rng(3).standard_normal((5, 3)), np.array([0.1, 0.5, 2.0])
-    each = [prox(norm, W[:, [i]], thresholds[i]) for i in range(3)]
-    assert_allclose(prox(norm, W, thresholds), np.concatenate(each, axis=1))
+    W, thresholds = np.random.default_rng(3).standard_normal(SHAPE), np.array([0.1, 0.5, 2.0, 0.3, 0.2, 1.0])
+    each = [prox(norm, W, threshold)[:, i] for i, threshold in enumerate(thresholds)]
+    assert_allclose(prox(norm, W, thresholds), np.stack(each, axis=1))
 
 
 def test_a_sum_acts_on_its_parts():

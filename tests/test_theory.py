@@ -16,7 +16,7 @@ SETTINGS = [{"delta": 0.0}, {"delta": 1e-3}, {"delta": 1e-3, "composition": "pla
 
 def minimiser(bound, low, high):
     """The best growth of the budgets, by search over a fine grid and then in its cell."""
-    grid = np.linspace(low, high, 4001)[1:-1]
+    grid = np.linspace(low, high, 801)[1:-1]
     best = grid[np.argmin([bound.rate(x) for x in grid])]
     step = grid[1] - grid[0]
     return minimize_scalar(bound.rate, bounds=(best - step, best + step), method="bounded", options={"xatol": 1e-9}).x
