@@ -25,6 +25,7 @@ from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Grid, Prior
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import FACTOR_SPREAD
 from mpmtl_prob.inference.sampling.nuts import run_nuts
+from mpmtl_prob.models import triangles
 from mpmtl_prob.tasks import FloatArray
 
 #: scale of the half-normal of how far the entries of A are from I, times sqrt d
@@ -108,10 +109,10 @@ def model(data: Observed) -> None:
     f = jnp.exp(FACTOR_SPREAD * numpyro.sample("factor", dist.Normal(0.0, 1.0)))
     bend = numpyro.sample("bend", dist.HalfNormal(BEND)) / jnp.sqrt(d)
     diagonal = numpyro.sample("diagonal", dist.StudentT(4.0, 0.0, 1.0).expand([d]).to_event(1))
-    A = jnp.diag(jnp.exp(bend * diagonal))
+    A = triangles.diagonal(jnp.exp(bend * diagonal))
     if d > 1:
         below = numpyro.sample("below", dist.Normal(0.0, 1.0).expand([d * (d - 1) // 2]).to_event(1))
-        A = A.at[jnp.tril_indices(d, -1)].set(bend * below)
+        A += bend * triangles.strictly_lower(below, d)
     half = data.root @ A
     N = data.n * f * half @ half.T
     shift = numpyro.sample("shift", flat)
@@ -119,9 +120,8 @@ def model(data: Observed) -> None:
     size = numpyro.sample("log_sigma", dist.Normal(0.0, SIGMA_SPREAD))
     sigma = numpyro.deterministic("sigma", data.sigma * jnp.exp(size))
     numpyro.factor("prior", jax.nn.logsumexp(log_prior(data, delta)))
-    twice = jnp.where(jnp.eye(d) > 0, jnp.sqrt(2.0), 1.0) * data.sd
-    entries = jnp.tril_indices(d)
-    numpyro.factor("features", norm.logpdf(data.xx[entries], N[entries], twice[entries]).sum())
+    sd = np.where(np.eye(d) > 0, np.sqrt(2.0), 1.0) * data.sd
+    numpyro.factor("features", jnp.where(np.tri(d, dtype=bool), norm.logpdf(data.xx, N, sd), 0).sum())
     numpyro.factor("residuals", log_residuals(data, N, delta, sigma))
 
 
@@ -141,9 +141,9 @@ def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:
     between = psi.common(q) * Nd
     xr = psi.along(q) * N + psi.across(q) / n * jnp.outer(Nd, Nd) + (data.sd * data.unit) ** 2 * jnp.eye(d)
     off = data.rr - data.n * psi.square
-    L = jnp.linalg.cholesky(xr - jnp.outer(between, between) / rr)
-    z = jax.scipy.linalg.solve_triangular(L, data.xr - psi.kept * Nd - between / rr * off, lower=True)
-    return -0.5 * (z @ z + off**2 / rr + jnp.log(rr)) - jnp.log(jnp.diagonal(L)).sum()
+    inverse, log_det = triangles.inverse_and_log_det(xr - jnp.outer(between, between) / rr)
+    rest = data.xr - psi.kept * Nd - between / rr * off
+    return -0.5 * (rest @ inverse @ rest + log_det + off**2 / rr + jnp.log(rr))
 
 
 def start(data: Observed) -> dict[str, FloatArray]:
