@@ -310,9 +310,11 @@ class TaskData:
 
     def unit_rows(self) -> TaskData:
         """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero), but for the intercept."""
-        X, one = np.split(self.X, [self.num_features - self.intercept], axis=2)
-        norm = np.linalg.norm(X, axis=2, keepdims=True)
-        return replace(self, X=np.concatenate([X / np.where(norm > 0, norm, 1.0), one], axis=2))
+        d = self.num_features - self.intercept
+        norm = np.linalg.norm(self.X[..., :d], axis=2, keepdims=True)
+        X = self.X / np.where(norm > 0, norm, 1.0)
+        X[..., d:] = self.X[..., d:]
+        return replace(self, X=X)
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
         """One row per observation: the task, the features but for the intercept, and the target."""
