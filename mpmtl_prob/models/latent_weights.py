@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -19,7 +20,14 @@ from numpyro.distributions import constraints
 from mpmtl_prob.models.observed import Observed
 from mpmtl_prob.models.second_moment import LOG_PHI_SD, known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
-from mpmtl_prob.models.triangles import diagonal, inverse_of_lower, log_det, strictly_lower
+from mpmtl_prob.models.triangles import (
+    cholesky,
+    diagonal,
+    diagonal_of,
+    inverse_of_lower,
+    log_det,
+    strictly_lower,
+)
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
 #: From here on Stirling's series, to its second term, is right to 1e-7.
@@ -59,12 +67,14 @@ def leaning(Z: Array, tilt: Array, G: Array) -> Array:
         tilt: between -1 and 1, of sum 0, (d,).
         G: positive definite, (m, m).
     """
-    size = jnp.diagonal(G)
+    size = diagonal_of(G)
     counted = jnp.log1p(size)
     root = jnp.sqrt(counted / size)
     scale = jnp.exp(-0.5 * tilt[:, None] * counted)
     Y = scale * Z
-    return Y - tilt[:, None] * scale**2 * (Y @ (jnp.tril(G, -1) * root[:, None] * root))
+    return Y - tilt[:, None] * scale**2 * (
+        Y @ (jnp.where(np.tri(len(G), k=-1, dtype=bool), G, 0) * root[:, None] * root)
+    )
 
 
 @lru_cache
@@ -155,7 +165,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
             kappa = degrees_of_freedom(d)
             Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
             log_scale = jnp.log(Phi[0])
-            root = jnp.linalg.cholesky(Phi[0] * jnp.eye(len(small)) + small)
+            root = cholesky(Phi[0] * np.eye(len(small), dtype=small.dtype) + small)
             log_det_omega = log_det(root) + (d - len(small)) * log_scale
             log_prior = 0.5 * (kappa * d * log_scale - (m + kappa) * log_det_omega)
             numpyro.factor("prior", log_prior + log_normaliser(kappa, m, d))
@@ -169,7 +179,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
             norm = jnp.sum(root)
             omega = (Q @ U * root) @ (Q @ U).T if d <= m else (W @ U / root) @ (W @ U).T
         else:
-            rows = jnp.sqrt(jnp.diagonal(A))
+            rows = jnp.sqrt(diagonal_of(A))
             norm, omega = jnp.sum(rows), jnp.diag(rows)
         numpyro.deterministic("Omega", omega * jnp.exp(-log_lambda))
         numpyro.factor("prior", d * m * log_lambda - jnp.exp(log_lambda) * norm)

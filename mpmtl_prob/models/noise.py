@@ -17,6 +17,7 @@ from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
+from mpmtl_prob.models.triangles import cholesky, diagonal_of, log_det
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, MatrixNoise, Wishart
 from mpmtl_prob.tasks import FloatArray
@@ -94,7 +95,7 @@ class WishartNoise(NamedTuple):
     def log_det_rest(self, W: Array) -> Array:
         """``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
         inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W / jnp.asarray(self.eigenvalues)[:, None]).T @ W
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(inner))))
+        return log_det(cholesky(inner))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
         """That of ``E = Sigma - A``."""
@@ -181,9 +182,9 @@ def contraction(Z: Array) -> tuple[Array, Array, Array]:
     if d < m:
         Y, jacobian, log_det_rest = contraction(Z.T)
         return Y.T, jacobian, log_det_rest
-    C = jnp.linalg.cholesky(jnp.eye(m, dtype=Z.dtype) + Z.T @ Z)
+    C = cholesky(np.eye(m, dtype=Z.dtype) + Z.T @ Z)
     Y = triangular_solve(C, Z, left_side=False, lower=True, transpose_a=True)
-    log_diagonal = jnp.log(jnp.diagonal(C))
+    log_diagonal = jnp.log(diagonal_of(C))
     log_det_rest = -2 * jnp.sum(log_diagonal)  # |I - Y Y'| = 1 / |I + Z'Z|
     j = jnp.arange(m, dtype=Z.dtype)
     jacobian = 0.5 * (d + m + 1) * log_det_rest + jnp.sum((2 * j + 1 - m) * log_diagonal)

@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from mpmtl_prob.models import shared_covariance
+from mpmtl_prob.models.triangles import cholesky
 from mpmtl_prob.taskwise import laplace
 from mpmtl_prob.taskwise.conjugate import SNR_LOG_SD, SNR_MEDIAN
 from mpmtl_prob.taskwise.student import FREEDOM
@@ -101,7 +102,7 @@ def _joint_errors(
     """All sites but the targets': ((y - X w) / sigma)^2 (n,) and log(sigma)."""
     omega = shared_covariance.full(observed)
     X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
-    R = jnp.linalg.cholesky(omega)
+    R = cholesky(omega)
     log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(SNR_MEDIAN), SNR_LOG_SD))
     log_sigma = numpyro.sample("log_sigma", dist.ImproperUniform(dist.constraints.real, (), ()))
     sigma = numpyro.deterministic("sigma", jnp.exp(log_sigma))
@@ -127,7 +128,7 @@ def joint_bernoulli(
     """
     omega = shared_covariance.full(observed)
     X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
-    R = jnp.linalg.cholesky(omega)
+    R = cholesky(omega)
     log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD))
     root_c = jnp.exp(0.5 * log_snr) * jnp.sqrt(jnp.sum(mask) / jnp.sum((X * S @ R) ** 2))
     u = numpyro.sample("u", dist.Normal(jnp.zeros(len(S)), 1.0).to_event(1))
