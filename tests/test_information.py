@@ -171,7 +171,7 @@ def found():
     sparse = np.zeros((4, 480))
     sparse[:2] = rng.standard_normal((2, 480))
     directions = rng.standard_normal((4, 2)) @ rng.standard_normal((2, 480)) + 0.05 * rng.standard_normal((4, 480))
-    run = FAST | {"structure": "auto", "draws": 100}
+    run = FAST | {"structure": "auto", "warmup": 100, "draws": 100}
     return [
         shared_covariance(mp.release(W, 10.0, adjacency="zero_out", unsafe_seed=0), **run) for W in (sparse, directions)
     ]
