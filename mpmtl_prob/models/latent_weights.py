@@ -21,6 +21,7 @@ from mpmtl_prob.models.observed import Observed
 from mpmtl_prob.models.second_moment import LOG_PHI_SD, known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
 from mpmtl_prob.models.triangles import (
+    below_diagonal,
     cholesky,
     diagonal,
     diagonal_of,
@@ -72,9 +73,7 @@ def leaning(Z: Array, tilt: Array, G: Array) -> Array:
     root = jnp.sqrt(counted / size)
     scale = jnp.exp(-0.5 * tilt[:, None] * counted)
     Y = scale * Z
-    return Y - tilt[:, None] * scale**2 * (
-        Y @ (jnp.where(np.tri(len(G), k=-1, dtype=bool), G, 0) * root[:, None] * root)
-    )
+    return Y - tilt[:, None] * scale**2 * (Y @ (below_diagonal(G) * root[:, None] * root))
 
 
 @lru_cache

@@ -28,6 +28,7 @@ from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import Free, Observed, Shown
 from mpmtl_prob.models.triangles import (
+    below_diagonal,
     cholesky,
     diagonal,
     diagonal_of,
@@ -230,9 +231,7 @@ def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
     information = 2 * observed.noise_precision * jnp.exp((log_moved - 2 * log_diagonal)[:, None] + log_moved)
     log_unit = -0.5 * jnp.log(unit**-2 + information)
     T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
-    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(
-        jnp.where(np.tri(d, k=-1, dtype=bool), log_unit, 0)
-    )
+    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(below_diagonal(log_unit))
     return _Triangular(T, log_diagonal, log_jacobian)
 
 

@@ -20,6 +20,11 @@ def strictly_lower(entries: Array, d: int) -> Array:
     return jnp.pad(jnp.where(np.tri(n, dtype=bool), square, 0), [(1, 0), (0, 1)])
 
 
+def below_diagonal(M: Array) -> Array:
+    """M (d, d) below its diagonal, and zeros elsewhere."""
+    return jnp.where(np.tri(len(M), k=-1, dtype=bool), M, 0)
+
+
 def places(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row and column of every entry of :func:`strictly_lower`, (d(d-1)/2,) each."""
     n, count = d - 1, d * (d - 1) // 2
