@@ -39,7 +39,7 @@ from mpmtl_prob.inference.owner import methods  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
-from mpmtl_prob.models.second_moment import LOG_PHI_SD  # noqa: E402
+from mpmtl_prob.models.observed import LOG_PHI_SD  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402

@@ -34,8 +34,7 @@ from mpmtl_prob.inference.public import starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
-from mpmtl_prob.models.observed import Observed  # noqa: E402
-from mpmtl_prob.models.second_moment import LOG_PHI_SD  # noqa: E402
+from mpmtl_prob.models.observed import LOG_PHI_SD, Observed  # noqa: E402
 from mpmtl_prob.models.triangles import log_det  # noqa: E402
 
 CHAINS = 2
@@ -51,7 +50,7 @@ def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
     log_prior = -0.5 * (m + kappa) * log_det(jnp.linalg.cholesky(jnp.eye(d) + S))
     numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
     A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
-    numpyro.factor("known_trace", -0.5 * ((jnp.trace(A) / observed.trace - 1) / observed.trace_sd) ** 2)
+    numpyro.factor("known_trace", -0.5 * observed.trace_precision * (jnp.trace(A) - observed.trace) ** 2)
     numpyro.sample("sigma", ShiftedWishart(A, observed.noise.df, observed.noise.scale), obs=sigma)
 
 

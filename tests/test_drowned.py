@@ -15,8 +15,7 @@ from quickly import quickly
 from mpmtl_prob.inference.public.starts import start_drowned, suggested
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import latent_weights
-from mpmtl_prob.models.observed import observe
-from mpmtl_prob.models.second_moment import LOG_PHI_SD
+from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.models.shared_covariance import LOG_KAPPA_MEAN, LOG_KAPPA_SD
 from mpmtl_prob.privacy import Gaussian, Wishart
 
@@ -68,7 +67,7 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
         T = np.diag(np.sqrt(df) * np.exp(np.sqrt(0.5 / df) * site["log_diagonal"]))
         T[1, 0] = site["off_diagonal"][0]
         shape, steepest = np.linalg.inv(T.T @ T), np.abs(observed.tilt).max()
-        tau = m * np.exp(observed.trace_sd * site["z"])
+        tau = m * np.exp(site["z"] / (observed.trace * np.sqrt(observed.trace_precision)))
         G = steepest * tau / d * shape / np.trace(shape)
         N = np.asarray(leaning_of(site["Z"], observed.tilt / steepest, G))
         assert np.abs(N - site["Z"]).max() > 0.1

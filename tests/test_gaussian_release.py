@@ -20,8 +20,7 @@ from mpmtl_prob.inference.public.starts import drowned, start_full
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.latent_weights import drowned_weights
-from mpmtl_prob.models.observed import observe
-from mpmtl_prob.models.second_moment import LOG_PHI_SD
+from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 PHI = 0.8

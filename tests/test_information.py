@@ -19,7 +19,7 @@ from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import STRUCTURES
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, diagnose, khat_advice
 from mpmtl_prob.inference.subspace import random_angles
-from mpmtl_prob.models.second_moment import LOG_PHI_SD
+from mpmtl_prob.models.observed import LOG_PHI_SD
 
 FAST = {"chains": 2, "warmup": 200, "draws": 250, "progress_bar": False}
 D, M = 3, 120

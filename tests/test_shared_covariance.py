@@ -18,8 +18,7 @@ from mpmtl_prob.inference.sampling.keys import keys
 from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
-from mpmtl_prob.models.observed import observe
-from mpmtl_prob.models.second_moment import LOG_PHI_SD
+from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 D, M, PHI = 3, 20, 0.8

@@ -20,8 +20,7 @@ from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.noise import contraction
-from mpmtl_prob.models.observed import observe
-from mpmtl_prob.models.second_moment import LOG_PHI_SD
+from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 
 D, M, PHI = 3, 12, 0.8
@@ -255,7 +254,7 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
     W = rng.standard_normal((D, 4))
     sigma = law.sample(rng, W @ W.T)
     observed = observe(sigma, law, 4, phi=PHI)
-    Q, eigenvalues = observed.eigenvectors, np.linalg.eigvalsh(sigma)[::-1, None]
+    Q, eigenvalues = observed.eigenvectors, np.linalg.eigvalsh(sigma)[:, None]
 
     @quickly
     def evaluate(sites):

@@ -17,8 +17,8 @@ from jax import Array
 from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.observed import Observed
-from mpmtl_prob.models.second_moment import LOG_PHI_SD, known_trace
+from mpmtl_prob.models.observed import LOG_PHI_SD, Observed
+from mpmtl_prob.models.second_moment import known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
 from mpmtl_prob.models.triangles import (
     below_diagonal,
@@ -38,7 +38,7 @@ STIRLING = 30.0
 def unit(observed: Observed, num_tasks: int) -> Array:
     """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in it coordinates are of order one, log(phi) too."""
     guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.floor))  # of A's eigenvalues
-    known = jnp.isfinite(observed.trace_sd)
+    known = jnp.asarray(observed.trace_precision) > 0
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
     return jnp.sqrt(guess / num_tasks)[:, None]
 
@@ -109,9 +109,9 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         inverse = inverse_of_lower(T)
 
         z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-        known = jnp.isfinite(observed.trace_sd)
+        known = jnp.asarray(observed.trace_precision) > 0
         center = jnp.where(known, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
-        log_tau = center + jnp.where(known, observed.trace_sd, LOG_PHI_SD) * z
+        log_tau = center + jnp.where(known, 1 / (observed.trace * jnp.sqrt(observed.trace_precision)), LOG_PHI_SD) * z
         tau = jnp.exp(log_tau)
         shape = inverse @ inverse.T  # V V' is near N shape N', and its trace near d tr(shape)
         tilt = jnp.asarray(observed.tilt)

@@ -67,9 +67,9 @@ class NoisyRelease(Protocol):
 class WishartNoise(NamedTuple):
     """``Sigma - A ~ Wishart(df, scale I)``, on ``0 < A < Sigma``."""
 
-    eigenvalues: ArrayLike  #: of Sigma, descending, (d,)
+    floor: ArrayLike  #: eigenvalues of Sigma^{-1}, descending: ``A < Sigma`` is ``A^{-1} > Sigma^{-1}``, (d,)
     df: ArrayLike  #: degrees of freedom, at least d + 1
-    scale: ArrayLike  #: s
+    rate: ArrayLike  #: 1 / s
 
     @property
     def sd(self) -> None:
@@ -77,36 +77,31 @@ class WishartNoise(NamedTuple):
         return None
 
     @property
-    def floor(self) -> ArrayLike:
-        """``A < Sigma`` is ``A^{-1} > Sigma^{-1}``."""
-        return 1 / self.eigenvalues
-
-    @property
     def tilt(self) -> FloatArray:
         """Of ``log|Sigma - A|`` and of the trace."""
-        return (np.asarray(self.df) - np.size(self.eigenvalues) - 1) / np.asarray(self.eigenvalues) - 1 / self.scale
+        return (np.asarray(self.df) - np.size(self.floor) - 1) * np.asarray(self.floor) - self.rate
 
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
         """By :func:`contraction`."""
-        size = jnp.sqrt(jnp.asarray(self.eigenvalues))[:, None]
-        Y, log_jacobian, log_det_rest = contraction(Z / size)
-        return size * Y, log_jacobian, log_det_rest
+        size = jnp.sqrt(jnp.asarray(self.floor))[:, None]
+        Y, log_jacobian, log_det_rest = contraction(size * Z)
+        return Y / size, log_jacobian, log_det_rest
 
     def log_det_rest(self, W: Array) -> Array:
         """``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
-        inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W / jnp.asarray(self.eigenvalues)[:, None]).T @ W
+        inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W * jnp.asarray(self.floor)[:, None]).T @ W
         return log_det(cholesky(inner))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
         """That of ``E = Sigma - A``."""
         d = len(A)
         trace = jnp.trace(A) if trace is None else trace
-        return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace / self.scale)
+        return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace * self.rate)
 
     def given(self, A: Array) -> ShiftedWishart:
         """The same as a law of Sigma."""
         # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
-        return ShiftedWishart(A, self.df, self.scale, validate_args=False)
+        return ShiftedWishart(A, self.df, 1 / self.rate, validate_args=False)
 
 
 class GaussianNoise(NamedTuple):
@@ -123,7 +118,7 @@ class GaussianNoise(NamedTuple):
     @property
     def tilt(self) -> FloatArray:
         """Of the squares."""
-        return -np.linalg.eigvalsh(self.sigma)[::-1] / np.square(self.sd)
+        return -np.linalg.eigvalsh(self.sigma) / np.square(self.sd)
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:
         """Z itself."""
@@ -155,7 +150,7 @@ def of_law(law: MatrixNoise, sigma: FloatArray) -> NoisyRelease:
 
 @of_law.register
 def _(law: Wishart, sigma: FloatArray) -> WishartNoise:
-    return WishartNoise(np.linalg.eigvalsh(sigma)[::-1], law.df, law.scale)
+    return WishartNoise(1 / np.linalg.eigvalsh(sigma), law.df, 1 / law.scale)
 
 
 @of_law.register

@@ -11,6 +11,9 @@ from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.tasks import FloatArray
 
+#: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
+LOG_PHI_SD = 2.0
+
 
 class Shown(NamedTuple):
     """What Sigma says of L in ``A = Q L L' Q'``."""
@@ -33,21 +36,29 @@ class Axes(NamedTuple):
     """What a Sigma that bounds A says of it along orthogonal axes, the best shown last."""
 
     basis: ArrayLike  #: the axes, columns, (d, d)
-    precision: ArrayLike  #: typical size of P along each, (d,)
+    log_precision: ArrayLike  #: typical size of log P along each, (d,)
     hidden: ArrayLike  #: as :attr:`Observed.hidden`, (d,)
     floor: ArrayLike  #: Sigma^{-1} in this basis, (d, d)
 
 
 class Observed(NamedTuple):
-    """A release as the models read it. Leaves are traced arrays."""
+    """A release as the models read it; its directions are the eigenvectors of Sigma, the best shown last.
 
-    eigenvectors: ArrayLike  #: of Sigma, by descending eigenvalue, columns, (d, d)
+    Leaves are traced arrays. What follows from them alone is here: in a model it would be worked out at every step.
+    """
+
+    eigenvectors: ArrayLike  #: of Sigma, by ascending eigenvalue, columns, (d, d)
     noise: NoisyRelease  #: the release and the law of its noise
     num_tasks: ArrayLike  #: m
+    per_task: ArrayLike  #: 1 / m
     log_phi_mean: ArrayLike  #: prior mean of log(phi)
+    log_phi_sd: ArrayLike  #: of log(phi), roughly, beside what is public of tr(A)
+    log_phi_follows: ArrayLike  #: by how much of it log(phi) follows log tr(A); 0 where that is not public
     trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
-    trace_sd: ArrayLike  #: how well tr(A) is known, relative; infinite where it is not
+    log_trace: ArrayLike  #: its logarithm
+    trace_precision: ArrayLike  #: how well tr(A) is known, 1 / sd^2; 0 where it is not
     precision: ArrayLike  #: typical size of P in each direction, (d,)
+    log_precision: ArrayLike  #: its logarithm, (d,)
     hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
     tilt: ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
     axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
@@ -77,7 +88,7 @@ def observe(
     Raises:
         ValueError: noise without a known density.
     """
-    eigenvalues, eigenvectors = (x[..., ::-1] for x in np.linalg.eigh(sigma))
+    eigenvalues, eigenvectors = np.linalg.eigh(sigma)
     noise = of_law(law, sigma)
     bound = (eigenvectors * noise.floor) @ eigenvectors.T
 
@@ -90,24 +101,33 @@ def observe(
         guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
         inverse_sigma = basis.T @ bound @ basis
         floor = np.diagonal(inverse_sigma)
-        return Axes(basis, np.maximum(1 / guess, floor / 0.9) - floor, hidden, inverse_sigma)
+        return Axes(basis, np.log(np.maximum(1 / guess, floor / 0.9) - floor), hidden, inverse_sigma)
 
     directions = along(eigenvectors)
-    precision, hidden = (np.asarray(x)[::-1] for x in (directions.precision, directions.hidden))
+    precision, hidden = np.exp(directions.log_precision), np.asarray(directions.hidden)
     shown = (eigenvectors * (1 - hidden) * (eigenvalues - np.diagonal(law.mean))) @ eigenvectors.T
     by_feature = hidden.min() > 0.5 or np.sum(np.diagonal(shown) ** 2) > 0.5 * np.sum(shown**2)
     free = None
     if noise.sd is not None:
-        rotated = _shown(np.diag(eigenvalues), noise.sd)._replace(basis=eigenvectors)
-        free = Free(noise.sd, _shown(sigma, noise.sd), rotated)
+        rotated = _shown(np.diag(eigenvalues), noise.sd)
+        free = Free(noise.sd, _shown(sigma, noise.sd), rotated._replace(basis=eigenvectors @ rotated.basis))
+    known, size = (0.0, 1.0) if trace is None else (trace_sd**-2, trace)
+    # what is shown leaves this share of tr(A) to what is hidden, which alone moves with phi
+    share = np.clip(1 - np.sum((1 - hidden) / (precision + noise.floor)) / size, 0.0, 1.0)
+    log_phi_precision = LOG_PHI_SD**-2 + share**2 * known
     return Observed(
         eigenvectors=eigenvectors,
         noise=noise,
         num_tasks=float(num_tasks),
+        per_task=1 / num_tasks,
         log_phi_mean=np.log(phi),
-        trace=1.0 if trace is None else trace,
-        trace_sd=np.inf if trace is None else trace_sd,
+        log_phi_sd=log_phi_precision**-0.5,
+        log_phi_follows=share * known / log_phi_precision,
+        trace=size,
+        log_trace=np.log(size),
+        trace_precision=known / size**2,
         precision=precision,
+        log_precision=np.log(precision),
         hidden=hidden,
         tilt=noise.tilt - np.mean(noise.tilt),
         axes=along(np.eye(len(sigma))) if by_feature else directions,

@@ -26,7 +26,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
-from mpmtl_prob.models.observed import Free, Observed, Shown
+from mpmtl_prob.models.observed import LOG_PHI_SD, Free, Observed, Shown
 from mpmtl_prob.models.triangles import (
     below_diagonal,
     cholesky,
@@ -39,8 +39,6 @@ from mpmtl_prob.models.triangles import (
 )
 from mpmtl_prob.tasks import FloatArray
 
-#: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
-LOG_PHI_SD = 2.0
 #: How much of such a prior sd a release leaves open, roughly: the unit of a sampler that has not learnt it yet.
 OPEN = 0.4
 
@@ -107,24 +105,22 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     Sites: ``z``, those of :func:`second_moment`; the deterministic ``log_phi``.
     """
     d = jnp.size(observed.precision)
-    # what Sigma shows last: 1 / T_dd^2 alone is what A has there
-    hidden, precision, floor = (
-        jnp.flip(jnp.asarray(x)) for x in (observed.hidden, observed.precision, observed.noise.floor)
-    )
     if (free := observed.free) is not None:
         log_phi = log_phi_site(observed)
         variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
         L, found = _anywhere(observed, free, free.directions, variance, kappa)
         half = inverse_of_lower(L)
         return log_phi, found, half.T @ half
+    # what Sigma shows best comes last: 1 / T_dd^2 alone is what A has there
+    hidden, precision, floor = (jnp.asarray(x) for x in (observed.hidden, observed.precision, observed.noise.floor))
     factor = _triangular(observed, hidden, kappa)
     # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
     inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
-    log_phi = _log_phi_of_trace(observed, inverse_squares / (precision + floor * inverse_squares), hidden)
-    log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - jnp.log(precision))
+    log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor))
+    log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - observed.log_precision)
     # along the eigenvectors S is diagonal, and so is what Sigma adds to B
     square = jnp.exp(2 * log_size)
-    to_features = jnp.flip(jnp.asarray(observed.eigenvectors).T, 0)
+    to_features = jnp.asarray(observed.eigenvectors).T
     bounded = _Bounded(jnp.exp(log_size)[:, None] * to_features, diagonal(square), log_size.sum())
     B, _, found = _below_sigma(observed, factor, bounded, diagonal(square * floor))
     return log_phi, found, jnp.exp(-log_size[:, None] - log_size) * B
@@ -222,7 +218,7 @@ def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
     z, below = _sites(observed)
     log_size, hidden = jnp.log(diagonal_of(C)), jnp.asarray(axes.hidden)
     center, spread, unit = _bartlett(observed, hidden, kappa)
-    shown = log_size + 0.5 * jnp.log(jnp.asarray(axes.precision))
+    shown = log_size + 0.5 * axes.log_precision
     log_diagonal = center + 2 * m * (1 - hidden) * spread**2 * shown + spread * z
 
     # T_kj moves A_kj by C_kk C_jj / (T_kk^2 T_jj), the less the nearer A is to Sigma, and the noise hides as much as its sd
@@ -242,13 +238,11 @@ def _bartlett(observed: Observed, hidden: Any, kappa: Any) -> tuple[Any, Any, An
     """
     xp = hidden.__array_namespace__()  # NumPy's where a start is worked out: nothing is compiled for it
     j = xp.arange(len(hidden), dtype=hidden.dtype)
-    m, loose = observed.num_tasks, 1 / kappa
-    each = 1 / m
+    m, each, loose = observed.num_tasks, observed.per_task, 1 / kappa
     left = 1 - loose * j
     # over the prior's precision: 1 / (1 / (2 m) + 1 / (2 (kappa - j)))
-    share = 1 / (left + (1 - hidden) * (m * loose + left))
-    spread = xp.sqrt(0.5 * (loose + each * left) * share)
-    return 0.5 * left * share * xp.log(left), spread, xp.sqrt(each + loose)
+    share = 0.5 / (left + (1 - hidden) * (m * loose + left))
+    return left * share * xp.log(left), xp.sqrt((loose + each * left) * share), xp.sqrt(each + loose)
 
 
 def _by_feature(observed: Observed) -> Any:
@@ -325,7 +319,7 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
 
 def known_trace(observed: Observed, trace: Array) -> None:
     """What is public of tr(A) beside the release."""
-    numpyro.factor("known_trace", -0.5 * ((trace / observed.trace - 1) / observed.trace_sd) ** 2)
+    numpyro.factor("known_trace", -0.5 * observed.trace_precision * (trace - observed.trace) ** 2)
 
 
 def log_phi_site(observed: Observed) -> Array:
@@ -334,14 +328,9 @@ def log_phi_site(observed: Observed) -> Array:
     return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * OPEN * z)
 
 
-def _log_phi_of_trace(observed: Observed, size: Array, hidden: Array) -> Array:
+def _log_phi_of_trace(observed: Observed, size: Array) -> Array:
     """log(phi), the same prior, measured from where it and tr(A), if that is public, would have it."""
-    log_total = jnp.log(jnp.sum(size))
-    share = jnp.sum(hidden * size) * jnp.exp(-log_total)  # log tr(A) moves by so much of log(phi)
-    information = share / jnp.square(observed.trace_sd)
-    log_sd = -0.5 * jnp.log(LOG_PHI_SD**-2 + share * information)
-    sd = jnp.exp(log_sd)
     z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-    shift = sd * (sd * information * (jnp.log(observed.trace) - log_total) + z)
-    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2 + log_sd)
+    shift = observed.log_phi_sd * z + observed.log_phi_follows * (observed.log_trace - jnp.log(jnp.sum(size)))
+    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2)
     return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -87,7 +88,7 @@ def full(observed: Observed) -> Array:
     Phi = numpyro.deterministic("prior_scale", scale * jnp.ones(d))
     log_det_phi = d * (jnp.log(kappa) + log_phi)
     # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-    ratio = inverse_and_log_det(jnp.eye(d, dtype=inverse.dtype) + scale * inverse)[1]
+    ratio = inverse_and_log_det(np.eye(d, dtype=inverse.dtype) + scale * inverse)[1]
     _matrix_f(found, observed.num_tasks, kappa, log_det_phi, ratio + found.log_det - log_det_phi)
     return jnp.diag(Phi) + found.A
 
@@ -132,7 +133,7 @@ def adaptive(observed: Observed) -> None:
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
     found, relative = loose_second_moment(observed, log_root, kappa)
-    ratio = jnp.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
+    ratio = np.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
     log_det_phi = d * jnp.log(kappa / observed.num_tasks) + 2 * jnp.sum(log_root)
     _matrix_f(found, observed.num_tasks, kappa, log_det_phi, inverse_and_log_det(ratio)[1])
 

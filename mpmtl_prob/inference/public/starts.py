@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob.models import second_moment as coordinates
-from mpmtl_prob.models.observed import Observed, observe
+from mpmtl_prob.models.observed import LOG_PHI_SD, Observed, observe
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray
 
@@ -82,7 +82,7 @@ def _variances(public: Observed) -> FloatArray:
     hidden, m = np.asarray(public.hidden), np.asarray(public.num_tasks)
     size = 1 / (np.asarray(public.precision) + np.asarray(public.noise.floor))
     left = (public.trace - np.sum((1 - hidden) * size)) / np.sum(hidden * size)
-    share = np.clip(left, 0.02, 1.0) if np.isfinite(public.trace_sd) else 1.0
+    share = np.clip(left, 0.02, 1.0) if public.trace_precision else 1.0
     found: FloatArray = size * (1 - hidden * (1 - share)) / m
     return found
 
@@ -99,6 +99,6 @@ def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:
     psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
     size = np.sqrt((variances - psi) / np.exp(log_phi_mean))
     return {
-        "z": (np.log(psi) - log_phi_mean) / (coordinates.LOG_PHI_SD * coordinates.OPEN),
+        "z": (np.log(psi) - log_phi_mean) / (LOG_PHI_SD * coordinates.OPEN),
         "size": size + np.log(-np.expm1(-size)),  # whose softplus it is
     }

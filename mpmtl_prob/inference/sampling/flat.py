@@ -38,11 +38,8 @@ class Sites:
         return cls(jnp.concatenate([jnp.ravel(value) for value in values.values()]), shapes)
 
     def by_name(self) -> dict[str, Array]:
-        found, begin = {}, 0
-        for name, shape in self.shapes:
-            found[name] = self.vector[begin : begin + prod(shape)].reshape(shape)
-            begin += prod(shape)
-        return found
+        each = jax.lax.split(self.vector, [prod(shape) for _, shape in self.shapes])  # its gradient is laid end to end
+        return {name: values.reshape(shape) for (name, shape), values in zip(self.shapes, each, strict=True)}
 
 
 class FlatNUTS(MCMCKernel):
