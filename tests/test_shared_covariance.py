@@ -148,9 +148,12 @@ def test_posterior_is_calibrated_on_data_from_the_model(law):
 
 
 @LONG  # that ranks show it is seen every day in test_sampling.py
-@pytest.mark.parametrize(("name", "believed"), [("wishart", Wishart(D, 12.0, 0.3)), ("gaussian", Gaussian(D, 1.0))])
-def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is(name, believed):
-    found = ranks(60, LAWS[name], believed)  # as few as every day
+@pytest.mark.parametrize(
+    ("name", "believed", "replications"),  # as few as the least that the calibration is tested with
+    [("wishart", Wishart(D, 12.0, 0.3), 60), ("gaussian", Gaussian(D, 1.0), 200)],
+)
+def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is(name, believed, replications):
+    found = ranks(replications, LAWS[name], believed)
     assert min(uniformity(each) for each in found.values()) < RARE
 
 
