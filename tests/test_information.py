@@ -17,6 +17,7 @@ from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.information import Information, functionals, information
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import STRUCTURES
+from mpmtl_prob.inference.public.trees import as_tree
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, diagnose, khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.observed import LOG_PHI_SD
@@ -292,9 +293,12 @@ def test_owners_posteriors_survive_a_file(posteriors, some, mixed, tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_one_feature_has_no_spectrum():
-    W = np.random.default_rng(0).standard_normal((1, M))
-    release = mp.release(W, epsilon=5.0, mechanism="gaussian", unsafe_seed=0)
-    shared = shared_covariance(release, **FAST | {"draws": 50})  # of a program that there is
+    rng, size = np.random.default_rng(0), (2, 50)
+    release = mp.release(rng.standard_normal((1, M)), epsilon=5.0, mechanism="gaussian", unsafe_seed=0)
+    found = {"A": rng.exponential(size=(*size, 1, 1)), "prior_scale": rng.exponential(size=(*size, 1))}
+    found |= {"log_phi": rng.standard_normal(size), "kappa": 3 + rng.exponential(size=size)}
+    tree = as_tree(release, found, {"diverging": np.zeros(size)}, seed=0)
+    shared = SharedPosterior(release, STRUCTURES["full"], 0.0, tree)
     assert shared.information == Information({}, {})
     assert "nan" not in str(shared.diagnose())
 

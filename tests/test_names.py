@@ -21,7 +21,7 @@ NAMES = ["a", "b", "c"]
 SCALE = np.array([1.0, 0.1, 3.0])
 
 
-def table(m=6, n=6, seed=0):
+def table(m=6, n=20, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((m * n, 3))
     task = np.repeat([f"t{i:02d}" for i in range(m)], n)

@@ -9,12 +9,14 @@ import pytest
 import scipy.stats as st
 from chance import RARE
 from numpy.testing import assert_allclose
-from numpyro.infer.util import log_density
+from numpyro.infer.util import constrain_fn, log_density, potential_energy
 from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
+from mpmtl_prob.inference.public import starts
 from mpmtl_prob.inference.public.starts import start_adaptive, start_group_sparse, start_low_rank
+from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.nuts import kernel
 from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
@@ -350,17 +352,37 @@ def test_group_sparse_finds_the_features_that_matter(sparse_release):
     assert_allclose(found.omega, np.diag(np.diag(found.omega)))
 
 
-@pytest.mark.parametrize("structure", ["full", pytest.param("paper", marks=pytest.mark.evidence)])
-def test_fewer_tasks_than_features_have_a_posterior_too(structure):
+@pytest.fixture
+def few():
+    """A release of fewer tasks than features."""
     W = np.random.default_rng(0).standard_normal((D, FEW))
-    release = mp.release(W, epsilon=5.0, delta=0.1, unsafe_seed=0, adjacency="zero_out")
-    found = shared_covariance(release, structure=structure, **FAST | {"draws": 50})
+    return mp.release(W, epsilon=5.0, delta=0.1, unsafe_seed=0, adjacency="zero_out")
+
+
+@pytest.mark.parametrize("structure", ["full", "paper"])
+def test_chains_for_fewer_tasks_than_features_start_where_there_is_a_slope_and_the_release_allows_them_to(
+    few, structure
+):
+    read, seen = reading(structure, few), starts.observed(few)
+    value, slope = quickly(jax.value_and_grad(partial(potential_energy, read.model, (seen,), {})))(read.start)
+    assert np.isfinite(value)
+    assert all(np.isfinite(each).all() for each in slope.values())
+    assert np.linalg.norm(slope["Z"]) > 0
+    A = quickly(lambda sites: constrain_fn(read.model, (seen,), {}, sites, return_deterministic=True)["A"])(read.start)
+    assert (np.linalg.eigvalsh(few.sigma[0] - A) > 0).all()
+    assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8) == FEW
+    with pytest.raises(ValueError, match="structure: 'low_rank' needs at least as many tasks as features, got 2 tasks"):
+        shared_covariance(few, structure="low_rank")
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize("structure", ["full", "paper"])
+def test_fewer_tasks_than_features_have_a_posterior_too(few, structure):
+    found = shared_covariance(few, structure=structure, **FAST | {"draws": 50})
     A = found.to_arviz()["posterior/A"].values
-    assert (np.linalg.eigvalsh(release.sigma[0] - A) > 0).all()
+    assert (np.linalg.eigvalsh(few.sigma[0] - A) > 0).all()
     assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == FEW
     assert np.isfinite(found.omega).all()
-    with pytest.raises(ValueError, match="structure: 'low_rank' needs at least as many tasks as features, got 2 tasks"):
-        shared_covariance(release, structure="low_rank")
 
 
 def test_the_density_of_a_log_chi_square_keeps_its_digits_where_kappa_is_enormous():
