@@ -71,6 +71,13 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=long)
 
 
+@pytest.fixture
+def unspaced_figures(monkeypatch):
+    """Figures that make no room for their words, which takes longer than to draw them."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr("matplotlib.figure.Figure", lambda figsize, layout: figure(figsize))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _few_programs() -> Iterator[None]:
     """Forget compiled programs, which are on disk, before they use up the memory maps that a process may have."""

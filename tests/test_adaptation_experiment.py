@@ -98,11 +98,8 @@ def test_only_what_is_wanted_is_measured():
     assert found.keys() == {"source, Huber", "one release, domains", "coverage"}
 
 
-def test_the_picture_and_the_page(done, tmp_path, monkeypatch):
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    monkeypatch.setattr(
-        "matplotlib.figure.Figure", lambda figsize, layout: figure(figsize)
-    )  # room for words takes long
+@pytest.mark.usefixtures("unspaced_figures")
+def test_the_picture_and_the_page(done, tmp_path):
     _, report, _ = done
     parts = report["parts"] | {"school": report["parts"]["made"]}
     adaptations.adaptation_figures.draw(report | {"parts": parts}, tmp_path / "p.png")

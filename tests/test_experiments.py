@@ -259,11 +259,8 @@ def test_likeness_of_groups_by_hand():
     assert measures.alike(W, np.array([0, 0, 1])) == {"within": 1.0, "across": 0.0}
 
 
-def test_relations_and_budgets_in_small(tmp_path, monkeypatch):
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    monkeypatch.setattr(
-        "matplotlib.figure.Figure", lambda figsize, layout: figure(figsize)
-    )  # room for words takes long
+@pytest.mark.usefixtures("unspaced_figures")
+def test_relations_and_budgets_in_small(tmp_path):
     found = experiments.reproduce(
         small("fig3", epsilons=(1.0,), arms=(DP_MTRL, LOW_RANK)), tmp_path, progress_bar=False
     )

@@ -45,9 +45,8 @@ def test_all_claims_hold_and_everything_is_written(done):
     assert report["settings"]["replications"] == 20
 
 
-def test_the_picture(done, tmp_path, monkeypatch):
-    page = pytest.importorskip("matplotlib.figure").Figure
-    monkeypatch.setattr("matplotlib.figure.Figure", lambda figsize, layout: page(figsize))  # room for words takes long
+@pytest.mark.usefixtures("unspaced_figures")
+def test_the_picture(done, tmp_path):
     figures, report = threats.threat_figures, done[1]
     assert {name.split(",")[0] for name in figures._PANELS} == report["parts"].keys() - {
         "check",
