@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from chance import RARE
 from numpy.testing import assert_allclose
+from optimum import optimum
 from scipy import stats
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
@@ -188,7 +189,7 @@ def test_the_coupled_equations_have_the_fixed_point_of_the_joint_problem(ragged)
         for i, (X, y, real) in enumerate(zip(ragged.X, ragged.y, ragged.mask, strict=True))
     )
     coupling = cp.sum_squares(V @ np.linalg.cholesky(P))
-    cp.Problem(cp.Minimize(fit + ridge / 2 * cp.sum_squares(V) + relation / 2 * coupling)).solve(solver=cp.CLARABEL)
+    optimum(cp.Problem(cp.Minimize(fit + ridge / 2 * cp.sum_squares(V) + relation / 2 * coupling)))
     assert_allclose(W, V.value, atol=1e-5)
 
 
@@ -197,7 +198,7 @@ def test_without_noise_many_rounds_find_the_relations_that_are_optimal():
     V = cp.Variable((6, 3))
     fit = sum(cp.sum_squares(tasks.X[i] @ V[:, i] - tasks.y[i]) / (2 * 30) for i in range(3))
     # the best Omega leaves half of the relation's weight on the squared trace norm
-    cp.Problem(cp.Minimize(fit + 0.5 / 2 * cp.sum_squares(V) + 0.01 / 2 * cp.normNuc(V) ** 2)).solve(solver=cp.CLARABEL)
+    optimum(cp.Problem(cp.Minimize(fit + 0.5 / 2 * cp.sum_squares(V) + 0.01 / 2 * cp.normNuc(V) ** 2)))
     fitted = DPMTRL(0.5, 0.01, epsilon=None, rounds=400, floor=1e-6).fit(tasks)
     assert_allclose(fitted.W, V.value, atol=1e-4)
 
