@@ -165,7 +165,7 @@ def test_results_are_immutable_and_private_numbers_are_not_shown(tasks):
     with pytest.raises(ValueError, match="read-only"):
         fitted.W[0, 0] = 1.0
     assert "proved: nothing" in repr(fitted)
-    assert f"{fitted.W[0, 0]:.3f}" not in repr(fitted)
+    assert str(np.abs(fitted.W).max())[:5] not in repr(fitted)  # more digits than the seconds have that it says
 
 
 def test_single_precision_reaches_a_single_precision_optimum(tasks):
