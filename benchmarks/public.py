@@ -32,7 +32,6 @@ import record  # noqa: E402
 from mpmtl_prob import datasets, inference, release  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures  # noqa: E402
 from mpmtl_prob.inference.sampling import chains  # noqa: E402
-from mpmtl_prob.models import ShiftedWishart  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed  # noqa: E402
 from mpmtl_prob.models.triangles import log_det  # noqa: E402
@@ -51,7 +50,7 @@ def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
     numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
     A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
     numpyro.factor("known_trace", -0.5 * observed.trace_precision * (jnp.trace(A) - observed.trace) ** 2)
-    numpyro.sample("sigma", ShiftedWishart(A, observed.noise.df, observed.noise.scale), obs=sigma)
+    numpyro.sample("sigma", observed.noise.given(A), obs=sigma)
 
 
 def functionals(draws: chains.Draws) -> dict[str, Any]:

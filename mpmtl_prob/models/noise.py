@@ -32,7 +32,7 @@ class NoisyRelease(Protocol):
 
     @property
     def floor(self) -> ArrayLike:
-        """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma, (d,)."""
+        """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma by ascending eigenvalue, (d,)."""
 
     @property
     def tilt(self) -> FloatArray:
