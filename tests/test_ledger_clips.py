@@ -6,14 +6,7 @@ from books import ledger
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank, RowProtection
-from mpmtl_prob.privacy import (
-    BudgetExceeded,
-    Ledger,
-    Quantile,
-    VectorLaplace,
-    draw_vectors,
-    epsilon,
-)
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, Quantile, VectorLaplace, draw_vectors, epsilon
 from mpmtl_prob.releases import buy_clip, release
 
 W = np.random.default_rng(0).standard_normal((3, 8))

@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 from books import ledger
 
-from mpmtl_prob.privacy import (
-    Ledger,
-    LedgerAltered,
-    Quantile,
-    Wishart,
-)
+from mpmtl_prob.privacy import Ledger, LedgerAltered, Quantile, Wishart
 
 LAW = Wishart(3, 200.0, 30.0)
 
