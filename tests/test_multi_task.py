@@ -4,7 +4,7 @@ import cvxpy as cp
 import jax
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from optimum import optimum
 
 from mpmtl_prob import TaskData
@@ -15,6 +15,7 @@ from mpmtl_prob.estimators import (
     ColumnGroupLasso,
     ConvergenceWarning,
     GroupLasso,
+    Lasso,
     Logistic,
     LowRankPlusSparse,
     MultiTask,
@@ -168,10 +169,14 @@ def test_results_are_immutable_and_private_numbers_are_not_shown(tasks):
     assert str(np.abs(fitted.W).max())[:5] not in repr(fitted)  # more digits than the seconds have that it says
 
 
-def test_single_precision_reaches_a_single_precision_optimum(tasks):
+@pytest.mark.parametrize(
+    "of", [lambda p: MultiTask(TraceNorm(), p, tolerance=1e-9), lambda p: Lasso(p, tolerance=1e-9)]
+)
+def test_the_optimum_is_found_in_double_precision_whatever_jax_is_set_to(tasks, of):
     with jax.enable_x64(False):
-        single = MultiTask(TraceNorm(), 2.0, tolerance=1e-3).fit(tasks)
-    assert_allclose(single.W, MultiTask(TraceNorm(), 2.0).fit(tasks).W, atol=2e-3)
+        single = of(2.0).fit(tasks)
+    assert single.history["optimality"].max() <= 1e-9
+    assert_array_equal(single.W, of(2.0).fit(tasks).W)
 
 
 @pytest.mark.parametrize(

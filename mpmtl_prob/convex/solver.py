@@ -94,7 +94,7 @@ def solve(
     tolerance: float,
     max_iterations: int,
 ) -> Solution:
-    """Solve from W0, and warn if that took too long.
+    """Solve from W0, in double precision whatever JAX is set to, and warn if that took too long.
 
     Args:
         norm: g.
@@ -106,10 +106,11 @@ def solve(
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
     L = curvature if norm.separable else np.max(curvature)
-    found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
-    if found.optimality > tolerance:
+    with jax.enable_x64(True):  # in single precision the optimality condition stays above most tolerances
+        found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
+    if (left := float(found.optimality)) > tolerance:
         warnings.warn(
-            f"{max_iterations} iterations left the optimality condition at {float(found.optimality):.2g} of its scale, "
+            f"{max_iterations} iterations left the optimality condition at {left:.2g} of its scale, "
             f"above {tolerance:.2g}; allow more iterations or a larger tolerance",
             ConvergenceWarning,
             stacklevel=3,
@@ -150,14 +151,15 @@ def solve_alone(
     tolerance: float,
     max_iterations: int,
 ) -> Solution:
-    """Every task's own problem, with a separable g: its step, its restarts and its stop are its own.
+    """Every task's own problem, with a separable g, in double precision: its step, its restarts and its stop are its own.
 
     Arguments as :func:`solve`, with a loss bound by :meth:`Loss.alone`. Objective, optimality and iterations are those of
     every task, (m,).
     """
-    spread = jax.tree.map(lambda leaf: _devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
-    start, L = _devices.by_task(W0, axis=1), _devices.by_task(curvature)
-    found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
+    with jax.enable_x64(True):
+        spread = jax.tree.map(lambda leaf: _devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
+        start, L = _devices.by_task(W0, axis=1), _devices.by_task(curvature)
+        found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
     if _devices.padding(np.shape(W0)[1]):
         m = np.shape(W0)[1]
         found = Solution(found.W[:, :m], *(part[:m] for part in found[1:]))

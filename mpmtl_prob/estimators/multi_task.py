@@ -72,15 +72,16 @@ class MultiTask:
         rows = slopes(tasks, self.loss)
         smooth = self.loss.of(rows)
         curvature = smooth.curvature()
-        found = minimise_path(
-            self.norm,
-            smooth,
-            np.asarray(penalties, dtype=np.float64),
-            _start(rows, None),
-            curvature if self.norm.separable else curvature.max(),
-            self.tolerance,
-            self.max_iterations,
-        )
+        with jax.enable_x64(True):
+            found = minimise_path(
+                self.norm,
+                smooth,
+                np.asarray(penalties, dtype=np.float64),
+                _start(rows, None),
+                curvature if self.norm.separable else curvature.max(),
+                self.tolerance,
+                self.max_iterations,
+            )
         share = (time.perf_counter() - begin) / len(penalties)
         each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
         weights = [one.W if rows is tasks else completed(one.W, tasks) for one in each]
