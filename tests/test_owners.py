@@ -180,6 +180,17 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
     assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone
 
 
+def test_what_is_drawn_for_a_task_does_not_depend_on_the_rows_of_others(fitted):
+    _, test, _, _, _, own = fitted
+    rows = [test.own(i) for i in range(test.num_tasks)]
+    longer = [*rows[:-1], tuple(np.concatenate([part, part]) for part in rows[-1])]
+    both = [own.predict(TaskData.from_lists(*map(list, zip(*each, strict=True)))) for each in (rows, longer)]
+    one, other = (prediction.interval() for prediction in both)
+    n = len(rows[0][1])
+    for bound, again in zip(one, other, strict=True):
+        assert_allclose(bound[:-1, :n], again[:-1, :n], rtol=1e-9)
+
+
 def test_bad_arguments_are_named(fitted):
     train, test, _, _, shared, own = fitted
     fewer = TaskData.from_lists([x[:, :2] for x in train.X], list(train.y))

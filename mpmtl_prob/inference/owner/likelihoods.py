@@ -128,7 +128,7 @@ class NormalErrors(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        return _numbers(tasks, W, draws, pick, np.random.default_rng(seed).standard_normal)
+        return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_normal(shape, np.float32))
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         return Jointly(model.joint, _start(X, y), ("sigma", "log_snr"))
@@ -150,8 +150,7 @@ class HeavyTails(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        rng = np.random.default_rng(seed)
-        return _numbers(tasks, W, draws, pick, lambda shape: rng.standard_t(student.FREEDOM, shape))
+        return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_t(student.FREEDOM, shape))
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         return Jointly(model.joint_student_t, _start(X, y), ("sigma", "log_snr"))
@@ -197,13 +196,16 @@ def _numbers(
     W: FloatArray,
     draws: Mapping[str, FloatArray],
     pick: NDArray[np.int64],
-    errors: Callable[[tuple[int, ...]], FloatArray],
+    seed: int,
+    errors: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.floating[Any]]],
 ) -> Prediction:
-    """X w + sigma e, with errors e of a shape."""
-    mean, away = (tasks.X @ W.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
-    for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-        of_weights = (tasks.X @ (draws["W"][s] - W).T[..., None])[..., 0]
-        away[row] = of_weights + draws["sigma"][s][:, None] * errors(mean.shape)
+    """X w + sigma e, with errors e of a shape. What is drawn for a task does not depend on the rows of others."""
+    mean, away = (tasks.X @ W.T[..., None])[..., 0], np.zeros((len(pick), *tasks.y.shape), dtype=np.float32)
+    away_w, sigma = draws["W"][pick] - W, draws["sigma"][pick]
+    for i, rng in enumerate(np.random.default_rng(seed).spawn(tasks.num_tasks)):
+        real = tasks.mask[i]
+        of_weights = away_w[:, :, i] @ tasks.X[i][real].T
+        away[:, i, real] = of_weights + sigma[:, i, None] * errors(rng, of_weights.shape)
     return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
 
 
