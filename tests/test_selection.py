@@ -18,6 +18,7 @@ from mpmtl_prob.estimators import (
     LowRank,
     MultiTask,
     Ridge,
+    RidgeLogistic,
     RowProtection,
     TraceNorm,
 )
@@ -44,7 +45,13 @@ def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
             for norm in (TraceNorm(), GroupLasso())
             for p in (0.01, 1.0, 0.1, 0.3, 0.03, 3.0)
         ],
-        [Ridge(), Ridge(0.1), *(Lasso(p, tolerance=1e-8) for p in (0.05, 0.01, 0.1, 0.02, 0.2, 0.5))],
+        [
+            Ridge(),
+            Ridge(0.1),
+            Ridge(3.0),
+            Ridge(0.0),
+            *(Lasso(p, tolerance=1e-8) for p in (0.05, 0.01, 0.1, 0.02, 0.2, 0.5)),
+        ],
         [
             Alone(rounds=T, start=start, step_size=s)
             for T in (1, 3)
@@ -148,7 +155,7 @@ def test_binary_tasks_have_scores_of_which_more_is_better(metric, of_no_weights)
     X = rng.standard_normal((6, 18, 3))
     y = np.where(X @ [1.0, -1.0, 0.0] + 0.5 * rng.standard_normal((6, 18)) > 0, 1.0, -1.0)
     tasks = TaskData.from_lists(list(X), list(y))
-    candidates = [Lasso(penalty, Logistic(), tolerance=1e-8) for penalty in (0.1, 1.0, 1e3)]
+    candidates = [*(Lasso(penalty, Logistic(), tolerance=1e-8) for penalty in (0.1, 1.0, 1e3)), RidgeLogistic()]
     selection = cross_validate(candidates, tasks, folds=2, metric=metric.__name__, progress_bar=False)
     assert_allclose(selection.scores, one_at_a_time(candidates, tasks, metric, folds=2), rtol=1e-5)
     assert selection.best is candidates[selection.mean.argmax()]

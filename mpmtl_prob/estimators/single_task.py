@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,8 +12,9 @@ from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
-from mpmtl_prob.estimators.fitted import Fitted, by_name, intercept_aside
+from mpmtl_prob.estimators.fitted import Fitted, by_name, intercept_aside, named
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
+from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
 from mpmtl_prob.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate, laplace
@@ -39,10 +41,23 @@ class Ridge:
             one_of("penalty", self.penalty, ("evidence",))
             W = posterior_means(tasks).W
         else:
-            if not self.penalty >= 0:
-                raise ValueError(f"penalty: expected a number >= 0 or 'evidence', got {self.penalty!r}")
-            W = conjugate.ridge(tasks.gram, self.penalty)
+            return self.path(tasks, [self.penalty])[0]
         return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge")
+
+    def path(self, tasks: TaskData, penalties: Sequence[float]) -> list[Fitted]:
+        """A fit for each penalty, in the order given, with one decomposition of every task's rows.
+
+        Raises ValueError for a negative penalty.
+        """
+        start = time.perf_counter()
+        for penalty in penalties:
+            if not penalty >= 0:
+                raise ValueError(f"penalty: expected a number >= 0 or 'evidence', got {penalty!r}")
+        rows = tasks.slopes
+        found = conjugate.ridge_path(rows.gram, penalties)
+        weights = found if rows is tasks else [completed(W, tasks) for W in found]
+        share = (time.perf_counter() - start) / len(penalties)
+        return [named(Fitted(W, NOTHING_SHARED, seconds=share, name="STL ridge"), tasks) for W in weights]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 from mpmtl_prob._check import one_of
 from mpmtl_prob._discreet import public, shown
 from mpmtl_prob.convex.losses import Smooth
-from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Run, Sharing, framework
+from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Ridge, Run, Sharing, framework
 from mpmtl_prob.estimators.fitted import slopes
 from mpmtl_prob.estimators.plan import Plan, Rows
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
@@ -172,16 +172,24 @@ def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job
         if type(candidate).fit is MPMTL.fit:
             kind = (candidate.sharing, candidate.rounds, *_begun(candidate), candidate.rows is None)
             together[MPMTL, *kind].append(index)
-        elif isinstance(problem := getattr(candidate, "problem", candidate), MultiTask):
-            together[MultiTask, replace(problem, penalty=1.0)].append(index)
+        elif (problem := _penalised(candidate)) is not None:
+            together[_penalised, replace(problem, penalty=1.0)].append(index)
         else:
             yield partial(_alone, index, candidate, train)
     for (kind, *_), members in together.items():
-        if kind is MultiTask:
+        if kind is _penalised:
             yield partial(_path, members, candidates, train)
         else:
             for start in range(0, len(members), _CHUNK):
                 yield partial(_rounds, members[start : start + _CHUNK], candidates, train, seed, bound)
+
+
+def _penalised(candidate: Any) -> Any:
+    """The problem with a penalty that this candidate is, to be solved for a path of them; None if it is no such thing."""
+    if isinstance(getattr(candidate, "penalty", None), str):
+        return None
+    problem = getattr(candidate, "problem", candidate)
+    return problem if isinstance(problem, MultiTask | Ridge) else None
 
 
 def _begun(candidate: MPMTL) -> tuple[Any, ...]:
@@ -207,7 +215,7 @@ def _alone(index: int, candidate: Estimator, train: TaskData) -> list[tuple[int,
 
 
 def _path(members: list[int], candidates: Sequence[Any], train: TaskData) -> list[tuple[int, FloatArray]]:
-    problems = {index: getattr(candidates[index], "problem", candidates[index]) for index in members}
+    problems = {index: _penalised(candidates[index]) for index in members}
     down = sorted(members, key=lambda index: -problems[index].penalty)
     fits = problems[down[0]].path(train, [problems[index].penalty for index in down])
     return [(index, fit.W) for index, fit in zip(down, fits, strict=True)]

@@ -217,11 +217,17 @@ def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:
     """argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2 of every task, (d, m); minimum norm when penalty is 0."""
-    return np.stack([_ridge(xx, xy, penalty) for xx, xy in zip(gram.xx, gram.xy, strict=True)], axis=1)
+    return ridge_path(gram, [penalty])[0]
 
 
-def _ridge(xx: FloatArray, xy: FloatArray, penalty: float) -> FloatArray:
+def ridge_path(gram: Gram, penalties: Sequence[float]) -> FloatArray:
+    """:func:`ridge` for each of several penalties, (penalties, d, m), with one decomposition of every task."""
+    return np.stack([_ridge(xx, xy, np.asarray(penalties)) for xx, xy in zip(gram.xx, gram.xy, strict=True)], axis=2)
+
+
+def _ridge(xx: FloatArray, xy: FloatArray, penalties: FloatArray) -> FloatArray:
     eigenvalues, U = np.linalg.eigh(xx)
-    keep = eigenvalues > np.finfo(float).eps * len(xy) * eigenvalues[-1] if penalty == 0 else eigenvalues < np.inf
-    w: FloatArray = U @ (U.T @ xy * np.where(keep, 1 / np.where(keep, eigenvalues + penalty, 1.0), 0.0))
+    shrunk = eigenvalues + penalties[:, None]  # (penalties, d)
+    keep = np.where(penalties[:, None] == 0, eigenvalues > np.finfo(float).eps * len(xy) * eigenvalues[-1], True)
+    w: FloatArray = (U.T @ xy * np.where(keep, 1 / np.where(keep, shrunk, 1.0), 0.0)) @ U.T
     return w
