@@ -11,7 +11,9 @@ from tables import Report, as_ratio, as_table
 def speed(report: Report) -> Iterable[str]:
     yield (
         "CPU time in units of 20 000 eigendecompositions of a 28 x 28 matrix (NumPy, one thread, the same process): to "
-        "import what makes a release and what reads one; for `mpmtl-prob demo` on the synthetic low-rank set; to compile "
+        "import what makes a release and what reads one; to "
+        "install what the demonstration needs, by `make` in a new clone with nothing in pip's cache; for `mpmtl-prob demo` "
+        "on the synthetic low-rank set; to compile "
         "the public posterior in a process without a cache, "
         "what it imports late left out; and for 400 effective draws of the least of log phi and the three largest shares "
         "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
@@ -36,9 +38,10 @@ def speed(report: Report) -> Iterable[str]:
                 ratio = None if then is None else then / now
                 rows.append((name, what, as_ratio(then), as_ratio(now), as_ratio(ratio), " to ".join(steps) or "-"))
     yield as_table(("", "", "before", "now", "before / now", "leapfrog steps"), rows)
-    if (demo := report["cells"].get("demonstration")) is not None:
-        took = " and ".join(f"{each['seconds of the clock']:.0f} s {when}" for when, each in demo.items())
-        yield f"By the clock the demonstration took {took}."
+    for name in ("installation", "demonstration"):
+        if (cell := report["cells"].get(name)) is not None:
+            took = " and ".join(f"{each['seconds of the clock']:.0f} s {when}" for when, each in cell.items())
+            yield f"By the clock the {name} took {took}, a unit {cell['now']['unit']:.2f} CPU seconds."
     if (wide := report["cells"].get("LSOA II")) is not None:
         runs = [f"{wide[when]['a run']:.0f} CPU seconds {when} (r-hat {wide[when]['r-hat']:.3f})" for when in wide]
         yield f"A run on LSOA II, with 293 features, one seed: {', '.join(runs)}."
