@@ -45,13 +45,14 @@ class Truth(NamedTuple):
 
 def truth(rng: np.random.Generator, prior: Prior) -> Truth:
     """A target's law from the prior; none of its shifts is shorter than the shortest on the posterior's grid."""
+    sigma = float(prior.sigma * np.exp(SIGMA_SPREAD * rng.standard_normal()))
+    prior = prior.rescaled(sigma / prior.sigma)
     k = rng.choice(len(prior.means), p=np.exp(prior.log_odds))
     shift = bool(rng.random() >= prior.same[k])
     d = prior.means.shape[1]
     tau = prior.scales[k] * (max(abs(rng.standard_t(3)), TAUS[0]) if shift else TAUS[0])
     spread = prior.covariances[k] + tau**2 * prior.shapes[k] / d
     w = prior.means[k] + np.linalg.cholesky(spread) @ rng.standard_normal(d)
-    sigma = float(prior.sigma * np.exp(SIGMA_SPREAD * rng.standard_normal()))
     turned = np.eye(d) + np.tril(0.2 * rng.standard_normal((d, d)) / np.sqrt(d))
     return Truth(w, sigma, shift, np.linalg.cholesky(prior.second_moment) @ turned)
 

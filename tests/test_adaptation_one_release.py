@@ -27,7 +27,7 @@ from mpmtl_prob.adaptation.clipping import moments
 from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
 from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import LONGEST, MomentRelease, rows
-from mpmtl_prob.adaptation.public_fit import robust
+from mpmtl_prob.adaptation.public_fit import PublicFit, robust
 from mpmtl_prob.adaptation.shape import Shape
 from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import Gaussian
@@ -57,7 +57,55 @@ def test_without_information_it_is_the_public_fit():
     error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
     grid = posterior(model.release_, model.prior_)
     assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
-    assert 0.9 < grid.weights[0].sum() < 0.998  # .98 before
+    assert 0.9 < grid.weights[:2].sum() < 0.998  # .98 before, with slopes as they are and with others
+
+
+def calmer(seed, d=6, least=0.4):
+    """A source, and a target of the same level that varies ``least`` as much, in its slopes and in its noise."""
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal(d) / 2
+    kinds = []
+    for n, size in ((2000, 1.0), (500, least), (2000, least)):
+        X = np.column_stack([rng.standard_normal((n, d)) / np.sqrt(d + 1), np.full(n, 1 / np.sqrt(d + 1))])
+        X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+        kinds.append(Domain(X, X @ np.append(size * w, -1.0) + size * 0.3 * rng.standard_normal(n)))
+    return kinds
+
+
+def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
+    def errors():
+        for seed in range(8):
+            source, target, test = calmer(seed)
+            found = OneRelease(epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(source, target)
+            grid = posterior(found.release_, found.prior_)
+            yield np.mean((test.y - test.X @ grid.mean) ** 2) - 0.12**2
+
+    with_both = np.array(list(errors()))
+    monkeypatch.setattr(conditional, "RESCALED_BEFORE", 1e-9)
+    assert np.mean(with_both / np.array(list(errors()))) < 0.95
+
+
+def test_the_size_of_the_noise_is_read_off_the_release():
+    source, target, _ = calmer(0)
+    found = OneRelease(epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
+    assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
+
+
+def test_a_level_is_what_an_intercept_says():
+    records = Domain(np.column_stack([RNG.standard_normal((50, 2)), np.full(50, 0.5)]), np.zeros(50))
+    w = np.array([1.0, 2.0, -1.0])
+    mean = float((records.X @ w).mean()) / 0.5
+    np.testing.assert_allclose(PublicFit(w, np.eye(3), 1.0).slopes(records), w - [0.0, 0.0, mean], atol=1e-9)
+
+
+def test_a_domain_counts_in_two_ways_and_is_as_likely_as_before():
+    prior = prior_of(3)
+    both = prior.rescaled(0.5)
+    np.testing.assert_allclose(both.means, [[0.3] * 3, [0.2] * 3, [0.0] * 3])
+    odds = np.exp(both.log_odds)
+    np.testing.assert_allclose([odds[:2].sum(), odds[2]], [0.98, 0.02])
+    assert odds[:1] @ both.same[:1] == pytest.approx(0.98 * prior.same[0])  # its weights as they are
+    assert np.all(np.linalg.eigvalsh(both.covariances[1] - both.covariances[0]) > -1e-12)
 
 
 def seen_in(unit):
@@ -65,7 +113,7 @@ def seen_in(unit):
     data = problems.shifted((400, 150), 0.5, num_features=2, tests=1, seed=2)
     source, target = (Domain(each.X, each.y * unit) for each in (data.source, data.target))
     model = OneRelease(epsilon=3.0, delta=1e-3, target_bound=unit, unsafe_seed=0, draws=2).fit(source, target)
-    seen = shift_model.observe(model.release_, model.prior_, posterior(model.release_, model.prior_))
+    seen = shift_model.observe(model.release_, posterior(model.release_, model.prior_))
     rng = np.random.default_rng(0)
     values = {
         name: np.stack([each] * 10) + 0.3 * rng.standard_normal((10, *each.shape))
@@ -101,9 +149,9 @@ def test_the_unit_of_targets_does_not_matter():
 
 
 def prior_of(d):
-    """A public prior with a shift that matters."""
+    """A public prior with a shift that matters, and slopes that may go with sigma."""
     C = np.diag(np.linspace(0.12, 0.05, d))
-    means = np.stack([np.full(d, 0.3), np.zeros(d)])
+    means, slopes = (np.stack([np.full(d, size), np.zeros(d)]) for size in (0.3, 0.2))
     return Prior(
         means,
         np.stack([1e-4 * np.eye(d), np.zeros((d, d))]),
@@ -113,6 +161,7 @@ def prior_of(d):
         C,
         np.log([0.98, 0.02]),
         np.array([0.1, 0.0]),
+        slopes,
     )
 
 
@@ -126,11 +175,13 @@ def of_moments(sigma, sd, n=60, c=0.5):
 def simulate(seed, n=80, d=2, epsilon=3.0):
     """Truth and release of the model itself: shift, noise and features from their priors, then records."""
     rng, prior = np.random.default_rng(seed), prior_of(d)
-    k = int(rng.random() < 0.02)
-    tau = prior.scales[k] * abs(rng.standard_t(3))
-    tau = TAUS[0] * prior.scales[k] if rng.random() < prior.same[k] else tau
-    w = prior.means[k] + np.sqrt(prior.covariances[k, 0, 0] + tau**2 / d) * rng.standard_normal(d)
     sigma = prior.sigma * np.exp(0.6 * rng.standard_normal())
+    full = prior.rescaled(sigma / prior.sigma)
+    k = rng.choice(3, p=np.exp(full.log_odds))
+    tau = full.scales[k] * abs(rng.standard_t(3))
+    tau = TAUS[0] * full.scales[k] if rng.random() < full.same[k] else tau
+    root = np.linalg.cholesky(full.covariances[k] + tau**2 / d * np.eye(d))
+    w = full.means[k] + root @ rng.standard_normal(d)
     A = np.eye(d) + np.tril(0.2 * rng.standard_normal((d, d)) / np.sqrt(d))
     X = (
         rng.standard_normal((n, d))
@@ -181,8 +232,8 @@ def test_a_release_that_says_nothing_leaves_the_prior(d):
         (X, X[:, 0]), centre=prior.means[0], residual_bound=8.0, epsilon=1e-6, delta=1e-8, unsafe_seed=0
     )
     grid = posterior(mute, prior)
-    for k in range(2):
-        before = np.exp(prior.log_tau[k] + prior.log_odds[k])
+    for k in range(3):
+        before = np.exp(grid.prior.log_tau[k] + grid.prior.log_odds[k])
         assert np.abs(grid.weights[k].sum(axis=-1) - before).sum() < 0.05 * before.sum()
     w, _, tau, sigma = grid.draw(np.random.default_rng(0), 20_000)
     log_sigma = np.log(sigma / prior.sigma) / SIGMA_SPREAD
@@ -218,7 +269,7 @@ def test_the_sampler_and_the_grid_agree():
     assert nuts.posterior_.domain_weights["source"] == pytest.approx(grid.posterior_.domain_weights["source"], abs=0.1)
     # the density of the residuals' moments is that of a normal of the moments above
     with jax.enable_x64(True):
-        seen = shift_model.observe(grid.release_, grid.prior_, posterior(grid.release_, grid.prior_))
+        seen = shift_model.observe(grid.release_, posterior(grid.release_, grid.prior_))
         d, N, delta, sigma = 2, 300 * np.diag([0.06, 0.05]), np.array([0.2, 0.3]), 0.2
         q = delta @ N @ delta / 300
         found = moments(np.sqrt(q + sigma**2), seen.c, np, ndtr)
@@ -238,7 +289,7 @@ def test_the_sampler_and_the_grid_agree():
 
 def test_the_samplers_density_is_that_of_its_laws():
     _, _, release, prior = simulate(0)
-    rng, seen = np.random.default_rng(1), shift_model.observe(release, prior, posterior(release, prior))
+    rng, seen = np.random.default_rng(1), shift_model.observe(release, posterior(release, prior))
     shapes = {"factor": (), "bend": (), "diagonal": (2,), "below": (1,), "shift": (2,), "log_sigma": ()}
     covariances = seen.axes * seen.values[:, :, None] @ np.swapaxes(seen.axes, 2, 3)
     normal = [[stats.multivariate_normal(m, C) for C in each] for m, each in zip(seen.means, covariances, strict=True)]
@@ -261,12 +312,13 @@ def test_sizes_of_residuals_weigh_what_likelihood_and_prior_say(monkeypatch):
     release = of_moments(np.block([[N, np.array([[1.5], [-1.0]])], [np.array([[1.5, -1.0, 9.0]])]]), 1.0)
     monkeypatch.setattr(conditional, "shape", lambda *_: Shape(N, np.zeros((2, 2)), np.eye(2)))  # features are known
     known = Prior(
-        m[None], np.zeros((1, 2, 2)), np.eye(2)[None], np.array([1e-9]), scale, N / 60, np.zeros(1), np.zeros(1)
-    )
+        m[None], np.zeros((1, 2, 2)), np.eye(2)[None], np.array([1e-9]), scale, N / 60,
+        np.zeros(1), np.zeros(1), np.zeros((1, 2)),
+    )  # fmt: skip
     grid = posterior(release, known)  # of a shift that is known too
     sigma = np.sqrt(grid.sizes**2 - m @ N @ m / 60)
     with jax.enable_x64(True):
-        seen = shift_model.observe(release, known, grid)
+        seen = shift_model.observe(release, grid)
         log = np.array([residuals(seen, N, m, each) for each in sigma])
     # sizes are equally far apart in log t, and log sigma is normal
     log += np.log(grid.sizes**2 / sigma**2) - 0.5 * (np.log(sigma / scale) / conditional.SIGMA_SPREAD) ** 2

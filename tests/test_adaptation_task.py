@@ -61,7 +61,16 @@ def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
     release = release_moments(target, centre=np.zeros(D), residual_bound=5.0, epsilon=1e5, delta=0.5)
 
     def by_the_release(T):
-        prior = Prior(np.zeros((1, D)), np.zeros((1, D, D)), T[None], np.array([1.0]), 0.4, flat, *np.zeros((2, 1)))
+        prior = Prior(
+            np.zeros((1, D)),
+            np.zeros((1, D, D)),
+            T[None],
+            np.array([1.0]),
+            0.4,
+            flat,
+            *np.zeros((2, 1)),
+            np.zeros((1, D)),
+        )
         draws = posterior(release, prior).draw(np.random.default_rng(0), 5000)[0]
         return draws.mean(0), np.cov(draws.T)
 
@@ -107,7 +116,7 @@ def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monk
     monkeypatch.setattr("mpmtl_prob.inference.owner.methods.sharpened", lambda *_: (omegas, weights))
     release = release_moments(records(1)[1], centre=np.zeros(D), residual_bound=5.0, epsilon=1.0, delta=0.01)
     two = np.stack(2 * [np.eye(D)])  # a public domain, and none
-    prior = Prior(np.zeros((2, D)), 0 * two, two, np.ones(2), 0.4, np.eye(D), *np.zeros((2, 2)))
+    prior = Prior(np.zeros((2, D)), 0 * two, two, np.ones(2), 0.4, np.eye(D), *np.zeros((2, 2)), np.zeros((2, D)))
     found, count = task_prior.beside(prior, shared(), release, sharpness=None, intercept=False, target_bound=1.0)
     assert count == 3
     np.testing.assert_allclose(np.exp(found.log_odds), [0.49, *(0.49 * weights / 8), 0.02])

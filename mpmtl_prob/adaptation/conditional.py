@@ -4,7 +4,9 @@
     tau ~ half-t_3, or next to nothing with probability e_k;  log sigma ~ N(log of the public residuals' scale, .6^2)
 
 and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
-(:mod:`mpmtl_prob.adaptation.task_prior`). On the grid are tau and the size t of the target's residuals,
+(:mod:`mpmtl_prob.adaptation.task_prior`). A public domain counts in a second way too, with slopes that go with the size of
+the errors: where targets vary less than the public ones, both do. That size is first read off the release with the domains
+as they are. On the grid are tau and the size t of the target's residuals,
 t^2 = sigma^2 + q, q = delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
 delta = w - w_0, with a covariance that is iterated. A t has the prior density of the sigma that q leaves of it, averaged
 over q, of which a large shift says little. In the evidence the doubt about X'X is multiplied with the shift that the prior
@@ -28,6 +30,9 @@ from mpmtl_prob.tasks import FloatArray
 NONE_BEFORE = 0.02
 #: prior probability that the target's weights are a public domain's own
 SAME_BEFORE = 0.2
+#: prior probability that a domain's slopes go with the size of the errors, and sd of its level and of its slopes then, as a
+#: share of each; picked from .15 to .5, and from .15, .25, .35 and .5, on School's splits 100 to 109 (boys, 1987, vr_band_1)
+RESCALED_BEFORE, RESCALED_SPREAD = 0.4, 0.35
 #: sd of log sigma round the public residuals' scale
 SIGMA_SPREAD = 0.6
 #: tau on the grid, relative to its scale
@@ -43,6 +48,9 @@ _LEAST = 1e-200
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
 
 
+_Part = tuple[FloatArray, FloatArray, FloatArray]
+
+
 class Prior(NamedTuple):
     """What is known before: public domains, and none.
 
@@ -55,6 +63,7 @@ class Prior(NamedTuple):
         second_moment: of the source's features, (d, d).
         log_odds: log prior probabilities, (K + 1,).
         same: e_k, that there is no shift at all, (K + 1,).
+        slopes: the part of w_k that may go with sigma, (K + 1, d); zero where there is none.
     """
 
     means: FloatArray
@@ -65,6 +74,27 @@ class Prior(NamedTuple):
     second_moment: FloatArray
     log_odds: FloatArray
     same: FloatArray
+    slopes: FloatArray
+
+    def rescaled(self, ratio: float) -> Prior:
+        """Domains whose slopes are ``ratio`` times as large, before none, behind the domains as they are."""
+        k = np.flatnonzero(self.slopes.any(axis=1))
+        level, slopes = self.means[k] - self.slopes[k], ratio * self.slopes[k]
+        off = RESCALED_SPREAD * np.stack([level, slopes], axis=2)
+        odds, same = self.log_odds.copy(), self.same.copy()
+        odds[k] += np.log(1 - RESCALED_BEFORE)
+        same[k] /= 1 - RESCALED_BEFORE  # as likely as it was, over both ways
+        both: dict[str, tuple[FloatArray, FloatArray]] = {
+            "means": (self.means, level + slopes),
+            "covariances": (self.covariances, self.covariances[k] + off @ np.swapaxes(off, 1, 2)),
+            "log_odds": (odds, self.log_odds[k] + np.log(RESCALED_BEFORE)),
+            "shapes": (self.shapes, self.shapes[k]),
+            "scales": (self.scales, self.scales[k]),
+            "same": (same, self.same[k]),
+            "slopes": (0 * self.slopes, 0 * slopes),
+        }
+        rows: dict[str, Any] = {name: np.concatenate([old[:-1], new, old[-1:]]) for name, (old, new) in both.items()}
+        return self._replace(**rows)
 
     @property
     def log_tau(self) -> FloatArray:
@@ -87,6 +117,8 @@ class Grid(NamedTuple):
         centre: w_0.
         second_moment: of the target's features, as far as it is known, (d, d).
         sigma: scale of the public residuals.
+        prior: with every way in which a domain counts; K is their number.
+        domains: which domain of the prior that was given each of them is, (K + 1,).
     """
 
     weights: FloatArray
@@ -97,11 +129,22 @@ class Grid(NamedTuple):
     centre: FloatArray
     second_moment: FloatArray
     sigma: float
+    prior: Prior
+    domains: Any
 
     @property
     def mean(self) -> FloatArray:
         """Of w, (d,)."""
         return np.einsum("kgh,kghd->d", self.weights, self.means)
+
+    @property
+    def typical_sigma(self) -> float:
+        """exp of the mean of log sigma, what a shift explains at its mean."""
+        moved = self.means - self.centre
+        q = np.einsum("kghi,ij,kghj->kgh", moved, self.second_moment, moved)
+        q = q + np.einsum("kghij,ji->kgh", self.covariances, self.second_moment)
+        left = np.maximum(self.sizes**2 - q, (1 - _MOST) * self.sizes**2)
+        return float(np.exp(0.5 * np.sum(self.weights * np.log(left))))
 
     def draw(self, rng: np.random.Generator, draws: int) -> tuple[FloatArray, Any, FloatArray, FloatArray]:
         """Draws of w (S, d), k, tau and sigma (S,); sigma^2 is what the shift leaves of t^2."""
@@ -117,7 +160,8 @@ class Grid(NamedTuple):
         asked = np.where(law.sure(t2), explained[0], t2 - law.draw_sigma2(rng, t2, self.sigma))
         best = np.argmin(np.abs(np.log(explained / asked)), axis=0), np.arange(draws)
         left = np.maximum(t2 - asked, (1 - _MOST) * t2 * law.sure(t2))
-        return off[best] * np.sqrt(asked / explained[best])[:, None] + self.centre, k, self.tau[k, g], np.sqrt(left)
+        w = off[best] * np.sqrt(asked / explained[best])[:, None] + self.centre
+        return w, self.domains[k], self.tau[k, g], np.sqrt(left)
 
 
 def posterior(release: MomentRelease, prior: Prior) -> Grid:
@@ -125,12 +169,25 @@ def posterior(release: MomentRelease, prior: Prior) -> Grid:
     found = shape(release.xx, release.sd * release.row_bound**2, release.num_records, prior.second_moment)
     t = sizes(release, prior.sigma)
     psi = moments(t, release.residual_bound, np, ndtr)
-    parts = [_domain(release, prior, found, k, psi) for k in range(len(prior.means))]
-    log_weights = np.stack([part[0] for part in parts]) + prior.log_odds[:, None, None]
-    weights = np.exp(log_weights - log_weights.max())
-    means, covariances = (np.stack([part[i] for part in parts]) for i in (1, 2))
-    tau, C = prior.scales[:, None] * TAUS, found.mean / max(release.num_records, 1)
-    return Grid(weights / weights.sum(), means + release.centre, covariances, tau, t, release.centre, C, prior.sigma)
+    C = found.mean / max(release.num_records, 1)
+
+    def mixture(full: Prior, parts: list[_Part], domains: Any) -> Grid:
+        before = full.log_odds[:, None] + full.log_tau
+        log_weights = np.stack([part[0] for part in parts]) + before[:, :, None]
+        weights = np.exp(log_weights - log_weights.max())
+        means, covariances = (np.stack([part[i] for part in parts]) for i in (1, 2))
+        tau, w_0 = full.scales[:, None] * TAUS, release.centre
+        return Grid(weights / weights.sum(), means + w_0, covariances, tau, t, w_0, C, prior.sigma, full, domains)
+
+    every = np.arange(len(prior.means))
+    parts = [_domain(release, prior, found, int(k), psi) for k in every]
+    plain = mixture(prior, parts, every)
+    twice = np.flatnonzero(prior.slopes.any(axis=1))
+    if not len(twice):
+        return plain
+    full = prior.rescaled(plain.typical_sigma / prior.sigma)
+    more = [_domain(release, full, found, len(every) - 1 + i, psi) for i in range(len(twice))]
+    return mixture(full, [*parts[:-1], *more, parts[-1]], np.concatenate([every[:-1], twice, every[-1:]]))
 
 
 def sizes(release: MomentRelease, scale: float) -> FloatArray:
@@ -144,10 +201,8 @@ def sizes(release: MomentRelease, scale: float) -> FloatArray:
     return np.geomspace(low, high, max(_FEWEST, int(np.log(high / low) / _APART) + 1))
 
 
-def _domain(
-    release: MomentRelease, prior: Prior, found: Shape, k: int, psi: Moments
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log weights (G, H), means of delta (G, H, d) and covariances (G, H, d, d) of one domain."""
+def _domain(release: MomentRelease, prior: Prior, found: Shape, k: int, psi: Moments) -> _Part:
+    """Log evidences (G, H), means of delta (G, H, d) and covariances (G, H, d, d) of one domain."""
     n, N, d = max(release.num_records, 1), found.mean, len(release.centre)
     C, m = N / n, prior.means[k] - release.centre
     noise = (release.sd * release.row_bound * release.residual_unit) ** 2 * np.eye(d)  # of X'rho
@@ -182,8 +237,7 @@ def _domain(
     # the evidence; what is not known of the features enters as the prior expects it
     log_weights = _log_normal(gap, A @ P[:, None] @ A + R + expected) - 0.5 * (np.log(var_rr) + off**2 / var_rr)
     explained = _Explained.of(mean, covariance, C)
-    log_weights = log_weights + explained.log_size(t2, prior.sigma) + prior.log_tau[k][:, None]
-    return log_weights, mean, covariance
+    return log_weights + explained.log_size(t2, prior.sigma), mean, covariance
 
 
 def _log_sigma(sigma2: FloatArray, scale: float) -> FloatArray:

@@ -293,13 +293,15 @@ class OneRelease(Adaptation):
                 flat,
                 np.zeros(1),
                 np.zeros(1),
+                np.zeros((1, d)),
             )
             return np.zeros(d), t if self.residual_bound is None else self.residual_bound, prior
         every = stacked(public)
         whole_fit = robust(every)
-        fits = [whole_fit]
+        parts, fits = [every], [whole_fit]
         if len(public) > 1:
-            fits = [robust(each, whole_fit) for each in public.values()] + fits
+            parts = [*public.values(), every]
+            fits = [*(robust(each, whole_fit) for each in public.values()), whole_fit]
         moment = every.X.T @ every.X / every.num_records
         width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
         sigma = min(fit.scale for fit in fits)
@@ -311,7 +313,8 @@ class OneRelease(Adaptation):
         log_odds = np.log([(1 - NONE_BEFORE) / len(fits)] * len(fits) + [NONE_BEFORE])
         shapes, scales = np.broadcast_to(np.eye(d), covariances.shape), np.array([near] * len(fits) + [far])
         same = np.array([SAME_BEFORE] * len(fits) + [0.0])
-        prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same)
+        slopes = np.stack([*(fit.slopes(records) for fit, records in zip(fits, parts, strict=True)), np.zeros(d)])
+        prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same, slopes)
         if self.residual_bound is not None:
             return whole_fit.w, positive("residual_bound", self.residual_bound), prior
         delta = default_delta(n) if self.delta is None else in_range("delta", self.delta, 0, 1)
@@ -336,7 +339,7 @@ def infer(
         from mpmtl_prob.adaptation.shift_model import sample  # JAX and NumPyro, which nothing else here needs
 
         found, statistics = sample(
-            release, prior, grid, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar
+            release, grid, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar
         )
         return AdaptedPosterior(found["w"], found["tau"], found["sigma"], found["domain"], domains, statistics)
     w, k, tau, sigma = grid.draw(np.random.default_rng(seed), chains * draws)

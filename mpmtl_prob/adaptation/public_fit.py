@@ -29,6 +29,13 @@ class PublicFit:
     covariance: FloatArray
     scale: float
 
+    def slopes(self, records: Domain) -> FloatArray:
+        """What of w sets records apart: w less weights that give all the mean prediction, as nearly as any can, (d,)."""
+        X, n = records.X, max(records.num_records, 1)
+        mean = X.sum(axis=0) / n
+        level = np.linalg.pinv(X.T @ X / n, rcond=1e-6, hermitian=True) @ mean * (mean @ self.w)
+        return self.w - level
+
     def residual_bound(self, records: Domain, quantile: float = 0.95) -> float:
         """c: a quantile of the sizes of the residuals of public records."""
         residuals = np.abs(records.y - records.X @ self.w)

@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 from jax.scipy.stats import norm
 
 from mpmtl_prob.adaptation.clipping import moments
-from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Grid, Prior
+from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Grid
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import FACTOR_SPREAD
 from mpmtl_prob.inference.sampling.nuts import run_nuts
@@ -70,9 +70,9 @@ class Observed(NamedTuple):
     coordinates: Any
 
 
-def observe(release: MomentRelease, prior: Prior, grid: Grid) -> Observed:
-    """What the model is given; ``grid``, the conditional posterior, sets coordinates alone."""
-    r, d = release.row_bound, len(release.centre)
+def observe(release: MomentRelease, grid: Grid) -> Observed:
+    """What the model is given; of ``grid``, the conditional posterior, its prior, and coordinates."""
+    r, d, prior = release.row_bound, len(release.centre), grid.prior
     tau2 = (prior.scales[:, None] * TAUS)[..., None, None] ** 2
     values, axes = np.linalg.eigh(prior.covariances[:, None] + tau2 * prior.shapes[:, None] / d)
     log_odds = prior.log_odds[:, None] + prior.log_tau
@@ -156,7 +156,6 @@ def start(data: Observed) -> dict[str, FloatArray]:
 
 def sample(
     release: MomentRelease,
-    prior: Prior,
     grid: Grid,
     *,
     chains: int,
@@ -167,7 +166,7 @@ def sample(
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Draws of w, tau, sigma and domain, (S, ...), and the sampler's statistics, (chain, draw)."""
     with jax.enable_x64(True):
-        data = jax.tree.map(jnp.asarray, observe(release, prior, grid))
+        data = jax.tree.map(jnp.asarray, observe(release, grid))
         found, statistics = run_nuts(
             model, data,
             start=start(data), chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar,
@@ -177,7 +176,7 @@ def sample(
         cells = np.asarray(_cells()(data, jnp.asarray(delta), jax.random.key(seed)))
     k, g = np.divmod(cells, len(TAUS))
     w = release.centre + delta / release.row_bound
-    return {"w": w, "tau": prior.scales[k] * TAUS[g], "sigma": found["sigma"].ravel(), "domain": k}, statistics
+    return {"w": w, "tau": grid.tau[k, g], "sigma": found["sigma"].ravel(), "domain": grid.domains[k]}, statistics
 
 
 @lru_cache(maxsize=1)

@@ -101,6 +101,7 @@ def beside(
         scales=between(prior.scales, np.full(K, prior.scales[-1])),
         log_odds=np.log(odds),
         same=between(prior.same, np.zeros(K)),
+        slopes=between(prior.slopes, np.zeros((K, d))),
     ), K
 
 
