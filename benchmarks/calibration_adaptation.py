@@ -46,7 +46,7 @@ class Truth(NamedTuple):
 def truth(rng: np.random.Generator, prior: Prior) -> Truth:
     """A target's law from the prior; none of its shifts is shorter than the shortest on the posterior's grid."""
     sigma = float(prior.sigma * np.exp(SIGMA_SPREAD * rng.standard_normal()))
-    prior = prior.rescaled(sigma / prior.sigma)
+    prior = prior.rescaled(sigma)
     k = rng.choice(len(prior.means), p=np.exp(prior.log_odds))
     shift = bool(rng.random() >= prior.same[k])
     d = prior.means.shape[1]

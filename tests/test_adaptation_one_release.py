@@ -100,7 +100,7 @@ def test_a_level_is_what_an_intercept_says():
 
 def test_a_domain_counts_in_two_ways_and_is_as_likely_as_before():
     prior = prior_of(3)
-    both = prior.rescaled(0.5)
+    both = prior.rescaled(0.5 * prior.sigma)
     np.testing.assert_allclose(both.means, [[0.3] * 3, [0.2] * 3, [0.0] * 3])
     odds = np.exp(both.log_odds)
     np.testing.assert_allclose([odds[:2].sum(), odds[2]], [0.98, 0.02])
@@ -176,7 +176,7 @@ def simulate(seed, n=80, d=2, epsilon=3.0):
     """Truth and release of the model itself: shift, noise and features from their priors, then records."""
     rng, prior = np.random.default_rng(seed), prior_of(d)
     sigma = prior.sigma * np.exp(0.6 * rng.standard_normal())
-    full = prior.rescaled(sigma / prior.sigma)
+    full = prior.rescaled(sigma)
     k = rng.choice(3, p=np.exp(full.log_odds))
     tau = full.scales[k] * abs(rng.standard_t(3))
     tau = TAUS[0] * full.scales[k] if rng.random() < full.same[k] else tau

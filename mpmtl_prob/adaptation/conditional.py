@@ -3,14 +3,14 @@
     w | k, tau ~ N(w_k, V_k + tau^2 T_k / d)     k: a public domain, or none, with w_k = 0
     tau ~ half-t_3, or next to nothing with probability e_k;  log sigma ~ N(log of the public residuals' scale, .6^2)
 
-and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other tasks
-(:mod:`mpmtl_prob.adaptation.task_prior`). A public domain counts in a second way too, with slopes that go with the size of
-the errors: where targets vary less than the public ones, both do. That size is first read off the release with the domains
-as they are. On the grid are tau and the size t of the target's residuals,
-t^2 = sigma^2 + q, q = delta'X'X delta / n, on which attenuation depends: given both, the moments are linear in
-delta = w - w_0, with a covariance that is iterated. A t has the prior density of the sigma that q leaves of it, averaged
-over q, of which a large shift says little. In the evidence the doubt about X'X is multiplied with the shift that the prior
-expects: with the posterior's, whatever explains the noise away were favoured.
+and the release's moments as in :mod:`mpmtl_prob.adaptation.clipping`. T_k is the identity, but where k stands for other
+tasks (:mod:`mpmtl_prob.adaptation.task_prior`). A public domain counts in a second way too, with slopes that go with the
+size of the errors: where targets vary less than the public ones, both do. That size is first read off the release with the
+domains as they are. On the grid are tau and the size t of the target's residuals, t^2 = sigma^2 + q, q = delta'X'X delta /
+n, on which attenuation depends: given both, the moments are linear in delta = w - w_0, with a covariance that is iterated.
+A t has the prior density of the sigma that q leaves of it, averaged over q, of which a large shift says little. In the
+evidence the doubt about X'X is multiplied with the shift that the prior expects: with the posterior's, whatever explains
+the noise away were favoured.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Prior(NamedTuple):
     same: FloatArray
     slopes: FloatArray
 
-    def rescaled(self, ratio: float) -> Prior:
-        """Domains whose slopes are ``ratio`` times as large, before none, behind the domains as they are."""
+    def rescaled(self, sigma: float) -> Prior:
+        """Behind the domains as they are, before none, the same with slopes that go with sigma, none larger than it was."""
         k = np.flatnonzero(self.slopes.any(axis=1))
-        level, slopes = self.means[k] - self.slopes[k], ratio * self.slopes[k]
+        level, slopes = self.means[k] - self.slopes[k], min(sigma / self.sigma, 1.0) * self.slopes[k]
         off = RESCALED_SPREAD * np.stack([level, slopes], axis=2)
         odds, same = self.log_odds.copy(), self.same.copy()
         odds[k] += np.log(1 - RESCALED_BEFORE)
@@ -185,7 +185,7 @@ def posterior(release: MomentRelease, prior: Prior) -> Grid:
     twice = np.flatnonzero(prior.slopes.any(axis=1))
     if not len(twice):
         return plain
-    full = prior.rescaled(plain.typical_sigma / prior.sigma)
+    full = prior.rescaled(plain.typical_sigma)
     more = [_domain(release, full, found, len(every) - 1 + i, psi) for i in range(len(twice))]
     return mixture(full, [*parts[:-1], *more, parts[-1]], np.concatenate([every[:-1], twice, every[-1:]]))
 
