@@ -10,6 +10,7 @@ from effort import effort
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp, ndtr
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from mpmtl_prob.adaptation import (
     AdaSSP,
@@ -89,6 +90,16 @@ def test_the_size_of_the_noise_is_read_off_the_release():
     source, target, _ = calmer(0)
     found = OneRelease(epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
     assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
+
+
+def test_the_grid_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+    threads = lambda: {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+    inside, domain = [], conditional._domain
+    monkeypatch.setattr(conditional, "_domain", lambda *given: (inside.append(threads()), domain(*given))[1])
+    with threadpool_limits(2, "blas"):
+        OneRelease(unsafe_seed=0, draws=10).fit(DATA.source, DATA.target)
+        assert threads() == {2}
+    assert all(each == {1} for each in inside)
 
 
 def test_a_level_is_what_an_intercept_says():

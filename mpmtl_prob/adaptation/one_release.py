@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import write_netcdf
@@ -321,6 +322,7 @@ class OneRelease(Adaptation):
         return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r / WEIGHT, n, width), prior
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # a second thread only waits: thousands of small matrices
 def infer(
     release: MomentRelease,
     prior: Prior,
