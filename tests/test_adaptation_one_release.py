@@ -20,6 +20,7 @@ from mpmtl_prob.adaptation import (
     conditional,
     infer,
     problems,
+    public_fit,
     release_moments,
     shift_model,
     tilted,
@@ -92,10 +93,13 @@ def test_the_size_of_the_noise_is_read_off_the_release():
     assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
 
 
-def test_the_grid_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+def test_a_fit_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
     threads = lambda: {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
-    inside, domain = [], conditional._domain
-    monkeypatch.setattr(conditional, "_domain", lambda *given: (inside.append(threads()), domain(*given))[1])
+    inside = []
+    for room, name in ((conditional, "_domain"), (public_fit, "huber")):
+        work = getattr(room, name)
+        watched = lambda *given, work=work, **named: (inside.append(threads()), work(*given, **named))[1]
+        monkeypatch.setattr(room, name, watched)
     with threadpool_limits(2, "blas"):
         OneRelease(unsafe_seed=0, draws=10).fit(DATA.source, DATA.target)
         assert threads() == {2}

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 #: a room are joined by a plus.
 ROOMS = """
     _devices _discreet _files _html
-    _check
+    _blas _check
     tasks+prediction+intercept+shards+_names+_gram+_columns
     privacy.units privacy.lattice
     privacy.laws

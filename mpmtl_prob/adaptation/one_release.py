@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from threadpoolctl import threadpool_limits
 
+from mpmtl_prob._blas import one_thread
 from mpmtl_prob._check import in_range, one_of, positive, whole
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.adaptation import files, task_prior
@@ -322,7 +322,7 @@ class OneRelease(Adaptation):
         return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r / WEIGHT, n, width), prior
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # a second thread only waits: thousands of small matrices
+@one_thread
 def infer(
     release: MomentRelease,
     prior: Prior,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpmtl_prob._blas import one_thread
 from mpmtl_prob._check import in_range, positive
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.tasks import FloatArray
@@ -77,6 +78,7 @@ def huber(
     return w
 
 
+@one_thread
 def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
     """Huber's regression at 1.345 times the residuals' scale, with its sandwich covariance.
 

