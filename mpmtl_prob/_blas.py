@@ -1,4 +1,4 @@
-"""One BLAS thread where matrices are small or thin: a second one mostly waits, five times as long where a core is busy."""
+"""One BLAS thread where matrices are small or thin: a second one mostly waits."""
 
 from threadpoolctl import threadpool_limits
 
