@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 
 import jax
 from numpyro.infer import NUTS
+from numpyro.infer.mcmc import MCMCKernel
 
 jax.config.update("jax_enable_x64", True)
 
@@ -25,9 +27,9 @@ from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse  # noqa: E
 from mpmtl_prob.privacy import Gaussian, Wishart  # noqa: E402
 
 MODELS = {model.__name__: model for model in (low_rank, group_sparse, low_rank_sparse)}
-KERNELS = {
-    "NUTS": (partial(NUTS, max_tree_depth=7), {"warmup": 500, "thin": 15}),
-    "adjusted Langevin": (ProximalLangevin, {"warmup": 3000, "thin": 150}),
+KERNELS: dict[str, tuple[Callable[..., MCMCKernel], int, int]] = {  # with its warm-up and how it is thinned
+    "NUTS": (partial(NUTS, max_tree_depth=7), 500, 15),
+    "adjusted Langevin": (ProximalLangevin, 3000, 150),
 }
 SETTINGS = {
     "rows alone": Setting(),
@@ -48,11 +50,18 @@ def main() -> None:
     for model in options.models:
         for where, setting in SETTINGS.items():
             for name in options.kernels:
-                kernel, length = KERNELS[name]
+                kernel, warmup, thin = KERNELS[name]
                 for coordinates in ("local", "plain"):
                     start = time.perf_counter()
-                    run = {"setting": setting, "precondition": coordinates == "local", **length}
-                    ranks = rank_statistics(MODELS[model], kernel, replications=options.replications, **run)
+                    ranks = rank_statistics(
+                        MODELS[model],
+                        kernel,
+                        setting=setting,
+                        precondition=coordinates == "local",
+                        replications=options.replications,
+                        warmup=warmup,
+                        thin=thin,
+                    )
                     values = {k: uniformity(v) for k, v in ranks.items()}
                     shown = ", ".join(f"{k} {p:.3f}" for k, p in values.items())
                     seconds = time.perf_counter() - start

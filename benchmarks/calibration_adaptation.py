@@ -108,8 +108,9 @@ def main() -> None:
         for part, some in parts.items():
             if len(some) > 1:
                 of = {"rows": rows, "n": n, "epsilon": epsilon, "data sets": part, "number": len(some)}
-                cells.append(of | summary(some))
-                shown = ", ".join(f"{k} {cells[-1][k]['mean']:.3f}" for k in ("weights", "sigma", "targets"))
+                covered = summary(some)
+                cells.append(of | covered)
+                shown = ", ".join(f"{k} {covered[k]['mean']:.3f}" for k in ("weights", "sigma", "targets"))
                 print(f"{where}, {part}: {shown}", flush=True)
     record.write(options.json, {"replications": options.replications, "cells": cells})
 

@@ -12,6 +12,7 @@ import argparse
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +27,10 @@ from mpmtl_prob.inference.public.starts import start_full  # noqa: E402
 from mpmtl_prob.inference.sampling.simulation import uniformity  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 
-STRUCTURES = {"full": (model.full, structures.draw_full, start_full, structures.M)} | structures.CALIBRATED
+STRUCTURES: dict[str, tuple[Any, Any, Any, int]] = {
+    "full": (model.full, structures.draw_full, start_full, structures.M),
+    **structures.CALIBRATED,
+}
 
 
 def main() -> None:
@@ -39,8 +43,9 @@ def main() -> None:
     cells = []
     for name, noise in product(options.structures, options.noise):
         print(f"{name}, {noise} noise")
-        run = {"warmup": 400, "thin": 20, "law": structures.LAWS[noise]}
-        for functional, found in structures.ranks(*STRUCTURES[name], options.replications, **run).items():
+        posterior, law = STRUCTURES[name], structures.LAWS[noise]
+        ranks = structures.ranks(*posterior, replications=options.replications, warmup=400, thin=20, law=law)
+        for functional, found in ranks.items():
             p, covered = uniformity(found), float(np.mean((found >= 1) & (found <= 18)))
             print(f"  {functional:18s} uniform ranks p = {p:.3f}, coverage {covered:.3f}", flush=True)
             cells.append(

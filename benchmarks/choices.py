@@ -26,7 +26,8 @@ MOST_FEATURES = 20
 
 def seeds(count: int) -> list[int]:
     """Of shapes by turns with fewer rows than features and with at least as many."""
-    few, more = [], []
+    few: list[int] = []
+    more: list[int] = []
     for seed in itertools.count(FIRST_SEED):
         of = shape(seed)
         if of.features <= min(of.tasks, MOST_FEATURES):

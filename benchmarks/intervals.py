@@ -48,6 +48,7 @@ from mpmtl_prob.releases.release import perturb  # noqa: E402
 from mpmtl_prob.tasks import FloatArray  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
+FULL = structures.structure_of("full")
 D, M, ROWS, TEST_ROWS = 5, 50, 12, 4
 OWNERS = 25  # where they are not those who send messages
 DRAWS, WARMUP, PUBLIC_DRAWS = 399, 150, 150
@@ -111,7 +112,7 @@ def owner_draws(kind: str, method: str, truth: Truth, public: SharedPosterior, s
         shapes, prior = methods.sharpened(public, None if kind == "estimates" else 1.0)
         found = methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
     else:
-        omegas = public.to_arviz()["posterior/Omega"].values.reshape(-1, D, D)
+        omegas = np.asarray(public.to_arviz()["posterior"]["Omega"]).reshape(-1, D, D)
         found = methods.mixture(truth.train, omegas, None, DRAWS, seed)
     return found.draws["W"], found.draws["sigma"]
 
@@ -124,14 +125,14 @@ def covered(truth: FloatArray, draws: FloatArray) -> list[float]:
 
 def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     """Of every release, as `shared_covariance` makes it, but all at once."""
-    start = structures.reading("full", releases[0]).start
+    start = structures.reading(FULL, releases[0]).start
     observed = [starts.observed(public) for public in releases]
     draws, diverging = chain_for_each(KERNEL, observed, start=lambda _: start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
     for i, public in enumerate(releases):
         found = {k: v[i][None] for k, v in draws.items()}
         tree = trees.as_tree(public, found, {"diverging": diverging[i][None]}, seed=i)
-        out.append(SharedPosterior(public, "full", 0.0, tree))
+        out.append(SharedPosterior(public, FULL, 0.0, tree))
     return out
 
 

@@ -119,7 +119,7 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
             f"{name}, weights covered": float(np.mean((low <= made.W) & (high >= made.W))),
             f"{name}, targets covered": float(evaluation.coverage(own.predict(test), test)),
         }
-    khat = student.to_arviz()["constant_data/khat_draws"].values
+    khat = np.asarray(student.to_arviz()["constant_data"]["khat_draws"])
     return found | {"khat above .7": float(np.mean(khat > 0.7))}
 
 

@@ -46,7 +46,7 @@ def measured(rows: Path, m: int, nodes: int, trust: str, scratch: Path, timeout:
         | ({} if shared else {"part": i, "parts": nodes})
         for i in range(nodes)
     ]
-    config = {
+    config: dict[str, str | int | float | bool] = {
         "trust": trust, "shards": shared, "num-tasks": m, "features": ",".join(f"x{j}" for j in range(D)), "dropouts": 0,
         "unsafe-seed": SEED, "timeout": timeout,
     }  # fmt: skip

@@ -67,11 +67,12 @@ def arm(name: str, kernel: NUTS, args: tuple[Any, ...], start: dict[str, Any], w
     compiled = chains.program(kernel, warmup)
     reached = chains.begin(compiled, args, chains=CHAINS, seed=0, start=start)
     jax.block_until_ready(compiled.advance(reached.state[0], args, 1)[0])  # compiles
-    run = {"warmup": warmup, "draws": draws, "thin": 1, "progress_bar": False}
     begin, kept, spent = time.perf_counter(), [], [(0.0, 0.0)]
-    for now, found, statistics in chains.advance(compiled, kernel, args, reached, **run):
+    for now, found, statistics in chains.advance(
+        compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=1, progress_bar=False
+    ):
         jax.block_until_ready(now.state)
-        if found is None:
+        if found is None or statistics is None:
             warm = time.process_time(), time.perf_counter()
         else:
             kept.append((found, statistics))

@@ -55,7 +55,7 @@ def arm(name, kernel, observed, warmup, draws, thin=1):
     for now, found, statistics in chains.advance(
         compiled, kernel, (observed,), reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False
     ):
-        if found is not None:
+        if found is not None and statistics is not None:
             kept.append((found, statistics))
         else:
             jax.block_until_ready(now.state)

@@ -97,7 +97,7 @@ def measure(name: str) -> dict[str, float]:
 
         first, second = (_spent(release, structure, seed, SHORT)[0] for seed in range(2))
         return {"CPU seconds": first - second, "unit": unit()}
-    run = RUN
+    run: dict[str, Any] = RUN
     if name in NEW:
         run = RUN | {"draws": 1000, "until": mp.inference.Until(rhat=1.02)}
     spent, found, steps, rhat = [], [], [], []

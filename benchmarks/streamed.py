@@ -100,7 +100,7 @@ def main() -> None:
         words = (f"{key} {value:.2f}" for key, value in lines[-1].items() if key != "size")
         print(f"  m = {m:<8d}", ", ".join(words), flush=True)
         if len(lines) > 1:  # the largest size takes long: what is known by then is kept
-            grows = exponent([line["size"] for line in lines], [line["work"] for line in lines])
+            grows = exponent([int(line["size"]) for line in lines], [line["work"] for line in lines])
             sizes = {"n": N, "d": D, "part": PART, "workers": options.workers}
             record.write(options.json, {"sizes": sizes, "start": start, "lines": lines, "exponent": grows})
     print(f"  exponent {grows:.2f}; start-up {start:.1f} CPU seconds")
