@@ -80,6 +80,7 @@ SECTIONS: dict[str, Section] = {
     "calibration_shared": ("Calibration of the structures of the shared covariance", page_evidence.calibration),
     "gap": ("What one release is worth", page_evidence.gap),
     "alone": ("Where the release says nothing", page_evidence.alone),
+    "told": ("What it would be worth to know how much features explain", page_evidence.told),
     "shapes": ("Data of many shapes", page_evidence.shapes),
     "choices": ("Does a second round pay?", page_evidence.choices),
     "misfit": ("Data that the model does not mean", page_evidence.misfit),

@@ -110,9 +110,13 @@ class TaskShards:
             progress_bar: show one.
 
         Raises:
+            ImportError: no pyarrow.
             ValueError: a column that is not there, and as for any :class:`TaskShards`.
         """
-        from pyarrow import parquet  # optional, and slow to import
+        try:
+            from pyarrow import parquet  # optional, and slow to import
+        except ImportError:
+            raise ImportError("parquet files need pyarrow: pip install 'mpmtl-prob[shards]'") from None
 
         parts, columns = [], None if features is None else tuple(features)
         for path in sorted(Path(folder).glob("*.parquet")):

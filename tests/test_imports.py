@@ -37,3 +37,16 @@ def imported():
 def test_heavy_packages_wait_until_they_are_needed(imported, step, stays_away):
     assert "mpmtl_prob" in imported[step]
     assert imported[step] & stays_away == set()
+
+
+@pytest.mark.parametrize(
+    ("absent", "run", "extra"),
+    [
+        ("cryptography", "import mpmtl_prob.federated", "federated"),
+        ("pyarrow", "import mpmtl_prob as mp; mp.TaskShards.from_parquet('.', task='a', target='b')", "shards"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(absent, run, extra):
+    hidden = f"import sys; sys.modules[{absent!r}] = None; {run}"
+    ran = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    assert ran.stderr.endswith(f"pip install 'mpmtl-prob[{extra}]'\n")

@@ -1,5 +1,10 @@
 """The release without a curator: owners keep their vectors, and a secure sum gives the second moment."""
 
+try:
+    import cryptography  # noqa: F401 # by the modules below
+except ImportError:
+    raise ImportError("federated needs cryptography: pip install 'mpmtl-prob[federated]'") from None
+
 from mpmtl_prob.federated.account import Account, RunRefused
 from mpmtl_prob.federated.conditions import Conditions
 from mpmtl_prob.federated.invitation import Invitation, Trust, invite
