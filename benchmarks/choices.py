@@ -1,6 +1,6 @@
 """What is chosen for a user: does a second round pay where it is taken, and what does another structure give?
 
-    python benchmarks/choices.py [--shapes 12] [--epsilons 1 10] [--json OUT]
+    python benchmarks/choices.py [--shapes 24] [--epsilons 1 3 10] [--json OUT]
 
 Data sets of benchmarks/shapes.py, other ones than its table shows: of at least as many tasks as features, and half of them
 with fewer rows than features, where a first message is mostly its own prior. Every arm has the whole budget. Every shape is
@@ -19,7 +19,7 @@ from mpmtl_prob.releases import default_delta
 from mpmtl_prob.releases.rounds import how_many
 
 #: structure and rounds; what the others stand beside comes first
-ARMS = (("full", 1), ("full", 2), ("low_rank", 1))
+ARMS = (("full", 1), ("full", 2), ("low_rank", 1), ("low_rank", 2))
 FIRST_SEED = 200  # the other table's are below
 MOST_FEATURES = 20
 
@@ -53,7 +53,7 @@ def errors(seed: int, epsilon: float) -> list[float]:
 
 
 def main() -> None:
-    over_shapes(__doc__, "choices", ARMS, seeds, errors, auto, shapes=12, epsilons=(1.0, 10.0))
+    over_shapes(__doc__, "choices", ARMS, seeds, errors, auto, shapes=24, epsilons=(1.0, 3.0, 10.0))
 
 
 if __name__ == "__main__":

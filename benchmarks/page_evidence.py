@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import product
 from statistics import mean, pstdev, stdev
 
 from tables import Report, as_table
@@ -130,15 +131,15 @@ def told(report: Report) -> Iterable[str]:
     rows = []
     for data, arms in report["data"].items():
         for arm in ("nothing shared", "trace norm"):
-            rows.append((data, "-", arm, "", _with_error(arms[arm]["error"]), "", ""))
-        for epsilon in report["epsilons"]:
-            for read in report["read"]:
-                for known in report["known"]:
-                    found = arms[f"{epsilon:g}, {read}, {known}"]
-                    share, covered = (mean(found[k]) for k in ("share", "coverage"))
-                    of = (data, f"{epsilon:g}", read, known)
-                    rows.append((*of, _with_error(found["error"]), f"{share:.2f}", f"{covered:.1%}"))
-    yield as_table(("data", "eps", "", "the ratio is from", "error", "share", "coverage"), rows)
+            rows.append((data, "-", arm, _with_error(arms[arm]["error"]), "", "", "", "", ""))
+        for epsilon, read in product(report["epsilons"], report["read"]):
+            row = [data, f"{epsilon:g}", read]
+            for known in report["known"]:
+                found = arms[f"{epsilon:g}, {read}, {known}"]
+                row += [_with_error(found["error"]), f"{mean(found['share']):.2f}", f"{mean(found['coverage']):.1%}"]
+            rows.append(tuple(row))
+    head = (f"{known}: {what}" for known in report["known"] for what in ("error", "share", "coverage"))
+    yield as_table(("data", "eps", "", *head), rows)
 
 
 def _with_error(values: Sequence[float]) -> str:

@@ -106,7 +106,7 @@ def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, 
         alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
         if alone:
             best = float(errors.sel(arm=alone).min())
-            yield _ERROR, 1e-3, -np.inf, best, f"<= {best:.3f}, best local arm"
+            yield _ERROR, 1e-3, -np.inf, best, f"<= {best:.3f}, best single-task arm"
         for epsilon, most in SCHOOL_TARGETS.items():
             yield _ERROR, epsilon, -np.inf, most, f"<= {most:.3f}"
     elif data == _LOW_RANK:
