@@ -24,31 +24,17 @@ import record  # noqa: E402
 from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
 from mpmtl_prob.datasets import Synthetic  # noqa: E402
 from mpmtl_prob.evaluation.comparison import NON_PRIVATE, STL  # noqa: E402
-from mpmtl_prob.inference.owner.likelihoods import NormalErrors  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
-from mpmtl_prob.taskwise import conjugate  # noqa: E402
+from mpmtl_prob.inference import NormalErrors, SnrPrior  # noqa: E402
 
 #: structure and rounds
 READ: dict[str, tuple[str, int | str]] = {"as it comes": ("full", "auto"), "low_rank, one round": ("low_rank", 1)}
 KNOWN = ("own rows", "told")
 
 
-class Told(NormalErrors):
-    """Normal errors, with a prior of the signal-to-noise ratio that somebody knew."""
-
-    def __init__(self, prior: conjugate.SnrPrior) -> None:
-        self.prior = prior
-
-    def given(
-        self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None
-    ) -> conjugate.GaussianPosteriors:
-        return conjugate.gaussian_posteriors(tasks.gram, omega, scale, self.prior)
-
-
-def ratios(made: Synthetic) -> conjugate.SnrPrior:
+def ratios(made: Synthetic) -> SnrPrior:
     """The prior that the true ratios of all tasks would give; the noise has sd 1."""
     log = np.log(np.mean((made.train.X @ made.W.T[..., None])[..., 0] ** 2, axis=1))
-    return conjugate.SnrPrior(float(np.exp(log.mean())), float(log.std()))
+    return SnrPrior(float(np.exp(log.mean())), float(log.std()))
 
 
 def scores(made: Synthetic, epsilons: list[float], seed: int) -> dict[str, dict[str, float]]:
@@ -67,7 +53,7 @@ def scores(made: Synthetic, epsilons: list[float], seed: int) -> dict[str, dict[
         shared = inference.shared_covariance(
             published, structure=structure, chains=2, draws=150, seed=seed, progress_bar=False
         )
-        for known, likelihood in zip(KNOWN, (None, Told(ratios(made))), strict=True):
+        for known, likelihood in zip(KNOWN, (None, NormalErrors(ratios(made))), strict=True):
             own = inference.task_posteriors(made.train, shared, likelihood=likelihood, draws=250, seed=seed)
             found = own.predict(made.test)
             error = evaluation.nmse(found, made.test)

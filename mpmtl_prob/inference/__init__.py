@@ -5,7 +5,7 @@ from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.curator.private import MPMTLKernel, private_langevin
 from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owner.answers import posterior_draws
-from mpmtl_prob.inference.owner.likelihoods import Likelihood
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.across import ReleaseComparison, compare_releases
 from mpmtl_prob.inference.public.first import FirstLook, first_look
@@ -17,6 +17,7 @@ from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
 from mpmtl_prob.inference.sampling.runs import Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.taskwise.conjugate import SnrPrior
 
 __all__ = [
     "Diagnosis",
@@ -26,11 +27,13 @@ __all__ = [
     "MPMTLKernel",
     "Membership",
     "NoiseAware",
+    "NormalErrors",
     "OwnerPosteriors",
     "Posterior",
     "ProximalLangevin",
     "ReleaseComparison",
     "SharedPosterior",
+    "SnrPrior",
     "Structure",
     "Subspace",
     "Until",

@@ -99,14 +99,19 @@ def check(tasks: TaskData) -> None:
         )
 
 
-def gaussian(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> CompletedPosteriors:
-    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d) and scale (m, d) are of the slopes.
+def gaussian(
+    tasks: TaskData,
+    omega: FloatArray | None = None,
+    scale: FloatArray | None = None,
+    prior: conjugate.SnrPrior = conjugate.SLOPES,
+) -> CompletedPosteriors:
+    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d), scale (m, d) and prior are of the slopes.
 
     Raises:
         ValueError: as :func:`check`.
     """
     check(tasks)
-    return CompletedPosteriors(conjugate.gaussian_posteriors(tasks.slopes.gram, omega, scale, conjugate.SLOPES), tasks)
+    return CompletedPosteriors(conjugate.gaussian_posteriors(tasks.slopes.gram, omega, scale, prior), tasks)
 
 
 def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> MovedPosteriors:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from mpmtl_prob._check import one_of
+from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.models import task as model
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
@@ -109,11 +110,30 @@ class Likelihood(ABC):
         return self.name
 
 
+@dataclass(frozen=True)
 class NormalErrors(Likelihood):
-    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.taskwise.conjugate`."""
+    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.taskwise.conjugate`.
+
+    Attributes:
+        snr: what is publicly known of a task's signal-to-noise ratio, the variance of X w over sigma^2 (with an intercept, of
+            its slopes' part): where features explain a share R^2 of the variance, R^2 / (1 - R^2). Default: next to nothing.
+            Who reads it off the rows of all tasks tells every owner something of the others.
+
+    Raises:
+        ValueError: a median or a sd that is not positive.
+    """
+
+    snr: conjugate.SnrPrior | None = None
 
     name = "gaussian"
     intercept = True
+
+    def __post_init__(self) -> None:
+        for what, value in zip(("median", "log_sd"), self.snr or (), strict=False):
+            positive(f"snr: {what}", value)
+
+    def __str__(self) -> str:
+        return self.name if self.snr is None else f"{self.name} with snr"
 
     def check(self, tasks: TaskData) -> None:
         super().check(tasks)
@@ -122,16 +142,16 @@ class NormalErrors(Likelihood):
 
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         if tasks.intercept:
-            return intercepts.gaussian(tasks, omega, scale)
-        return conjugate.gaussian_posteriors(tasks.gram, omega, scale)
+            return intercepts.gaussian(tasks, omega, scale, self.snr or conjugate.SLOPES)
+        return conjugate.gaussian_posteriors(tasks.gram, omega, scale, self.snr or conjugate.SnrPrior())
 
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
         return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_normal(shape, np.float32))
 
-    def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
-        return Jointly(model.joint, _start(X, y), ("sigma", "log_snr"))
+    def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
+        return None if self.snr is not None else Jointly(model.joint, _start(X, y), ("sigma", "log_snr"))
 
 
 class HeavyTails(Likelihood):

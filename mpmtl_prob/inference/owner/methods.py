@@ -186,7 +186,7 @@ def _padded(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, Float
 def jointly(likelihood: Likelihood, X: FloatArray, y: FloatArray) -> Jointly:
     """:meth:`Likelihood.jointly`. Raises ValueError for a likelihood that has no such model."""
     if (own := likelihood.jointly(X, y)) is None:
-        raise ValueError(f"method: 'joint' has no model for the likelihood {likelihood.name!r}; take 'plug_in'")
+        raise ValueError(f"method: 'joint' has no model for the likelihood {str(likelihood)!r}; take 'plug_in'")
     return own
 
 
