@@ -200,11 +200,17 @@ def choices(report: Report) -> Iterable[str]:
         bold = "**" if report["arms"][k][1] == found["auto"] > 1 else ""
         return f"{bold}{found['errors'][k] / found['errors'][0]:.2f}{bold}"
 
+    few = lambda each: each["shape"]["rows"] < each["shape"]["features"]
+    kinds = (
+        ("a second round, rows < features", lambda each: each["auto"] == 2 and few(each)),
+        ("a second round, rows >= features", lambda each: each["auto"] == 2 and not few(each)),
+        ("one round", lambda each: each["auto"] == 1),
+    )
     rows = []
     for epsilon, found in cells.items():
-        for kind, T in (("a second round is taken", 2), ("one round", 1)):
-            some = [each for each in found if each["auto"] == T]
-            for k, arm in enumerate(others, 1):
+        for kind, belongs in kinds:
+            some = [each for each in found if belongs(each)]
+            for k, arm in enumerate(others, 1) if some else ():
                 ratio = [each["errors"][k] / each["errors"][0] for each in some]
                 mean = math.exp(sum(map(math.log, ratio)) / len(ratio))
                 better = f"{sum(r < 1 for r in ratio)} of {len(ratio)}"
