@@ -192,7 +192,7 @@ def choices(report: Report) -> Iterable[str]:
         "less than two thirds of its average eigenvalue: public numbers alone. Other data sets of the same kind, of at least "
         "as many tasks as features; half of them have fewer rows than features. Errors relative to "
         f'`structure="{structure}"` and `rounds={rounds}`, the whole budget for every arm, two chains. The 100 were set with '
-        "these data sets and some of 20 and 50 tasks in view."
+        "the first twelve of these data sets and some of 20 and 50 tasks in view."
     )
     name = lambda arm: f"{arm[0]}, {arm[1]} round{'s' if arm[1] > 1 else ''}"
 
