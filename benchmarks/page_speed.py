@@ -144,15 +144,18 @@ def streamed(report: Report) -> Iterable[str]:
     yield (
         f"A release of `TaskShards`: {sizes['n']} rows of {sizes['d']} features a task in parquet files of {sizes['part']} "
         f"tasks, by {sizes['workers']} processes, after start-up ({report['start']:.1f} CPU seconds). CPU seconds grow as "
-        f"the number of tasks to the power {report['exponent']:.2f}. Seconds by the clock are those of this machine as it "
-        "was; memory is that of all processes together, each with its libraries."
+        f"the number of tasks to the power {report['exponent']:.2f}, where they are more than start-up takes. Seconds by the "
+        "clock are those of this machine as it was; memory is that of all processes together, each with its libraries."
     )
     rows = [
         (
             f"{line['size']:,}".replace(",", " "),
             f"{line['GB of files']:.2f}",
-            f"{line['work']:.0f}",
-            f"{1e3 * line['work'] / line['size']:.2f}",
+            *(
+                (f"{line['work']:.0f}", f"{1e3 * line['work'] / line['size']:.2f}")
+                if line["work"] > report["start"]
+                else ("-", "-")
+            ),
             f"{line['seconds']:.0f}",
             f"{line['peak GB']:.2f}",
         )

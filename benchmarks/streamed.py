@@ -92,15 +92,16 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(options.one, options.workers)))
         return
-    start = measured(2, options.workers, options.scratch)["CPU"]
-    lines = []
+    start = min(measured(2, options.workers, options.scratch)["CPU"] for _ in range(3))
+    lines, grows = [], float("nan")
     for m in options.m:
         lines.append(measured(m, options.workers, options.scratch))
         lines[-1]["work"] = lines[-1]["CPU"] - start
         words = (f"{key} {value:.2f}" for key, value in lines[-1].items() if key != "size")
         print(f"  m = {m:<8d}", ", ".join(words), flush=True)
-        if len(lines) > 1:  # the largest size takes long: what is known by then is kept
-            grows = exponent([int(line["size"]) for line in lines], [line["work"] for line in lines])
+        telling = [line for line in lines if line["work"] > start]  # of others work is what start-up varies by
+        if len(telling) > 1:  # the largest size takes long: what is known by then is kept
+            grows = exponent([int(line["size"]) for line in telling], [line["work"] for line in telling])
             sizes = {"n": N, "d": D, "part": PART, "workers": options.workers}
             record.write(options.json, {"sizes": sizes, "start": start, "lines": lines, "exponent": grows})
     print(f"  exponent {grows:.2f}; start-up {start:.1f} CPU seconds")
