@@ -29,7 +29,7 @@ from mpmtl_prob.privacy import Gaussian, Wishart  # noqa: E402
 MODELS = {model.__name__: model for model in (low_rank, group_sparse, low_rank_sparse)}
 KERNELS: dict[str, tuple[Callable[..., MCMCKernel], int, int]] = {  # with its warm-up and how it is thinned
     "NUTS": (partial(NUTS, max_tree_depth=7), 500, 15),
-    "adjusted Langevin": (ProximalLangevin, 3000, 1200),  # at 150 draws are not independent, and 500 ranks show it
+    "adjusted Langevin": (ProximalLangevin, 3000, 1200),  # at 150 ranks pile up at both ends
 }
 SETTINGS = {
     "rows alone": Setting(),

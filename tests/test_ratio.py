@@ -67,9 +67,16 @@ def test_who_knows_it_errs_less_and_covers_as_often_as_it_says():
     assert 0.87 < covered["known"] < 0.95  # of 90 %; six other data sets: .90 to .93
 
 
-@pytest.mark.parametrize(("prior", "what"), [(SnrPrior(0.0, 1.0), "median"), (SnrPrior(1.0, -1.0), "log_sd")])
-def test_a_prior_that_is_none_is_refused(prior, what):
-    with pytest.raises(ValueError, match=f"snr: {what}: expected"):
+@pytest.mark.parametrize(
+    ("prior", "said"),
+    [
+        (SnrPrior(0.0, 1.0), "snr: median: expected"),
+        (SnrPrior(1.0, -1.0), "snr: log_sd: expected"),
+        (0.4, "snr: expected a SnrPrior, got float"),
+    ],
+)
+def test_a_prior_that_is_none_is_refused(prior, said):
+    with pytest.raises(ValueError, match=said):
         NormalErrors(prior)
 
 

@@ -120,7 +120,7 @@ class NormalErrors(Likelihood):
             Who reads it off the rows of all tasks tells every owner something of the others.
 
     Raises:
-        ValueError: a median or a sd that is not positive.
+        ValueError: what is no :class:`SnrPrior`, or has a median or a sd that is not positive.
     """
 
     snr: conjugate.SnrPrior | None = None
@@ -129,7 +129,11 @@ class NormalErrors(Likelihood):
     intercept = True
 
     def __post_init__(self) -> None:
-        for what, value in zip(("median", "log_sd"), self.snr or (), strict=False):
+        if self.snr is None:
+            return
+        if not isinstance(self.snr, conjugate.SnrPrior):
+            raise ValueError(f"snr: expected a SnrPrior, got {type(self.snr).__name__}")
+        for what, value in self.snr._asdict().items():
             positive(f"snr: {what}", value)
 
     def __str__(self) -> str:
