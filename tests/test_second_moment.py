@@ -5,9 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from numpyro.infer.util import constrain_fn
 from quickly import quickly
 
-from mpmtl_prob.models.observed import observe
+from mpmtl_prob.inference.public.starts import start_low_rank, suggested
+from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.models.observed import LOG_PHI_SD, observe
+from mpmtl_prob.models.second_moment import OPEN
 from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower
 from mpmtl_prob.privacy import Gaussian, Wishart
 
@@ -76,3 +80,34 @@ def test_of_wishart_noise_the_coordinates_lie_below_the_release():
     observed = observe(np.diag([9.0, 2.0, 1.0]), Wishart(3, 5.0, 0.1), 10, phi=0.1)
     assert observed.free is None
     assert (np.asarray(observed.precision) > 0).all()
+
+
+def along_the_release(scale):
+    """A along a release's eigenvectors: as it suggests, where chains start, and with Omega's floor at four times that."""
+    law, A = Wishart(3, 50.0, scale), np.diag([400.0, 30.0, 20.0]) + 5.0
+    observed = observe(law.sample(np.random.default_rng(0), A), law, 100, phi=1.0)
+    start, V = start_low_rank(observed, 2), np.asarray(observed.eigenvectors)
+    higher = start | {"z": start["z"] + np.log(4) / (LOG_PHI_SD * OPEN)}
+    program = quickly(
+        lambda sites: constrain_fn(model.few_directions, (observed, 2), {}, sites, return_deterministic=True)["A"]
+    )
+    found = (100 * suggested(observed), program(start), program(higher))
+    return [V.T @ np.asarray(A) @ V for A in found]
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 100.0])
+def test_chains_of_a_low_rank_start_at_the_second_moment_that_the_release_suggests(scale):
+    expected, start, _ = along_the_release(scale)
+    assert_allclose(start, expected, atol=1e-8)
+
+
+def test_a_second_moment_follows_omega_only_where_the_noise_hides_it():
+    def moved(scale):
+        _, start, higher = along_the_release(scale)
+        return np.diagonal(higher) / np.diagonal(start)
+
+    assert_allclose(moved(1e-4), 1.0, atol=1e-3)
+    hidden, _, shown = moved(1.0)
+    assert hidden > 1.5
+    assert shown == pytest.approx(1.0, abs=0.01)
+    assert moved(100.0).min() > 2

@@ -221,7 +221,8 @@ def check_density(structure, law, sigma, rng):
             omega, prior = group_sparse_omega(log_phi, log_lambda), 0.0
             assert_allclose(np.diag(omega), trace["omega"]["value"])
         else:
-            omega, prior = low_rank_omega(log_phi, log_lambda, found["G"]), st.norm.logpdf(found["G"]).sum()
+            G = observed.eigenvectors @ found["G"]
+            omega, prior = low_rank_omega(log_phi, log_lambda, G), st.norm.logpdf(G).sum()
             assert_allclose(omega, trace["Omega"]["value"])
         joint = (
             log_scale(log_phi) + secant(log_lambda) + prior + st.wishart(M, omega).logpdf(A) + law.log_prob(sigma, A)

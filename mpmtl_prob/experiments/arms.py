@@ -40,6 +40,7 @@ from mpmtl_prob.experiments.settings import (
     subset,
 )
 from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Bound, Guarantee
 from mpmtl_prob.tasks import TaskData, linear_prediction
 
@@ -170,7 +171,7 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
         adjacency=ARMS[unit.arm].adjacency,
         likelihood=unit.data.of.likelihood,
         chains=effort.chains,
-        warmup=effort.draws,
+        warmup=min(effort.draws, WARMUP),
         draws=effort.draws,
         seed=unit.replication,
         progress_bar=False,

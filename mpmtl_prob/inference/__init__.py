@@ -12,7 +12,7 @@ from mpmtl_prob.inference.public.first import FirstLook, first_look
 from mpmtl_prob.inference.public.information import Information
 from mpmtl_prob.inference.public.odds import Membership, membership
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
-from mpmtl_prob.inference.public.structures import Structure
+from mpmtl_prob.inference.public.structures import Structure, structure_for
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
 from mpmtl_prob.inference.sampling.runs import Until
@@ -44,6 +44,7 @@ __all__ = [
     "posterior_draws",
     "private_langevin",
     "shared_covariance",
+    "structure_for",
     "subspace",
     "task_posteriors",
 ]

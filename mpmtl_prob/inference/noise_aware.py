@@ -12,7 +12,7 @@ from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
 from mpmtl_prob.inference.public.shared import check_sampling, shared_covariance
-from mpmtl_prob.inference.public.structures import Structure, structure_of
+from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
@@ -37,7 +37,8 @@ class NoiseAware:
         scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none".
         rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
             method "joint".
-        structure: of the shared covariance.
+        structure: of the shared covariance; default "low_rank" where tasks are many and noise is small, else "full", by
+            :func:`structure_for`; "full" with the method "joint".
         method: by which owners use it.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
         chains: of NUTS.
@@ -55,7 +56,7 @@ class NoiseAware:
     mechanism: str | MatrixNoise = "wishart"
     scaling: str = "pareto"
     rounds: int | str = "auto"
-    structure: str | Structure = "full"
+    structure: str | Structure | None = None
     method: str = "plug_in"
     likelihood: str | Likelihood | None = None
     chains: int = 4
@@ -90,9 +91,10 @@ class NoiseAware:
             ledger=self.ledger,
         )
         with kept(published):
+            asked = self._structure
             shared = shared_covariance(
                 published,
-                structure=self.structure,
+                structure=structure_for(published) if asked is None else asked,
                 chains=self.chains,
                 warmup=self.warmup,
                 draws=self.draws,
@@ -108,9 +110,14 @@ class NoiseAware:
         """Of "auto" one where the method needs it."""
         return 1 if self.method == "joint" and self.rounds == "auto" else self.rounds
 
+    @property
+    def _structure(self) -> str | Structure | None:
+        """Of the default "full" where the method needs it."""
+        return "full" if self.method == "joint" and self.structure is None else self.structure
+
     def _checked(self, tasks: TaskData) -> Likelihood:
         """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
-        kind, structure = likelihood_of(self.likelihood, task_data(tasks)), structure_of(self.structure)
+        kind, structure = likelihood_of(self.likelihood, task_data(tasks)), structure_of(self._structure or "full")
         d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
         structure.check(tasks.num_tasks, d)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)

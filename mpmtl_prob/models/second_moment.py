@@ -5,7 +5,8 @@ A prior holds A to be near ``S'S``, of a Bartlett law with kappa. Which coordina
 *Where Sigma bounds A* (Wishart): ``0 < A < Sigma``, exactly when ``P = A^{-1} - Sigma^{-1}`` is positive definite, and P has
 no boundary to run into. ``P = S^{-1} T T' S'^{-1}``, T lower triangular and near I: Bartlett's coordinates of a precision, in
 which a Wishart prior and the likelihood are nearly normal. Where kappa is small A may be far from ``S'S``: then T is measured
-along axes, features or eigenvectors of Sigma, of which what Sigma shows best comes last.
+along axes, features or eigenvectors of Sigma, of which what Sigma shows best comes last. Where Omega has sites of its own, S
+follows it where the noise hides A, and Sigma elsewhere.
 
 *Where it does not* (Gaussian): ``A = Q L L' Q'``, L lower triangular; Q an order of the features, or the eigenvectors of
 Sigma, in which what Sigma shows comes first.
@@ -50,26 +51,61 @@ class SecondMoment(NamedTuple):
     log_det: Array  #: log|A|
 
 
-def second_moment(observed: Observed, root: Array, log_det_root: Array, *, rotated: bool = False) -> SecondMoment:
-    """A whose prior is near S'S; the density so far is p(Sigma | A), against Lebesgue measure in A.
+def second_moment(observed: Observed, root: Array) -> SecondMoment:
+    """A whose prior is near S'S, S diagonal; the density so far is p(Sigma | A), against Lebesgue measure in A.
 
     Sites: ``log_diagonal`` (d,) and ``off_diagonal`` (d(d-1)/2,); the deterministic ``A`` (d, d).
 
     Args:
         observed: from :func:`observe`.
-        root: S, its columns in the features' basis: what the prior holds A to be is S'S, (d, d); its diagonal where it has
-            no more, (d,).
-        log_det_root: log|det S|.
-        rotated: S'S is nearly diagonal along the eigenvectors of Sigma, where it shows nothing, and not along the features.
+        root: the diagonal of S, (d,).
     """
     if (free := observed.free) is None:
-        SV = _times(root, jnp.asarray(observed.eigenvectors))
+        SV = root[:, None] * jnp.asarray(observed.eigenvectors)
         below = (SV * jnp.asarray(observed.noise.floor)) @ SV.T
-        bounded = _Bounded(root, diagonal(root**2) if root.ndim == 1 else root @ root.T, log_det_root)
+        bounded = _Bounded(root, diagonal(root**2), jnp.sum(jnp.log(root)))
         return _below_sigma(observed, _triangular(observed, _by_feature(observed)), bounded, below)[-1]
-    shown = free.directions if rotated else free.features
-    SQ = _times(root, jnp.asarray(shown.basis))
-    C = cholesky(SQ.T @ SQ)
+    return _ordered(observed, free, free.features, diagonal(root**2))
+
+
+def rotated_second_moment(observed: Observed, prior: Array) -> SecondMoment:
+    """The same, A's prior near any positive definite matrix (d, d), along the eigenvectors of Sigma.
+
+    Where Sigma bounds A, S follows the prior in the directions in which it knows A better than Sigma does, and Sigma in the
+    others, where A is nearly known: there it would have to undo whatever the prior does.
+
+    Sites: those of :func:`second_moment`.
+    """
+    if (free := observed.free) is not None:
+        return _ordered(observed, free, free.directions, prior)
+    V = jnp.asarray(observed.eigenvectors)
+    follows = _follows(observed)
+    C = cholesky(_mixed(observed, follows, V.T @ prior @ V))
+    bounded = _Bounded(C.T @ V.T, C.T @ C, jnp.sum(jnp.log(diagonal_of(C))))
+    below = (C.T * jnp.asarray(observed.noise.floor)) @ C
+    return _below_sigma(observed, _triangular(observed, follows), bounded, below)[-1]
+
+
+def _follows(observed: Observed) -> Any:
+    """How much A follows Omega beside Sigma, by direction, (d,): m tasks know it up to sqrt(2 / m), Sigma up to its noise."""
+    shown = (1 - observed.hidden) / (observed.precision + observed.noise.floor)
+    return 1 / (1 + shown**2 * observed.noise_precision / observed.num_tasks)
+
+
+def _mixed(observed: Observed, follows: Any, prior: Any) -> Any:
+    """S'S of :func:`rotated_second_moment`, from that of the prior along the eigenvectors, (d, d): variances geometrically
+    between it and Sigma, correlations likewise between it and none."""
+    d, xp = len(follows), prior.__array_namespace__()
+    variance = xp.sum(prior * np.eye(d, dtype=prior.dtype), axis=-1)
+    size = variance ** (0.5 * (follows - 1)) * observed.precision ** (0.5 * (follows - 1))
+    weight = follows**0.5 * size
+    return weight[:, None] * prior * weight + np.eye(d, dtype=prior.dtype) * ((1 - follows) * variance * size**2)
+
+
+def _ordered(observed: Observed, free: Free, shown: Shown, prior: Array) -> SecondMoment:
+    """A anywhere, its prior near this matrix, along the basis of what is shown."""
+    Q = jnp.asarray(shown.basis)
+    C = cholesky(Q.T @ prior @ Q)
     return _anywhere(observed, free, shown, diagonal_of(C) ** 2, jnp.inf)[1]
 
 
@@ -251,11 +287,6 @@ def _by_feature(observed: Observed) -> Any:
     return eigenvectors**2 @ observed.hidden
 
 
-def _times(S: Array, M: Array) -> Array:
-    """S M, S as it is given, or by its diagonal."""
-    return S[:, None] * M if S.ndim == 1 else S @ M
-
-
 def _congruent(S: Array, M: Array) -> Array:
     """S'M S."""
     return S[:, None] * M * S if S.ndim == 1 else S.T @ M @ S
@@ -302,14 +333,18 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
     Args:
         observed: from :func:`observe`.
         variances: of the weights along the eigenvectors of Sigma, (d,).
-        omega: (d, d).
+        omega: Omega's diagonal, (d,); or Omega, (d, d), for the sites of :func:`rotated_second_moment`.
     """
     if observed.free is not None:
         return at_rest(observed)
-    SV = np.linalg.cholesky(omega).T @ np.asarray(observed.eigenvectors)
-    precision = 1 / variances - np.asarray(observed.num_tasks) * np.asarray(observed.noise.floor)
+    V, m = np.asarray(observed.eigenvectors), float(np.asarray(observed.num_tasks))
+    if omega.ndim == 1:
+        SV, hidden = np.sqrt(m * omega)[:, None] * V, _by_feature(observed)
+    else:
+        hidden = _follows(observed)
+        SV = np.linalg.cholesky(_mixed(observed, hidden, V.T @ (m * omega) @ V)).T
+    precision = 1 / (m * variances) - np.asarray(observed.noise.floor)
     T = np.linalg.cholesky((SV * precision) @ SV.T)
-    hidden = _by_feature(observed)
     center, spread, unit = _bartlett(observed, hidden, np.inf)
     row, column = places(len(omega))
     log_diagonal = np.log(np.diagonal(T))

@@ -23,6 +23,7 @@ from mpmtl_prob.models.second_moment import (
     isotropic,
     log_phi_site,
     loose_second_moment,
+    rotated_second_moment,
     second_moment,
 )
 from mpmtl_prob.models.triangles import cholesky, diagonal_of, inverse_and_log_det, inverse_of_lower, log_det
@@ -110,7 +111,7 @@ def few_features(observed: Observed) -> None:
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
-    found = second_moment(observed, jnp.exp(log_root), jnp.sum(log_root))
+    found = second_moment(observed, jnp.exp(log_root))
     scaled = jnp.sum(diagonal_of(found.A) * jnp.exp(-log_omega))
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
 
@@ -154,14 +155,12 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     d, log_psi = jnp.size(observed.precision), log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
-    H = G * jnp.exp(log_lambda) / jnp.sqrt(d)
+    H = jnp.asarray(observed.eigenvectors) @ (G * jnp.exp(log_lambda) / jnp.sqrt(d))
     shape = jnp.eye(d, dtype=H.dtype) + H @ H.T
     C = cholesky(shape)
-    numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
+    Omega = numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
     C_inverse = inverse_of_lower(C)
-    log_scale = 0.5 * (log_psi + jnp.log(observed.num_tasks))
-    root, log_det_root = C.T * jnp.exp(log_scale), 0.5 * log_det(C) + d * log_scale
-    found = second_moment(observed, root, log_det_root, rotated=True)
+    found = rotated_second_moment(observed, jnp.asarray(observed.num_tasks) * Omega)
     scaled = jnp.sum((C_inverse @ found.A) * C_inverse) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
     numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, log_det(C) + d * log_psi, scaled))
 

@@ -252,7 +252,7 @@ def shared_covariance(
             - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
             - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
               learnt from the release with the rest, so the posterior averages over structures; it takes longer.
-            - "low_rank": a few directions above a floor.
+            - "low_rank": a few directions above a floor. Takes longer; :func:`structure_for` says where it pays.
             - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
               unknown scale; m d latent numbers, for small problems.
 

@@ -54,7 +54,7 @@ def start_adaptive(public: Observed) -> dict[str, Any]:
 def start_group_sparse(public: Observed) -> dict[str, Any]:
     """Where Omega has the diagonal that the release suggests."""
     omega = np.diagonal(suggested(public))
-    return _above_a_floor(public, omega) | coordinates.sites_of(public, _variances(public), np.diag(omega))
+    return _above_a_floor(public, omega) | coordinates.sites_of(public, _variances(public), omega)
 
 
 def start_drowned(public: Observed) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def start_drowned(public: Observed) -> dict[str, Any]:
 def start_low_rank(public: Observed, rank: int) -> dict[str, Any]:
     """Where Omega has the leading directions that the release suggests, above a floor."""
     leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(suggested(public)))
-    floor, d = 0.5 * leading.min(), len(directions)
+    floor, d, V = 0.5 * leading.min(), len(directions), np.asarray(public.eigenvectors)
     omega = floor * np.eye(d) + (directions * (leading - floor)) @ directions.T
     factor = coordinates.sites_of(public, _variances(public), omega)
-    return _above_a_floor(public, leading) | {"G": np.sqrt(d) * directions} | factor
+    return _above_a_floor(public, leading) | {"G": np.sqrt(d) * V.T @ directions} | factor
 
 
 def _variances(public: Observed) -> FloatArray:

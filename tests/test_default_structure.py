@@ -1,0 +1,64 @@
+"""Which structure the whole way takes where nobody asks for one."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import mpmtl_prob as mp
+from mpmtl_prob.evaluation import nmse
+from mpmtl_prob.inference import structure_for
+
+FAST = {"chains": 2, "warmup": 140, "draws": 50, "progress_bar": False}
+
+
+def release(epsilon, m=120, d=3, **options):
+    W = np.random.default_rng(0).standard_normal((d, m))
+    return mp.release(W, epsilon, unsafe_seed=0, **options)
+
+
+def test_many_tasks_beside_little_noise_are_read_as_low_rank():
+    assert [structure_for(release(epsilon)).name for epsilon in (0.01, 30.0)] == ["full", "low_rank"]
+    assert structure_for(release(30.0, m=99)).name == "full"
+    assert structure_for(release(1e4, d=51)).name == "full"  # which takes minutes otherwise
+    assert structure_for(release(30.0, mechanism="gaussian")).name == "low_rank"
+
+
+def test_little_noise_moves_the_average_eigenvalue_by_less_than_itself():
+    for epsilon in np.geomspace(0.1, 1.0, 10):
+        one = release(epsilon)
+        average = 120 / 3  # messages have length 1
+        near = abs(average / one.mechanisms[0].fluctuation - 1) < 0.1  # what noise adds to the trace decides
+        assert near or structure_for(one).name == ("low_rank" if average > one.mechanisms[0].fluctuation else "full")
+
+
+@pytest.mark.parametrize(("message", "clip", "structure"), [("direction", None, "low_rank"), ("clip", 1.0, "full")])
+def test_the_size_of_the_second_moment_is_read_from_the_release(message, clip, structure):
+    """Where messages are short beside their bound, the noise of the bound is large."""
+    W = np.random.default_rng(0).standard_normal((3, 120))
+    assert structure_for(mp.release(0.01 * W, 3.0, message=message, clip=clip, unsafe_seed=0)).name == structure
+
+
+def test_the_whole_way_takes_it():
+    train = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=3, rows=10).train
+    found = mp.NoiseAware(30.0, unsafe_seed=0, **FAST).fit(train)
+    asked = mp.inference.shared_covariance(found.shared.release, structure="low_rank", **FAST)
+    assert found.shared.structure is structure_for(found.shared.release) is asked.structure
+    assert_array_equal(found.shared.shape(), asked.shape())
+    assert "low rank: a few directions above a floor" in repr(found.shared)
+
+
+def test_the_method_joint_has_the_structure_that_it_needs():
+    assert mp.NoiseAware(method="joint")._structure == "full"
+    assert mp.NoiseAware()._structure is None
+    assert mp.NoiseAware(method="joint", structure="low_rank")._structure == "low_rank"  # which is then refused
+
+
+@pytest.mark.evidence
+def test_so_read_owners_err_less():
+    train, test, _ = mp.datasets.synthetic_low_rank()
+    errors = {None: 0.0, "full": 0.0}
+    for seed in range(2):
+        for structure in errors:
+            fit = mp.NoiseAware(10.0, structure=structure, unsafe_seed=seed, chains=2, progress_bar=False).fit(train)
+            errors[structure] += nmse(fit.predict(test), test)
+    assert errors[None] < 0.995 * errors["full"]
