@@ -82,7 +82,7 @@ SECTIONS: dict[str, Section] = {
     "alone": ("Where the release says nothing", page_evidence.alone),
     "told": ("What it would be worth to know how much features explain", page_evidence.told),
     "shapes": ("Data of many shapes", page_evidence.shapes),
-    "choices": ("Does a second round pay?", page_evidence.choices),
+    "choices": ("Do a second round and a low rank pay?", page_evidence.choices),
     "misfit": ("Data that the model does not mean", page_evidence.misfit),
     "newcomers": ("Schools that did not take part", page_evidence.newcomers),
 }
