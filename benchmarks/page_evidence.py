@@ -126,7 +126,7 @@ def told(report: Report) -> Iterable[str]:
         "signal-to-noise ratios of all tasks would give, their median and spread: nobody has it, and the difference is what "
         f"it would be worth. Means over {report['replications']} draws of a synthetic set with releases of their own, "
         "zero-out: errors with their standard errors, shares of the gap between single-task ridge and the non-private trace "
-        "norm, and coverage of 90 % intervals of targets. *As it comes* takes one or two rounds by itself."
+        "norm, and coverage of 90 % intervals of targets. *As it comes* takes one or two rounds and its structure by itself."
     )
     rows = []
     for data, arms in report["data"].items():

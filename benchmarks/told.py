@@ -4,7 +4,7 @@
 
 Every replication is a new draw of a synthetic set, with releases of its own. An owner learns its ratio from its own rows,
 under a wide prior that is everybody's. *Told* owners have the prior that the true ratios of all tasks would give, their
-median and spread, which nobody has. Beside both "low_rank" after one round, where the default takes the number by itself.
+median and spread, which nobody has. Beside both "low_rank" after one round, where NoiseAware chooses both by itself.
 Shares are of the gap between single-task ridge and the non-private trace norm, with penalties that cross-validation picks.
 """
 
@@ -26,8 +26,8 @@ from mpmtl_prob.datasets import Synthetic  # noqa: E402
 from mpmtl_prob.evaluation.comparison import NON_PRIVATE, STL  # noqa: E402
 from mpmtl_prob.inference import NormalErrors, SnrPrior  # noqa: E402
 
-#: structure and rounds
-READ: dict[str, tuple[str, int | str]] = {"as it comes": ("full", "auto"), "low_rank, one round": ("low_rank", 1)}
+#: structure, None as NoiseAware chooses it, and rounds
+READ: dict[str, tuple[str | None, int | str]] = {"as it comes": (None, "auto"), "low_rank, one round": ("low_rank", 1)}
 KNOWN = ("own rows", "told")
 
 
@@ -51,7 +51,12 @@ def scores(made: Synthetic, epsilons: list[float], seed: int) -> dict[str, dict[
             respond=inference.posterior_draws(made.train, seed),
         )
         shared = inference.shared_covariance(
-            published, structure=structure, chains=2, draws=150, seed=seed, progress_bar=False
+            published,
+            structure=structure or inference.structure_for(published),
+            chains=2,
+            draws=150,
+            seed=seed,
+            progress_bar=False,
         )
         for known, likelihood in zip(KNOWN, (None, NormalErrors(ratios(made))), strict=True):
             own = inference.task_posteriors(made.train, shared, likelihood=likelihood, draws=250, seed=seed)
