@@ -190,9 +190,10 @@ def choices(report: Report) -> Iterable[str]:
     (structure, rounds), *others = arms
     yield (
         '`NoiseAware` takes a second round (`rounds="auto"`) from 100 tasks on, where the noise of one moves their second '
-        "moment by less than two thirds of its average eigenvalue; and reads a release as low rank from 100 tasks on, where "
-        "its noise moves the second moment by less than the average eigenvalue (`inference.structure_for`): public numbers "
-        "alone. Other data sets of the same kind, of at least as many tasks as features; half of them have fewer rows than "
+        "moment by less than two thirds of its average eigenvalue; and reads a release of at most 50 features as low rank, "
+        "from 100 tasks on, where its noise moves the second moment by less than the average eigenvalue "
+        "(`inference.structure_for`): public things alone. Other data sets of the same kind, of at least as many tasks as "
+        "features; half of them have fewer rows than "
         f'features. Errors relative to `structure="{structure}"` and `rounds={rounds}`, the whole budget for every arm, two '
         "chains. The rules were set with these data sets in view, and others of 20 and 50 tasks."
     )

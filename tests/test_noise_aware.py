@@ -53,6 +53,7 @@ def two_tasks(tasks):
 WRONG = {
     "structure": ({"structure": "ful"}, None, "structure: expected one of"),
     "few tasks": ({"structure": "low_rank"}, two_tasks, "structure: 'low_rank' needs at least as many tasks"),
+    "no structure": ({"structure": ""}, None, "structure: expected one of"),
     "method": ({"method": "plugin"}, None, "method: expected one of"),
     "chains": ({"chains": 0}, None, "chains: expected a whole number >= 1, got 0"),
     "warmup": ({"warmup": 0}, None, "warmup: expected a whole number >= 1, got 0"),

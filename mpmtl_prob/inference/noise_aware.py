@@ -117,7 +117,8 @@ class NoiseAware:
 
     def _checked(self, tasks: TaskData) -> Likelihood:
         """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
-        kind, structure = likelihood_of(self.likelihood, task_data(tasks)), structure_of(self._structure or "full")
+        kind = likelihood_of(self.likelihood, task_data(tasks))
+        structure = structure_of("full" if self._structure is None else self._structure)
         d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
         structure.check(tasks.num_tasks, d)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)

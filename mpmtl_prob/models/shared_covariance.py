@@ -145,8 +145,8 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
     ask for shrink to nothing.
 
-    Sites: ``z``, ``size`` (rank,), ``G`` (d, rank), those of :func:`second_moment`; the
-    deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
+    Sites: ``z``, ``size`` (rank,), ``G`` (d, rank), the g_k along the eigenvectors of Sigma, those of
+    :func:`second_moment`; the deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
 
     Args:
         observed: from :func:`observe`; needs m >= d.
