@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 
 from mpmtl_prob import TaskData
-from mpmtl_prob.convex.losses import LeastSquares, Logistic, Quadratic, SquaredRows
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, LogisticTable, Quadratic, SquaredRows
 
 
 def make(rows, d=4, seed=0):
@@ -126,8 +126,38 @@ def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
     assert len(found) == 1
 
 
+def several_targets(seed=0):
+    """Nine subjects, four features, three targets, some of them not observed."""
+    rng = np.random.default_rng(seed)
+    observed = np.array([[1, 1, 1, 0, 1, 0, 1, 1, 1], [1, 0, 1, 1, 1, 1, 1, 0, 1], [0, 0, 1, 1, 0, 1, 1, 1, 1]]).T == 1
+    return TaskData.from_targets(rng.standard_normal((9, 4)), np.sign(rng.standard_normal((9, 3))), observed)
+
+
+@pytest.mark.parametrize("loss", LOSSES[2:], ids=repr)
+def test_targets_of_the_same_subjects_share_one_table_of_features(loss):
+    tasks, W = several_targets(), np.random.default_rng(1).standard_normal((4, 3))
+    table = loss.of(tasks)
+    assert isinstance(table, LogisticTable)
+    for found, expected in zip(both(table, W), both(loss.alone(tasks), W), strict=True):
+        assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(table.curvature(), loss.alone(tasks).curvature(), rtol=1e-12)
+
+
+def test_rows_stay_with_their_tasks_where_a_subject_has_several_or_other_features_there():
+    tasks = several_targets()
+    X, whom = [list(tasks.X[i][tasks.mask[i]]) for i in range(3)], [tasks.subject[i][tasks.mask[i]] for i in range(3)]
+    y = [tasks.y[i][tasks.mask[i]] for i in range(3)]
+    moved = [X[0], X[1][:-1] + [X[1][-1] + 1e-9], X[2]]
+    twice = [np.r_[whom[0][:-1], whom[0][0]], *whom[1:]]
+    strangers = [100 * i + s for i, s in enumerate(whom)]
+    for rows, subject in ((moved, whom), ([X[0][:-1] + [X[0][0]], *X[1:]], twice), (X, strangers)):
+        assert isinstance(Logistic().of(TaskData.from_lists(rows, y, subject=subject)), LogisticRows)
+    assert isinstance(Logistic().of(TaskData.from_lists(X, y)), LogisticRows)  # nobody said whom rows are about
+
+
 def test_the_logistic_loss_has_no_resolvent_in_closed_form():
     assert Logistic().of(make((3, 2, 3))).resolvent() is None
+    assert Logistic().of(several_targets()).resolvent() is None
 
 
 def test_least_squares_goes_through_the_smaller_of_rows_and_gram_matrices():

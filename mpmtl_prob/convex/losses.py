@@ -104,10 +104,18 @@ class Logistic:
     def __post_init__(self) -> None:
         _not_negative("strong_convexity", self.strong_convexity)
 
-    def of(self, tasks: TaskData) -> LogisticRows:
-        """Raises ValueError for targets that are not -1 or 1."""
-        if not np.all(np.abs(tasks.y[tasks.mask]) == 1):
-            raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
+    def of(self, tasks: TaskData) -> LogisticRows | LogisticTable:
+        """Through one row per subject where tasks share subjects, and else as :meth:`alone`.
+
+        Raises ValueError for targets that are not -1 or 1.
+        """
+        self._check(tasks)
+        table = _table(tasks, self.average)
+        return self.alone(tasks) if table is None else LogisticTable(*table, np.float64(self.strong_convexity))
+
+    def alone(self, tasks: TaskData) -> LogisticRows:
+        """Through every task's own rows, added up block by block. Raises as :meth:`of`."""
+        self._check(tasks)
         X, y, weight = _rows(tasks, self.average)
         blocks = -(-X.shape[1] // _BLOCK)
         # one block more than is added up: a block that is all there is would be compiled in another way
@@ -115,9 +123,9 @@ class Logistic:
         X, y, weight = np.pad(X, [*short, (0, 0)]), np.pad(y, short), np.pad(weight, short)
         return LogisticRows(X, y, weight, np.float64(self.strong_convexity), np.int64(blocks))
 
-    def alone(self, tasks: TaskData) -> LogisticRows:
-        """As :meth:`of`, whose gradient adds up rows block by block."""
-        return self.of(tasks)
+    def _check(self, tasks: TaskData) -> None:
+        if not np.all(np.abs(tasks.y[tasks.mask]) == 1):
+            raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["xx", "xy", "yy"], meta_fields=[])
@@ -221,14 +229,13 @@ class LogisticRows(_Rows):
 
     def value(self, W: Array) -> Array:
         def phi(X: Array, y: Array, weight: Array) -> Array:
-            return jnp.sum(weight * jax.nn.softplus(-y * jnp.einsum("tnj,jt->tn", X, W)), axis=1)
+            return jnp.sum(weight * _log_loss(jnp.einsum("tnj,jt->tn", X, W), y), axis=1)
 
         return self._sum(phi, jnp.zeros_like(W[0])) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
 
     def gradient(self, W: Array) -> Array:
         def slope(X: Array, y: Array, weight: Array) -> Array:
-            each = -y * jax.nn.sigmoid(-y * jnp.einsum("tnj,jt->tn", X, W))
-            return jnp.einsum("tnj,tn->jt", X, weight * each)
+            return jnp.einsum("tnj,tn->jt", X, weight * _log_slope(jnp.einsum("tnj,jt->tn", X, W), y))
 
         return self._sum(slope, jnp.zeros_like(W)) + self.mu * W
 
@@ -246,6 +253,37 @@ class LogisticRows(_Rows):
         return None
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
+@dataclass(frozen=True, eq=False, repr=False)
+class LogisticTable:
+    """As :class:`LogisticRows`, for tasks that are several targets of the same subjects: one product with X for all tasks.
+
+    Attributes:
+        X: features of every subject, (subjects, d).
+        y: targets, (subjects, m).
+        weight: of every target, zero where none was observed, (subjects, m).
+        mu: strong convexity.
+    """
+
+    X: Any
+    y: Any
+    weight: Any
+    mu: Any
+
+    def value(self, W: Array) -> Array:
+        return jnp.sum(self.weight * _log_loss(self.X @ W, self.y), axis=0) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
+
+    def gradient(self, W: Array) -> Array:
+        return self.X.T @ (self.weight * _log_slope(self.X @ W, self.y)) + self.mu * W
+
+    def curvature(self) -> FloatArray:
+        X, mu = np.asarray(self.X), np.asarray(self.mu)
+        return LogisticRows._bend * np.array([_largest_eigenvalue(X, own) for own in np.asarray(self.weight).T]) + mu
+
+    def resolvent(self) -> Resolvent | None:
+        return None
+
+
 jax.tree_util.register_dataclass(SquaredRows, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
 jax.tree_util.register_dataclass(LogisticRows, data_fields=["X", "y", "weight", "mu", "blocks"], meta_fields=[])
 
@@ -255,6 +293,32 @@ def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = Fals
     share = 1 / gram.n if average else np.ones(len(gram.n))
     ridge = strong_convexity * np.eye(gram.xx.shape[-1])
     return Quadratic(gram.xx * share[:, None, None] + ridge, gram.xy * share[:, None], gram.yy * share)
+
+
+def _log_loss(margin: Array, y: Array) -> Array:
+    """log(1 + exp(-y x'w))."""
+    return jax.nn.softplus(-y * margin)
+
+
+def _log_slope(margin: Array, y: Array) -> Array:
+    """Its derivative in x'w."""
+    return -y * jax.nn.sigmoid(-y * margin)
+
+
+def _table(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """X (subjects, d), y and weights (subjects, m), of tasks that share subjects; None where these are another's in every
+    task, have several rows in one, or features that differ between tasks."""
+    if tasks.subject is None:
+        return None
+    task = np.nonzero(tasks.mask)[0]
+    rows = tasks.X[tasks.mask]
+    subjects, first, place = np.unique(tasks.subject[tasks.mask], return_index=True, return_inverse=True)
+    once = len(np.unique(place * tasks.num_tasks + task)) == len(task)
+    if not once or len(subjects) > 2 * tasks.mask.shape[1] or not np.array_equal(rows[first][place], rows):
+        return None
+    weight, y = np.zeros((2, len(subjects), tasks.num_tasks))
+    weight[place, task], y[place, task] = 1.0, tasks.y[tasks.mask]
+    return rows[first], y, weight / weight.sum(axis=0) if average else weight
 
 
 def _rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -206,7 +206,9 @@ class _Bound:
     def __call__(self, candidate: MPMTL) -> Rows:
         with self._lock:
             if (begun := _begun(candidate)) not in self._found:
-                self._found[begun] = candidate.bind(slopes(self._train, candidate.loss))
+                train = slopes(self._train, candidate.loss)
+                # no release comes of this: the sums may run over all tasks together
+                self._found[begun] = candidate.bind(train)._replace(loss=candidate.loss.of(train))
             return self._found[begun]
 
 
