@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: the keys of mpmtl_prob.experiments.EXPERIMENTS, said here so that --help need not import JAX
 EXPERIMENTS = (
-    *(f"fig{k}" for k in range(2, 11)), "training", "threat-models", "adaptation",
+    *(f"fig{k}" for k in range(2, 11)), "training", "training-lsoa2", "threat-models", "adaptation",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
     parser.add_argument("--replications", type=int, help="instead of those of the settings")
     parser.add_argument(
-        "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as School"
+        "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as 'low rank'"
     )
     parser.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
     parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")

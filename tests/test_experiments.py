@@ -351,13 +351,13 @@ def test_command_line(done, tmp_path, capsys):
 def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypatch):
     asked = []
     monkeypatch.setattr(experiments, "reproduce", lambda study, out, **how: asked.append((study, how["command"])) or {})
-    assert main(["reproduce", "training", "--json", "--data", "School"]) == 0
+    assert main(["reproduce", "fig7", "--json", "--data", "alike", "low rank"]) == 0
     ((study, command),) = asked
-    assert study == replace(STUDIES["training"], data=STUDIES["training"].data[:4])
-    assert {data.kind for data in study.data} == {"School"}
-    assert command.endswith("training --data School")
-    said = [page._sizes({"name": s.name, "interval": "t", "settings": asdict(s)}) for s in (study, STUDIES["training"])]
-    assert said[0] == said[1] + " Left out: LSOA II 30 %, LSOA II 50 %, LSOA II 70 %, LSOA II 90 %."
+    assert study == replace(STUDIES["fig7"], data=STUDIES["fig7"].data[::2])
+    assert [data.kind for data in study.data] == ["low rank", "alike"]
+    assert command.endswith("fig7 --data alike 'low rank'")
+    said = [page._sizes({"name": s.name, "interval": "t", "settings": asdict(s)}) for s in (study, STUDIES["fig7"])]
+    assert said[0] == said[1] + " Left out: synthetic group sparse."
     options = ["--fast", "--replications", "1", "--workers", "1", "--out", str(tmp_path), "--quiet"]
     assert main(["reproduce", "fig3", *options, "--data", "moon"]) == 2
     assert "--data: expected some of low rank, got moon" in capsys.readouterr().err

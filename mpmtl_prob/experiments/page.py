@@ -56,6 +56,7 @@ _READINGS = {
         "noise is scaled by counted rows."
     ),
     "training": "DP-MTRL is a reconstruction, with group privacy at eps / n per row.",
+    "training-lsoa2": "As for Fig 10: people are split, and DP-MTRL is a reconstruction.",
 }
 
 
@@ -288,9 +289,8 @@ def _sizes(report: Report) -> str:
     return (
         f"{settings['replications']} replications; every {_ordinal(effort['stride'])} candidate of the grids, "
         f"{effort['folds']} folds; {effort['chains']} chains of {effort['draws']} draws. "
-        f"Intervals: {report['interval']}. {f'Left out: {", ".join(absent)}. ' if absent else ''}"
-        f"{report.get('later', '')}"  # which rows are of a later run, if any
-    ).rstrip()
+        f"Intervals: {report['interval']}.{f' Left out: {", ".join(absent)}.' if absent else ''}"
+    )
 
 
 def _shared(entry: Report | None) -> str:
@@ -301,7 +301,7 @@ def _shared(entry: Report | None) -> str:
 
 
 def _ordinal(stride: int) -> str:
-    return "single" if stride == 1 else f"{stride}th"
+    return "single" if stride == 1 else {2: "2nd", 3: "3rd"}.get(stride, f"{stride}th")
 
 
 def _curves(report: Report, data: str, tasks: int | None) -> str:

@@ -239,6 +239,7 @@ class Study:
 
 _SYNTHETIC = (Data("low rank"), Data("group sparse"))
 _REAL_ARMS = (RIDGE, LASSO, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, DP_MTRL, DP_AGGR, POSTERIOR)
+_TRAINING_ARMS = (RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR)
 _PERCENTAGES = (0.3, 0.5, 0.7, 0.9)
 _BESIDE = (0.1, 1.0)  # where replacement adjacency stands beside zero-out: one round, seconds
 
@@ -332,15 +333,28 @@ STUDIES = {
         Study(
             name="training",
             figure="supplement, Figs 3 and 4",
-            title="The percentage of training data",
+            title="The percentage of training data, School",
             measure="score",
-            data=tuple(Data(kind, fraction=share) for kind in ("School", "LSOA II") for share in _PERCENTAGES),
-            arms=(RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
+            data=tuple(Data("School", fraction=share) for share in _PERCENTAGES),
+            arms=_TRAINING_ARMS,
+        ),
+        Study(  # a posterior of 41 tasks with 293 attributes takes minutes, and an arm as many to tune
+            name="training-lsoa2",
+            figure="supplement, Figs 3 and 4",
+            title="The percentage of training data, LSOA II",
+            measure="score",
+            data=tuple(Data("LSOA II", fraction=share) for share in _PERCENTAGES),
+            arms=_TRAINING_ARMS,
+            epsilons=(1e-3, 1.0, 1e3),
+            posterior_epsilons=(1.0,),
+            replications=3,
+            effort=Effort(folds=3, stride=3),
         ),
     )
 }
 
 _LITTLE = Effort(folds=3, stride=7, chains=2, draws=100)
+_LEAST = Effort(folds=2, stride=13, chains=2, draws=100)
 _SOME = {"replications": 3, "epsilons": (1e-3, 0.1, 1.0, 10.0, 1e3)}  # every budget is tuned for
 _FAST: dict[str, dict[str, Any]] = {
     "fig2": {"replications": 20},
@@ -355,14 +369,16 @@ _FAST: dict[str, dict[str, Any]] = {
         "replications": 2,
         "epsilons": (1e-3, 1.0),
         "posterior_epsilons": (1.0,),
-        "arms": (RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR),
-        "effort": Effort(folds=2, stride=13, chains=2, draws=100),
+        "arms": _TRAINING_ARMS,
+        "effort": _LEAST,
     },
-    "training": {
-        "replications": 3,
-        "epsilons": (1e-3, 1.0, 1e3),
-        "posterior_epsilons": (1.0,),
-        "data": tuple(Data("School", fraction=share) for share in _PERCENTAGES),
+    "training": {"replications": 3, "epsilons": (1e-3, 1.0, 1e3), "posterior_epsilons": (1.0,)},
+    "training-lsoa2": {
+        "replications": 2,
+        "epsilons": (1e-3, 1.0),
+        "data": tuple(Data("LSOA II", fraction=share) for share in (0.3, 0.7)),
+        "arms": _TRAINING_ARMS[:-1],
+        "effort": _LEAST,
     },
 }
 

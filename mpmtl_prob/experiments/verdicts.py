@@ -345,6 +345,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fig9": (ordering, averaging),
     "fig10": (ordering, averaging),
     "training": (ordering,),
+    "training-lsoa2": (ordering,),
 }
 
 
