@@ -57,7 +57,8 @@ def peers(report: Report) -> Iterable[str]:
     yield (
         "School, 30 % of the rows. CPU seconds of the other code over those of ours, both to an objective within "
         f"{report['accuracy']:.0e} of the best known. *Cold* is the first call of a process, compilation included; *warm* is "
-        "a median, in turns."
+        "a median, in turns. The logistic gradient is a sum of our own: of 41 targets of 1000 made-up subjects with "
+        "293 features, by one table of features for all of them."
     )
     rows = []
     for problem, found in report["problems"].items():
