@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from numpyro.handlers import seed, substitute
 from numpyro.infer.util import constrain_fn
 from quickly import quickly
 
 from mpmtl_prob.inference.public.starts import start_low_rank, suggested
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
-from mpmtl_prob.models.second_moment import OPEN
+from mpmtl_prob.models.second_moment import OPEN, at_rest, rotated_second_moment
 from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower
 from mpmtl_prob.privacy import Gaussian, Wishart
 
@@ -74,6 +75,16 @@ def test_of_what_gaussian_noise_hides_nothing_is_said(size):
     shown = observe(size * np.eye(3), Gaussian(3, 1.0), 10, phi=1.0).free.features
     assert (shown.information < 1e-5).all()
     assert np.isfinite(shown.log_size).all()
+
+
+def test_behind_gaussian_noise_that_hides_all_a_second_moment_goes_with_omega():
+    law, m, root = Gaussian(3, 1e6), 10, np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 0.5]])
+    observed, prior = observe(np.diag([3.0, 2.0, 1.0]), law, m, phi=1.0), m * root @ root.T
+    rest = seed(substitute(rotated_second_moment, data=at_rest(observed)), 0)
+    Q = observed.free.directions.basis
+    # Bartlett: T_jj^2 has m - j degrees of freedom
+    L = np.linalg.cholesky(Q.T @ prior @ Q) * np.sqrt(1 - np.arange(3) / m)
+    assert_allclose(quickly(lambda: rest(observed, prior).A)(), Q @ L @ L.T @ Q.T, rtol=1e-4)
 
 
 def test_of_wishart_noise_the_coordinates_lie_below_the_release():

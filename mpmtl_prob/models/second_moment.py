@@ -112,8 +112,7 @@ def _mixed(observed: Observed, follows: Any, prior: Any) -> Any:
 def _ordered(observed: Observed, free: Free, shown: Shown, prior: Array) -> SecondMoment:
     """A anywhere, its prior near this matrix, along the basis of what is shown."""
     Q = jnp.asarray(shown.basis)
-    C = cholesky(Q.T @ prior @ Q)
-    return _anywhere(observed, free, shown, diagonal_of(C) ** 2, jnp.inf)[1]
+    return _anywhere(observed, free, shown, cholesky(Q.T @ prior @ Q), jnp.inf)[1]
 
 
 def loose_second_moment(observed: Observed, log_root: Array, kappa: Array) -> tuple[SecondMoment, Array]:
@@ -128,7 +127,7 @@ def loose_second_moment(observed: Observed, log_root: Array, kappa: Array) -> tu
     """
     if (free := observed.free) is not None:
         order = jnp.asarray(free.features.basis)
-        found = _anywhere(observed, free, free.features, order.T @ jnp.exp(2 * log_root), kappa)[1]
+        found = _anywhere(observed, free, free.features, diagonal(order.T @ jnp.exp(log_root)), kappa)[1]
         return found, found.A * jnp.exp(-log_root[:, None] - log_root)
     V = jnp.asarray(observed.axes.basis)
     SV = jnp.exp(log_root)[:, None] * V
@@ -150,8 +149,8 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     d = jnp.size(observed.precision)
     if (free := observed.free) is not None:
         log_phi = log_phi_site(observed)
-        variance = jnp.exp(log_phi) * jnp.full(d, observed.num_tasks)
-        L, found = _anywhere(observed, free, free.directions, variance, kappa)
+        C = diagonal(jnp.exp(0.5 * log_phi) * jnp.full(d, jnp.sqrt(observed.num_tasks)))
+        L, found = _anywhere(observed, free, free.directions, C, kappa)
         half = inverse_of_lower(L)
         return log_phi, found, half.T @ half
     # what Sigma shows best comes last: 1 / T_dd^2 alone is what A has there
@@ -182,7 +181,7 @@ def _sites(observed: Observed) -> tuple[Array, Array]:
 
 
 def _anywhere(
-    observed: Observed, free: Free, shown: Shown, variance: Array, kappa: Array | float
+    observed: Observed, free: Free, shown: Shown, C: Array, kappa: Array | float
 ) -> tuple[Array, SecondMoment]:
     """L and A, where A may be any positive definite matrix.
 
@@ -190,10 +189,12 @@ def _anywhere(
         observed: the release.
         free: the same as one that does not bound A.
         shown: what it says of L, in a basis.
-        variance: of the prior of A, in the basis of L: of every axis given those before it, times m, (d,).
+        C: lower triangular, the root of what the prior holds A to be near, in the basis of L, (d, d).
         kappa: of Omega.
     """
-    d, m, Q = len(variance), jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
+    d, m, Q = len(C), jnp.asarray(observed.num_tasks), jnp.asarray(shown.basis)
+    root = diagonal_of(C)
+    variance = root**2  # of every axis given those before it
     z, below = _sites(observed)
     information, noise_precision = jnp.asarray(shown.information), jnp.asarray(free.sd) ** -2.0
     j, (row, column) = jnp.arange(d, dtype=variance.dtype), places(d)
@@ -205,11 +206,14 @@ def _anywhere(
     log_square = (prior * center + information * jnp.asarray(shown.log_size)) / precision + z / jnp.sqrt(precision)
     square, size = jnp.exp(log_square), jnp.exp(0.5 * log_square)
 
+    # Bartlett: L = C T, which goes with T_jj, and has a spread of its own from the axes after j
+    after = jnp.cumsum(C[:, ::-1] ** 2, axis=1)[:, ::-1][row, column + 1]
+    spread = after / m + variance[row] * (square / variance)[column] / kappa
+    expected = (C / root)[row, column] * size[column]
     # Sigma_kj = L_kj L_jj + what the columns before have, give or take the noise
-    spread = variance[row] * (1 / m + (square / variance)[column] / kappa)
     weight = 1 / spread + square[column] * noise_precision
     pull = jnp.asarray(shown.products)[row, column] * size[column] * noise_precision
-    entries = pull / weight + below / jnp.sqrt(weight)
+    entries = (expected / spread + pull) / weight + below / jnp.sqrt(weight)
     L = diagonal(size) + strictly_lower(entries, d)
 
     half = Q @ L
