@@ -10,6 +10,7 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators
+from mpmtl_prob.convex.losses import LogisticTable
 from mpmtl_prob.estimators import (
     DPMTRL,
     L1,
@@ -225,6 +226,28 @@ def test_every_public_estimator_is_tried():
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
 def test_what_did_not_pass_the_door_is_equal_bit_for_bit_or_nothing_is_proved(estimator, holds, binary, change):
     holds(estimator, *pair(change, binary))
+
+
+@pytest.mark.parametrize("estimator", [
+    Lasso(0.3, Logistic()),
+    RidgeLogistic(0.3),
+    Alone(rounds=3, start="zero", loss=Logistic()),
+    LowRank(0.5, **PUBLIC, loss=Logistic(0.5), start="zero"),
+], ids=lambda estimator: estimator.name if isinstance(estimator, MPMTL) else type(estimator).__name__)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
+def test_so_it_is_where_tasks_share_subjects(estimator, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y, observed = rng.standard_normal((12, 3)), np.sign(rng.standard_normal((12, 6))), rng.random((12, 6)) < 0.8
+    observed[:2] = np.arange(6) == CHANGED  # whom other tasks do not know
+    fewer, labels = observed.copy(), Y.copy()
+    fewer[:2, CHANGED], labels[:, CHANGED] = False, -Y[:, CHANGED]
+    one, other = TaskData.from_targets(X, Y, observed), TaskData.from_targets(X, labels, fewer)
+    for tasks in (one, other):
+        assert isinstance(Logistic().of(tasks), LogisticTable)
+    # through which a task could change the sums of another, in a last bit that may or may not show
+    monkeypatch.setattr("mpmtl_prob.convex.losses.LogisticTable", None)
+    holds = all_but_what_passed_the_door if isinstance(estimator, LowRank) else nothing_is_shared
+    holds(estimator, one, other)
 
 
 @pytest.mark.parametrize("d", [4, 13])
