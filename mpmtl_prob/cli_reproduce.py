@@ -29,7 +29,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--fast",
         action="store_true",
-        help="fewer replications, candidates and budgets: a quarter of an hour for all, on two cores, instead of hours",
+        help="fewer replications, candidates and budgets: under half an hour for all, on two cores, instead of hours",
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
     parser.add_argument("--replications", type=int, help="instead of those of the settings")
