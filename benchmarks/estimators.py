@@ -7,7 +7,8 @@ School data, 30 % of the rows, penalties as cross-validation picks them. Every s
 best known, with the loosest stopping number that reaches it. Cold is the first call of a process, compilation included and no
 cache read; warm the median of later calls, taken in turns. Seconds are CPU seconds of all threads, which a busy machine
 lengthens less than those of the clock, and which count against us where we use both cores. Ours include the Gram matrices
-each time; the others get their design and their step size for nothing. A peer that is not installed is skipped.
+each time; the others get their design and their step size for nothing. A peer that is not installed is skipped. The logistic
+gradient is of made-up data, one sum in two ways.
 """
 
 from __future__ import annotations
