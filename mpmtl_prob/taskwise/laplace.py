@@ -12,7 +12,7 @@ that mixture, with somewhat longer tails, come with the ratio of exact to approx
 With ``Omega = R R'`` and ``v = root(c) R u``, u is standard normal and the log odds are ``root(c) A u``, ``A = X S R``. Only
 the projection t of u on the span of the rows of A meets the data, min(n, d) numbers; the rest keeps its prior.
 
-NumPy in float64, as the messages of a release.
+NumPy in float64, as the messages of a release; steps towards a mode by matrices in float32 where that is enough.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.special import expit, gammaln
 
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -40,6 +41,8 @@ _NEWTON = 100  # steps at most; ten are many
 _TOLERANCE = 1e-4  # squared Newton decrement before the last step, in units of the log density; after it, its square
 _REFINEMENTS = 8  # at most
 _NEGLIGIBLE = 1e-3  # weight of a grid value whose normal needs no refinement
+_HOPELESS = 30.0  # how far below the highest log weight a spline's word for it is enough
+_CONDITION = 1e5  # largest condition number with which single precision still gives two digits of a step
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
 _SHARES = _SHARES / _SHARES.sum()
 
@@ -111,11 +114,11 @@ class LogisticPosteriors:
         )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         used, which = np.unique(index, return_inverse=True)
-        C = np.linalg.cholesky(_precision(rows, self.curvature[i, used, :n], unit[used]))
-        inverse, log_det = np.linalg.inv(C), np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
+        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i, used, :n], unit[used]))
+        log_det = np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
         t = self.centre[i, index, :k]
         for j in range(len(used)):
-            t[which == j] += z[which == j] @ inverse[j]
+            t[which == j] += solve_triangular(C[j], z[which == j].T, lower=True, trans="T").T
         log_t = log_norm + log_det[which] - 0.5 * (df + k) * np.log1p(np.sum(z**2, axis=1) / df)
         log_ratio = _log_joint(rows, t, unit[index]) - self.log_laplace[i, index] - log_t
         u = t
@@ -160,17 +163,15 @@ def logistic_posteriors(
 def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     """One task's weights, log_laplace, centre and curvature at each grid value, its mean of root(c) t, and its evidence."""
     unit = np.sqrt(np.exp(log_snr) / rows.signal)  # root(c), (g,)
-    centre, value = _modes(rows, unit)
-    curvature = _curvature(rows, centre, unit)
-    log_laplace = value - 0.5 * np.linalg.slogdet(_precision(rows, curvature, unit))[1]
-    log_weight = log_laplace - 0.5 * _GRID**2
+    centre, log_weight = _modes(rows, unit)
     highest = log_weight.max()
     weight = np.exp(log_weight - highest)
     log_evidence = highest + np.log(weight.sum() / np.exp(-0.5 * _GRID**2).sum())
     weight /= weight.sum()
+    curvature = _curvature(rows, centre, unit)
     used = weight > _NEGLIGIBLE
     centre[used], curvature[used] = _refined(rows, centre[used], curvature[used], unit[used])
-    return weight, log_laplace, centre, curvature, (weight * unit) @ centre, log_evidence
+    return weight, log_weight + 0.5 * _GRID**2, centre, curvature, (weight * unit) @ centre, log_evidence
 
 
 def _rows(X: FloatArray, y: FloatArray, root: FloatArray, scale: FloatArray) -> _Rows:
@@ -200,10 +201,18 @@ def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     return p * (1 - p)
 
 
-def _precision(rows: _Rows, curvature: NDArray[np.floating], unit: FloatArray) -> FloatArray:
-    """I + c L' diag(curvature) L, (c, k, k)."""
-    half = rows.L * (unit[:, None] * np.sqrt(curvature.astype(np.float64)))[..., None]
-    return np.eye(half.shape[-1]) + np.swapaxes(half, 1, 2) @ half
+def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: FloatArray) -> NDArray[np.floating]:
+    """I + c L' diag(curvature) L, (c, k, k), in the precision of L."""
+    half = L * (unit[:, None] * np.sqrt(curvature.astype(np.float64))).astype(L.dtype)[..., None]
+    return np.eye(half.shape[-1], dtype=L.dtype) + np.swapaxes(half, 1, 2) @ half
+
+
+def _roughly(rows: _Rows, unit: FloatArray) -> tuple[NDArray[np.floating], FloatArray]:
+    """L and root(c) up to factors that cancel; L in float32 if :func:`_precision` is then good for two digits of a step."""
+    size = np.sqrt(rows.signal)
+    # c L'L has trace n snr, a curvature is at most 1/4
+    condition = 0.25 * len(rows.y) * (size * unit.max(initial=0.0)) ** 2
+    return (rows.L / size).astype(np.float32 if condition < _CONDITION else np.float64), size * unit
 
 
 def _gradient(rows: _Rows, t: FloatArray, p: FloatArray, unit: FloatArray) -> FloatArray:
@@ -213,19 +222,24 @@ def _gradient(rows: _Rows, t: FloatArray, p: FloatArray, unit: FloatArray) -> Fl
 
 
 def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mode of t at each grid value, (g, k), and the log joint density there, (g,).
+    """The mode of t at each grid value, (g, k), and the log of its weight up to a constant, (g,).
 
-    Of every fourth value from zero; of every second, then of all, from a spline through those before.
+    Of every fourth value from zero; of every second, then of all, from a spline through those before. Where that already
+    says that a value has next to no weight, its word is taken.
     """
-    t, value = np.zeros((len(unit), rows.L.shape[1])), np.zeros(len(unit))
-    for new, spline in _order(len(unit), (4, 2, 1)):
-        t[new], value[new] = _newton(rows, spline @ t, unit[new])
-    return t, value
+    t, log_weight = np.zeros((len(unit), rows.L.shape[1])), np.zeros(len(unit))
+    for known, new, spline in _order(len(unit), (4, 2, 1)):
+        t[new], log_weight[new] = spline @ t[known], spline @ log_weight[known]
+        new = new[log_weight[new] > log_weight[known].max(initial=-np.inf) - _HOPELESS]
+        t[new], value = _newton(rows, t[new], unit[new])
+        H = _precision(rows.L, _curvature(rows, t[new], unit[new]), unit[new])
+        log_weight[new] = value - 0.5 * np.linalg.slogdet(H)[1] - 0.5 * _GRID[new] ** 2
+    return t, log_weight
 
 
 @cache
-def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], FloatArray]]:
-    """Indices (c,) of a grid, stride by stride, and the cubic spline to them, (c, size), from those that came before.
+def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]]:
+    """Stride by stride, the indices of a grid that are known, those that come next, and the cubic spline to these from those.
 
     Every stride meets both ends of the grid: the spline never reaches beyond what is known.
     """
@@ -234,10 +248,8 @@ def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], F
     known, order = np.arange(0), []
     for stride in strides:
         new = np.setdiff1d(np.arange(0, size, stride), known)
-        spline = np.zeros((len(new), size))
-        if len(known):
-            spline[:, known] = CubicSpline(known, np.eye(len(known)))(new)
-        order.append((new, spline))
+        spline = CubicSpline(known, np.eye(len(known)))(new) if len(known) else np.zeros((len(new), 0))
+        order.append((known, new, spline))
         known = np.arange(0, size, stride)
     return order
 
@@ -250,11 +262,12 @@ def _newton(rows: _Rows, start: FloatArray, unit: FloatArray) -> tuple[FloatArra
     t = start.copy()
     value = _log_joint(rows, t, unit)
     active = np.arange(len(unit))
+    L, root = _roughly(rows, unit)
     for _ in range(_NEWTON):
         now, c, before = t[active], unit[active], value[active]
-        H = _precision(rows, _curvature(rows, now, c), c)
+        H = _precision(L, _curvature(rows, now, c), root[active])
         gradient = _gradient(rows, now, expit(_log_odds(rows, now, c)), c)
-        step = np.linalg.solve(H, gradient[..., None])[..., 0]
+        step = np.linalg.solve(H, gradient[..., None].astype(L.dtype))[..., 0].astype(np.float64)
         decrement = np.sum(gradient * step, axis=1)
         size = np.ones(len(active))
         for _ in range(30):
@@ -279,9 +292,10 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
     Source: Opper and Archambeau (2009), Neural Computation 21, equations (2.7) and (2.8).
     """
     active = np.ones(len(t), dtype=bool)
+    L, root = _roughly(rows, unit)
     for _ in range(_REFINEMENTS):
-        V = np.linalg.inv(_precision(rows, curvature, unit))
-        sd = unit[:, None] * np.sqrt(np.sum((rows.L @ V) * rows.L, axis=2))  # of the log odds
+        V = np.linalg.inv(_precision(L, curvature, root))
+        sd = root[:, None] * np.sqrt(np.sum((L @ V) * L, axis=2))  # of the log odds
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
         for node, share in zip(_NODES, _SHARES, strict=True):
