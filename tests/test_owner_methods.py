@@ -154,6 +154,22 @@ def test_without_their_own_messages_owners_draw_each_for_itself(six, monkeypatch
     assert len(set(seeds)) == 6
 
 
+def test_few_tasks_beside_little_noise_are_told_that_their_rows_count_twice(six, monkeypatch):
+    advice = (
+        "6 tasks with 3 features and little noise: the release holds much of an owner's own message, its rows count"
+    )
+    for epsilon, told in ((1000.0, True), (0.01, False)):
+        release = mp.release(six, epsilon, unsafe_seed=0)
+        shared = shared_covariance(release, chains=2, warmup=200, draws=50, progress_bar=False)
+        own = task_posteriors(six, shared, draws=10)
+        assert (advice in str(own.diagnose())) == told
+        # whoever leaves its own message out is told nothing
+        monkeypatch.setattr(
+            methods, "excluding", lambda *_, own=own: methods.Found(own.W.copy(), {"W": np.zeros((40, 3, 6))})
+        )
+        assert advice not in str(task_posteriors(six, shared, exclude_own=True, draws=10).diagnose())
+
+
 def test_no_draw_of_an_owner_is_given_twice(six):
     omegas = np.stack([np.eye(3), np.diag([1.0, 2.0, 4.0]), np.diag([4.0, 1.0, 1.0])])
     draws = methods.plug_in(six, omegas, np.ones(3), None, 500, 0).draws["W"]

@@ -228,10 +228,15 @@ def structure_for(release: Release) -> Structure:
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]
     ['full', 'low_rank']
     """
-    sigma, law, d = release.sigma[-1], release.mechanisms[-1], release.num_features
-    many = release.num_tasks >= MANY_TASKS and d <= _MOST_FEATURES
-    shown = np.trace(sigma - law.mean) >= d * law.fluctuation
-    return STRUCTURES["low_rank" if many and shown else "full"]
+    many = release.num_tasks >= MANY_TASKS and release.num_features <= _MOST_FEATURES
+    return STRUCTURES["low_rank" if many and relative_noise(release) <= 1 else "full"]
+
+
+def relative_noise(release: Release) -> float:
+    """How far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
+    law = release.mechanisms[-1]
+    average = float(np.trace(release.sigma[-1] - law.mean)) / release.num_features
+    return law.fluctuation / average if average > 0 else np.inf
 
 
 def structure_of(structure: str | Structure) -> Structure:
