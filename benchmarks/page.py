@@ -30,23 +30,24 @@ def page(reports: Mapping[str, Report]) -> str:
     for name, (title, section) in SECTIONS.items():
         if name in reports:
             parts += [f"## {title}", f"`{_tidy(reports[name]['command'])}`", *section(reports[name])]
+    parts += ["## Machines", _machines(reports)]
     return "\n\n".join(parts) + "\n"
 
 
 def _preamble(reports: Mapping[str, Report]) -> str:
-    lines = [
-        "This page is made by `python benchmarks/page.py` from the JSON files of the benchmarks. `make bench` runs those of "
-        "speed, `make evidence` those of correctness, which takes hours where the other takes minutes. A machine is never as "
-        "quiet as one would like: only ratios within one run are shown, and exponents."
-    ]
+    absent = [name for name in SECTIONS if name not in reports]
+    return (
+        "This page is made by `python benchmarks/page.py` from the JSON files of the benchmarks. `make bench` runs most of "
+        "those of speed, `make evidence` those of correctness, which takes hours where the other takes minutes. A machine is "
+        "never as quiet as one would like: only ratios within one run are shown, and exponents."
+    ) + (f" Not run for this page: {', '.join(absent)}." if absent else "")
+
+
+def _machines(reports: Mapping[str, Report]) -> str:
     machines: dict[str, list[str]] = {}
     for name, report in reports.items():
         machines.setdefault(_machine(report["machine"]), []).append(name)
-    lines += [f"- {', '.join(names)}: {words}" for words, names in machines.items()]
-    absent = [name for name in SECTIONS if name not in reports]
-    return "\n".join([lines[0], "", *lines[1:]]) + (
-        f"\n\nNot run for this page: {', '.join(absent)}." if absent else ""
-    )
+    return "\n".join(f"- {', '.join(names)}: {words}" for words, names in machines.items())
 
 
 def _machine(machine: Report) -> str:

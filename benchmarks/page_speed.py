@@ -17,8 +17,8 @@ def speed(report: Report) -> Iterable[str]:
         "the public posterior in a process without a cache, "
         "what it imports late left out; and for 400 effective draws of the least of log phi and the three largest shares "
         "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
-        "mean of three seeds. School is read with *full*; the others are sampled on the synthetic low-rank set (30 "
-        "features), eps = 1."
+        "mean of three seeds. School and LSOA II are read with *full*; the others are sampled on the synthetic low-rank set "
+        "(30 features), eps = 1."
         + (
             f" *Before* is commit {report['before']}, in turns with today's in every row's run."
             if report["before"]

@@ -6,6 +6,8 @@ import re
 from importlib import metadata
 from pathlib import Path
 
+from docutils import nodes
+
 # Pages may link to notebooks, and notebooks to each other and to pages: they need to stand among the pages.
 _COPIES = Path(__file__).parent / "notebooks"
 _COPIES.mkdir(exist_ok=True)
@@ -25,9 +27,8 @@ def _pictures(notebook: Path) -> str:
             if png := output.get("data", {}).get("image/png"):
                 name = f"{notebook.stem}_{len(figures)}.png"
                 (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
-                figures.append(
-                    f"```{{figure}} notebooks/{name}\n:target: notebooks/{notebook.stem}.html\n\n{heading}\n```"
-                )
+                options = f":target: notebooks/{notebook.stem}.html\n:alt: {heading}"
+                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{heading}\n```")
     title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 
@@ -45,6 +46,7 @@ html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = "mpmtl_prob"
+pygments_dark_style = "github-dark"
 
 highlight_language = "none"  # what says no language is a formula, a command or a table
 myst_heading_anchors = 3
@@ -111,6 +113,8 @@ def _formulas_are_not_markup(app, what, name, obj, options, lines):
     _as_written[name] = done
 
 
+_COLUMNS = re.compile(r"\S {3,}\S|-{10}")
+
 _TYPES = {
     "numpy._typing._array_like.": "numpy.typing.",
     "jax.Array | numpy.ndarray | numpy.bool | numpy.number | bool | int | float | complex": "jax.typing.ArrayLike",
@@ -157,7 +161,15 @@ def _one_tree_a_folder(app, page, template, context, doctree):
         context["toctree"] = tree
 
 
+def _columns_stay_columns(app, document):
+    """What is set in columns is scrolled on a narrow screen; sentences are wrapped there."""
+    for block in document.findall(nodes.literal_block):
+        if sum(bool(_COLUMNS.search(line)) for line in block.astext().splitlines()) > 1:
+            block["classes"].append("columns")
+
+
 def setup(app):
+    app.connect("doctree-read", _columns_stay_columns)
     app.connect("html-page-context", _one_tree_a_folder, priority=400)  # before the theme asks for it
     app.connect("autodoc-process-docstring", _formulas_are_not_markup, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)

@@ -313,6 +313,8 @@ def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
         assert f"{middle} ({low} to {high})" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
+    twice = page.page([report, {**report, "name": "fig7"}])  # of two experiments about the same data the first counts
+    assert f"Of {len(report['verdicts'])} verdicts" in twice
     assert text.count("claimed delta at this eps") == text.count("proved delta at this eps") == 5
     assert f"{default_delta(8):.2g}, zero-out" in text
     picture = text.split("![")[1].split("](")[1].split(")")[0]

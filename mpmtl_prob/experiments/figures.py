@@ -27,10 +27,10 @@ from mpmtl_prob.experiments.settings import (
 
 _STYLE = {
     RIDGE: ("#4a5568", "--"),
-    LASSO: ("#718096", "--"),
+    LASSO: ("#a0aec0", "--"),
     ALONE: ("#4a5568", ":"),
     TRACE: ("#4a5568", "-"),
-    GROUP: ("#718096", "-"),
+    GROUP: ("#a0aec0", "-"),
     LOW_RANK: ("#dd6b20", "-"),
     GROUP_SPARSE: ("#c9a227", "-"),
     DP_MTRL: ("#38a169", "-"),
@@ -115,7 +115,8 @@ def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str, l
     for arm, (eps, value) in paper.curves(entries[0]["data"]).items():
         if arm in {entry["arm"] for entry in entries}:
             label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
-            ax.plot(eps, value, color=_STYLE[arm][0], ls=(0, (1, 1)), lw=0.9, alpha=0.8, label=label)
+            dots = (0, (4, 1, 1, 1)) if arm == TRACE else (0, (1, 1))  # both are grey
+            ax.plot(eps, value, color=_STYLE[arm][0], ls=dots, lw=1.1, alpha=0.8, label=label)
             means += [value.min(), value.max()]
     ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=title)
     low, high = min(means), max(means)

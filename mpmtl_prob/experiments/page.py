@@ -12,7 +12,7 @@ from typing import Any
 from mpmtl_prob._files import write_text
 from mpmtl_prob.experiments import adaptations, paper, threats
 from mpmtl_prob.experiments.settings import STUDIES, Data
-from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
+from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED, once
 
 Report = Mapping[str, Any]
 
@@ -117,7 +117,7 @@ _PRIORS = (
 
 def _headline(reports: Sequence[Report], figures: str) -> str:
     """What matters first: what held of all claims, and what privacy costs on real data."""
-    verdicts = [verdict["verdict"] for report in reports for verdict in report["verdicts"]]
+    verdicts = [verdict["verdict"] for _, verdict in once(reports)]
     targets = [target["met"] for report in reports for target in report["targets"]]
     lines = [
         "The experiments of the papers, run again with this library. An eps that is *claimed* is what the papers say; "
@@ -174,14 +174,14 @@ def _made(reports: Sequence[Report]) -> str:
 
 
 def _claims(reports: Sequence[Report]) -> str:
-    found = [(report, verdict) for report in reports for verdict in report["verdicts"]]
+    found = once(reports)
     found.sort(key=lambda pair: (not pair[1]["claim"].isdigit(), pair[1]["claim"]))
     counts = {word: sum(verdict["verdict"] == word for _, verdict in found) for word in (HOLDS, FAILS, UNTESTED)}
     head = ", ".join(f"{word}: {count}" for word, count in counts.items())
     rows = (
         (v["claim"], v["statement"], v["data"], f"**{v['verdict']}**", v["why"], _anchor(report)) for report, v in found
     )
-    return f"Of {len(found)} verdicts, {head}.\n\n" + _table(("", "claim", "data", "verdict", "why", "from"), rows)
+    return f"Of {len(found)} verdicts, {head}.\n\n" + _table(("no.", "claim", "data", "verdict", "why", "from"), rows)
 
 
 def _targets(reports: Sequence[Report]) -> str:

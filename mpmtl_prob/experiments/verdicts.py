@@ -6,7 +6,7 @@ in a one-sided t test at 5 %, and better likewise. Fewer than two replications t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -352,3 +352,12 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
 def verdicts(results: xr.Dataset) -> list[Verdict]:
     """All that a study's results say about the claims."""
     return [verdict for claim in CLAIMS[results.attrs["study"]] for verdict in claim(results)]
+
+
+def once(reports: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Every verdict of reports, behind its report: of a claim on the same data the first, as experiments may share runs."""
+    found: dict[tuple[str, ...], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    for report in reports:
+        for verdict in report["verdicts"]:
+            found.setdefault((verdict["claim"], verdict["statement"], verdict["data"]), (report, verdict))
+    return list(found.values())
