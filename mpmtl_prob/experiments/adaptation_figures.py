@@ -20,7 +20,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
-    page = Figure(figsize=(12, 10), layout="constrained")
+    page = Figure(figsize=(11, 10.5), layout="constrained")
     axes = page.subplots(2, 2).ravel()
     for ax, name in zip(axes, ("made", "school", "plain"), strict=False):
         _dots(ax, report["parts"][name])
@@ -48,7 +48,7 @@ def _dots(ax: Any, part: Mapping[str, Any]) -> None:
         ax.plot([], [], "os^Dv<>"[k % 7], color="0.2", ms=4, label=cell)
     ax.set_yticks(range(len(arms), 0, -1), arms, fontsize=8)
     ax.set(xscale="log", xlabel="test error", title=part["title"])
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -65,5 +65,5 @@ def _curves(ax: Any, part: Mapping[str, Any]) -> None:
     ax.plot([], [], "s:", color="0.2", mfc="white", ms=4, label="noisy gradient, target alone")
     ax.plot([], [], "-", color="0.2", lw=0.6, label="target, not private")
     ax.set(xscale="log", yscale="log", xlabel="eps", ylabel="test error", title=part["title"])
-    ax.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     ax.spines[["top", "right"]].set_visible(False)
