@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -64,7 +65,14 @@ def holding(
         raise ValueError(f"{name}: {os.fspath(path)!r} holds no {what} of mpmtl_prob") from error
 
 
+def check_there(path: str | os.PathLike[str]) -> None:
+    """Raise FileNotFoundError for a file that is not there: HDF5 says it in words of its own."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+
+
 def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str]) -> None:
+    check_there(os.path.dirname(os.path.abspath(path)))
     with whole(path) as unfinished:
         data.to_netcdf(unfinished, engine="h5netcdf")
 
@@ -78,6 +86,7 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
     """A NetCDF file's groups, in memory."""
     import xarray as xr  # with pandas, nearly a second to import
 
+    check_there(path)
     with xr.open_datatree(path, engine="h5netcdf") as tree:
         return tree.load()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +34,11 @@ _EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
-    import jax
-
-    jax.config.update("jax_enable_x64", True)  # before it computes anything
     try:
-        options.command(options)
+        _run(options)
+    except BrokenPipeError:  # whoever reads has seen enough; Python would say so once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError, ImportError) as error:
         print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
         return 2
@@ -46,6 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _run(options: argparse.Namespace) -> None:
+    import jax
+
+    from mpmtl_prob.inference import Interrupted
+
+    jax.config.update("jax_enable_x64", True)  # before it computes anything
+    with warnings.catch_warnings():
+        if options.command is not _fit:  # of which a part is worth having
+            warnings.simplefilter("error", Interrupted)
+        try:
+            options.command(options)
+            sys.stdout.flush()
+        except Interrupted:
+            raise KeyboardInterrupt from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpmtl-prob",
@@ -53,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
@@ -146,6 +165,16 @@ def _parser() -> argparse.ArgumentParser:
     cli_federated.add(command)
     cli_reproduce.add(command)
     return parser
+
+
+class _Version(argparse.Action):
+    """Reads the version when it is asked for, which takes a while."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"mpmtl-prob {version('mpmtl-prob')}")
+        parser.exit()
 
 
 def _data_options(parser: argparse.ArgumentParser) -> None:
@@ -268,12 +297,14 @@ def _fit(options: argparse.Namespace) -> None:
     )
     own = inference.task_posteriors(tasks, shared, seed=options.seed)
     own.save(options.out)
-    summary = own.subspace(min(3, tasks.slopes.num_features))
+    summary = own.subspace(max(1, min(3, tasks.slopes.num_features - 1)))  # of rank d there is nothing to say
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
     else:
         print(f"{shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
+    if shared.to_arviz()["posterior"].sizes["draw"] < options.draws:  # the file holds what was drawn by then
+        raise KeyboardInterrupt
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -63,6 +63,10 @@ def _sites(options: argparse.Namespace) -> None:
 
     if options.folder is None:
         raise ValueError("--folder: needs one, for what the link and its nodes write")
+    if (options.folder / "out" / "release.nc").exists():
+        raise ValueError(
+            f"--folder: the sites in {str(options.folder)!r} have answered a run, and answer one; take another"
+        )
     tasks, _, _ = demo.load(options.data, options.seed)
     parts = [
         {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)

@@ -187,12 +187,14 @@ class TaskData:
         """
         if not hasattr(frame, "columns"):
             raise ValueError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
+        if isinstance(features, str):
+            raise ValueError(f"features: expected a list of names, got the text {features!r}; write [{features!r}]")
         columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
         check_columns(frame, task, target, columns)
         try:
             X = frame[columns].to_numpy(dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            kinds = {str(c): str(frame[c].dtype) for c in columns}
+            kinds = {str(c): str(frame[c].dtype) for c in columns if frame[c].dtype.kind not in "iufb"}
             raise ValueError(f"features: expected numeric columns, got {kinds}; encode text and dates first") from None
         found = cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)
         return found.with_intercept() if intercept else found

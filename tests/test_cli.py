@@ -1,6 +1,10 @@
 """The command line and the pictures, as a user meets them."""
 
 import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import plots
 from mpmtl_prob.cli import main
 from mpmtl_prob.inference import shared_covariance
+from mpmtl_prob.inference.sampling import chains
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +69,77 @@ def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
     assert rows[-1]["proved_epsilon"] == 1.0
 
 
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A key is pressed after some draws."""
+    advance = chains.advance
+
+    def until(*args, **kwargs):
+        for step in advance(*args, **kwargs):
+            yield step
+            if step[0].drawn >= 50:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "advance", until)
+
+
+def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_path, capsys, monkeypatch, interrupted):
+    train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
+    run = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}
+    fits = lambda *_, **__: {"ours": mp.NoiseAware(1.0, **run).fit(train)}
+    monkeypatch.setattr(mp.evaluation, "standard_fits", fits)
+    assert main(["compare", *columns(csv), "--quiet"]) == 130
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "mpmtl-prob compare: interrupted\n")
+
+    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
+    release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
+    mp.release(train, 1.0).save(release)
+    with pytest.warns(mp.inference.Interrupted, match="interrupted: 50 of 200 draws"):
+        status = main(
+            ["fit", *columns(csv), "--release", str(release), "--out", str(posterior), "--draws", "200", "--quiet"]
+        )
+    assert status == 130
+    assert mp.inference.OwnerPosteriors.load(posterior).shared.to_arviz()["posterior"].sizes["draw"] == 50
+    assert f"written to {posterior}" in capsys.readouterr().out
+
+
+def test_whoever_stops_reading_is_told_nothing(tmp_path):
+    command = [sys.executable, "-c", "import sys; from mpmtl_prob.cli import main; sys.exit(main())", "plan"]
+    plan = [
+        *command,
+        "--people",
+        "100",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--features",
+        "10",
+        "--out",
+        str(tmp_path / "plan.png"),
+    ]
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(plan, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_sites_that_have_answered_are_not_asked_again(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "release.nc").touch()
+    assert main(["federated", "sites", "--folder", str(tmp_path)]) == 2
+    assert "have answered a run, and answer one; take another" in capsys.readouterr().err
+
+
 def test_help_shows_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "mpmtl-prob demo --data school" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"mpmtl-prob {version('mpmtl-prob')}\n"
 
 
 @pytest.mark.parametrize(

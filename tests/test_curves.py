@@ -67,7 +67,8 @@ def test_a_group_of_one_is_the_task_itself():
 @pytest.mark.parametrize("k", [2, 5])
 def test_a_group_under_gaussian_noise_is_exact(k):
     law = Gaussian(3, 4.0)
-    group = release(W, 1.0, 1e-2, mechanism=law).guarantee.for_group(k)
+    group = release(W, 1.0, mechanism=law).guarantee.for_group(k)
+    assert repr(group).startswith(f"Curve({k} units together, replace; eps at delta = 0.01: ")
     assert group.delta(1.0) == pytest.approx(delta_gaussian(1.0, k * law.mu("replace")))
     assert group.gdp == pytest.approx(k * law.mu("replace"))
 
@@ -173,7 +174,7 @@ def test_odds_of_a_task_in_whose_place_another_stands_are_not_passed(law):
 
 def test_gaussian_log_factors_are_normal():
     law = Gaussian(3, 2.0)
-    odds = release(W, 1.0, 1e-2, mechanism=law).membership_odds()
+    odds = release(W, 1.0, mechanism=law).membership_odds()
     mu = law.mu("replace")
     assert odds.quantile(0.9) == pytest.approx(1 / (1 + np.exp(-(mu**2 / 2 + mu * stats.norm.ppf(0.9)))), rel=1e-3)
 

@@ -35,7 +35,7 @@ def test_a_release_is_its_messages_and_the_laws_own_draws(law):
         answers.append(W[:, ::-1])
         return answers[-1]
 
-    out = release(W, 1.0, 1e-3, mechanism=law, rounds=3, respond=respond, unsafe_seed=5)
+    out = release(W, 1.0, mechanism=law, rounds=3, respond=respond, unsafe_seed=5)
     for t, messages in enumerate((W, *answers)):
         V = sent(unit_columns(messages), 1.0, out.lattice)
         assert np.array_equal(out.sigma[t], V @ V.T + law.draw(out.lattice**2, exact.source(5, t)))

@@ -86,6 +86,8 @@ def test_scores_refuse_predictions_of_other_rows(two_tasks):
     other = Prediction(np.zeros((2, 2)), np.ones((2, 2), bool), ("a", "b"))
     with pytest.raises(ValueError, match="prediction and test"):
         nmse(other, two_tasks)
+    with pytest.raises(ValueError, match=r"prediction: expected a Prediction, as of a fit's predict\(\), got TaskData"):
+        nmse(two_tasks, other)
 
 
 def test_cross_validation_finds_the_penalty_that_predicts():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from multiprocessing import active_children
@@ -17,7 +18,7 @@ from conftest import as_written
 from effort import effort
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import datasets, experiments
+from mpmtl_prob import datasets, experiments, inference
 from mpmtl_prob.cli import main
 from mpmtl_prob.cli_reproduce import EXPERIMENTS
 from mpmtl_prob.datasets.files import DataFile
@@ -128,6 +129,19 @@ def test_a_thinned_grid_moves_every_hyper_parameter():
 
 class Interrupted(BaseException):
     pass
+
+
+def test_a_unit_whose_chains_were_interrupted_is_not_kept(tmp_path, monkeypatch):
+    study = small("fig4", exponents=(0.4,), arms=("convex",), epsilons=(1.0,))
+
+    def cut_short(study, unit, choice):
+        warnings.warn("50 of 60 draws", inference.Interrupted, stacklevel=2)
+        return {"error": 1.0, "claimed": None, "proved": None}
+
+    monkeypatch.setitem(measures.MEASURES, "allocation", cut_short)
+    with pytest.raises(inference.Interrupted):
+        runner.run(study, tmp_path, progress_bar=False)
+    assert not list(tmp_path.rglob("[0-9].json"))
 
 
 def counting(stop=None):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.privacy import Bound, delta
 from mpmtl_prob.releases import Release, buy_clip, files, release
 
@@ -181,6 +182,14 @@ def test_other_dimensions_and_other_numbers_are_refused(published, tmp_path):
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # h5netcdf, of files that it could not open
+def test_a_file_or_folder_that_is_not_there_is_named(published, tmp_path):
+    for read in (Release.load, OwnerPosteriors.load, SharedPosterior.load):
+        with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*nowhere\.nc"):
+            read(tmp_path / "nowhere.nc")
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*nowhere'"):
+        published.save(tmp_path / "nowhere" / "out.nc")
+
+
 def test_a_broken_file_is_no_traceback(published, tmp_path):
     published.save(tmp_path / "out.nc")
     whole, rng = (tmp_path / "out.nc").read_bytes(), np.random.default_rng(0)

@@ -30,7 +30,7 @@ FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def release(W, law, unsafe_seed=0, **options):
-    return mp.release(W, 1.0, 0.01, mechanism=law, unsafe_seed=unsafe_seed, adjacency="zero_out", **options)
+    return mp.release(W, 1.0, mechanism=law, unsafe_seed=unsafe_seed, adjacency="zero_out", **options)
 
 
 def sampled(sigma, law, tasks):
@@ -209,7 +209,7 @@ def test_owners_use_it_by_every_method():
 @pytest.mark.evidence
 def test_rounds_have_a_posterior():
     law = Gaussian(2, 1.0)
-    found = mp.NoiseAware(1.0, 0.01, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
+    found = mp.NoiseAware(1.0, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
     assert found.shared.release.mechanisms == (law, law)
     assert (np.linalg.eigvalsh(found.shared.to_arviz()["posterior/A"].values) > 0).all()
 

@@ -41,6 +41,7 @@ ROOMS = """
     demo_federated
     cli_federated cli_reproduce
     cli
+    __main__
 """
 FLOOR = {room: floor for floor, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
 ROOM = {name: room for room in FLOOR for name in room.split("+")}

@@ -33,7 +33,7 @@ DATA = TaskData.from_lists(list(X), list(Y))
 #: Settings, protocols and penalties, and what is the public's in every number.
 WITHOUT_ROWS = {
     "Carry", "Noise", "Run",  # below, by name
-    "ConvergenceWarning", "Sharing", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
+    "ConvergenceWarning", "Interrupted", "Sharing", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
     "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
     "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",

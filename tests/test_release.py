@@ -4,6 +4,7 @@ import logging
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from chance import FAR
@@ -66,7 +67,7 @@ def test_the_papers_release_has_a_claim_and_a_truth_and_they_differ():
 
 def test_the_noise_is_the_law_that_is_stated():
     law, count = Wishart(3, 9.0, 0.4), effort(300, 1000)
-    draws = np.stack([release(W, 1.0, 1e-3, mechanism=law).sigma[0] for _ in range(count)])
+    draws = np.stack([release(W, 1.0, mechanism=law).sigma[0] for _ in range(count)])
     directions = unit_columns(W)
     error = np.sqrt(2 * law.df) * law.scale / np.sqrt(count)
     assert np.all(np.abs(draws.mean(axis=0) - directions @ directions.T - law.mean) < FAR * error)
@@ -113,7 +114,7 @@ def test_a_bought_clip_is_near_the_quantile_and_is_part_of_the_price():
 
 @pytest.mark.parametrize("mechanism", ["calibrated", "paper", Gaussian(3, 2.0), Wishart(3, 9.0, 0.4)])
 def test_a_release_survives_the_disk(tmp_path, mechanism):
-    out = release(W, 1.0, 1e-3, mechanism=mechanism)
+    out = release(W, 1.0, mechanism=mechanism)
     out.save(tmp_path / "out.nc")
     back = Release.load(tmp_path / "out.nc")
     assert np.array_equal(back.sigma, out.sigma)
@@ -195,6 +196,26 @@ def test_explain_says_what_is_compared_with_what_and_what_is_not_covered():
 def test_explain_bounds_the_power_of_a_test_from_both_sides_of_a_promise(epsilon, power):
     text = Guarantee(None, Bound(epsilon, 0.01, "replace"), "").explain()
     assert f"at most {power} of the time" in text
+
+
+def test_a_law_of_ones_own_that_does_not_keep_the_delta_asked_for_is_refused_before_anything_is_paid():
+    book, law = Ledger(epsilon=1.0, delta=0.5), Gaussian(3, 2.0)
+    true = delta(1.0, law, "replace")
+    with pytest.raises(ValueError, match=f"delta: the given mechanism has {true:.3g} at eps = 1, more than the 0.001"):
+        release(W, 1.0, 1e-3, mechanism=law, ledger=book)
+    with pytest.raises(ValueError, match="delta: expected a number in"):
+        release(W, 1.0, 1.5, mechanism=law, ledger=book)
+    assert book.charges() == []
+    for asked in (None, 1.01 * true):
+        assert release(W, 1.0, asked, mechanism=law).guarantee.proved.delta == true
+
+
+def test_what_is_neither_tasks_nor_messages_is_named():
+    for wrong in (pd.DataFrame(W), (W, W)):
+        with pytest.raises(
+            ValueError, match=f"source: expected TaskData, or .* matrix, got {type(wrong).__name__}; make"
+        ):
+            release(wrong, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,10 @@ def test_bad_frames_are_named():
     frame = pd.DataFrame({"t": ["a", "b"], "x": [1.0, 2.0], "word": ["p", "q"], "y": [0.0, 1.0]})
     with pytest.raises(ValueError, match="task: no column 'school'"):
         TaskData.from_pandas(frame, task="school", target="y")
-    with pytest.raises(ValueError, match=r"features: expected numeric columns.*word"):
+    with pytest.raises(ValueError, match=r"features: expected numeric columns, got \{'word'"):
         TaskData.from_pandas(frame, task="t", target="y")
+    with pytest.raises(ValueError, match=r"features: expected a list of names, got the text 'x'; write \['x'\]"):
+        TaskData.from_pandas(frame, task="t", target="y", features="x")
     with pytest.raises(ValueError, match=r"fraction: expected a number in \(0, 1\), got"):
         TaskData.from_pandas(frame, task="t", target="y", features=["x"]).split(1.0, seed=0)
     with pytest.raises(ValueError, match="tasks: expected 2 rows or more of each for a split, got 1 of 'a'"):

@@ -132,7 +132,7 @@ def invite(
     >>> print(f"{law.sd:.2f} for {law.share * 34**0.5:.2f}")
     2.06 for 2.00
     """
-    how = Trust(one_of("trust", trust, tuple(Trust)))
+    how = Trust(one_of("trust", trust, tuple(each.value for each in Trust)))
     m = whole("num_tasks", num_tasks)
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)

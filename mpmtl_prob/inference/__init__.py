@@ -15,7 +15,7 @@ from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covarianc
 from mpmtl_prob.inference.public.structures import Structure, structure_for
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
-from mpmtl_prob.inference.sampling.runs import Until
+from mpmtl_prob.inference.sampling.runs import Interrupted, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.taskwise.conjugate import SnrPrior
 
@@ -23,6 +23,7 @@ __all__ = [
     "Diagnosis",
     "FirstLook",
     "Information",
+    "Interrupted",
     "Likelihood",
     "MPMTLKernel",
     "Membership",

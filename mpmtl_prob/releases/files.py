@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
-from mpmtl_prob._files import holding
+from mpmtl_prob._files import check_there, holding
 from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import Law, MatrixNoise, read_law, write_law
 from mpmtl_prob.privacy.units import Adjacency, Unit
@@ -87,6 +87,7 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
     """The data in a file. Raises ValueError for one that is no NetCDF."""
     import xarray as xr  # with pandas, nearly a second to import
 
+    check_there(path)
     with holding("release", path, foreign=(Exception,)), xr.open_dataset(path, engine="h5netcdf") as data:
         return data.load()
 

@@ -89,6 +89,11 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
         slopes = source.slopes  # an intercept is its owner's
         sent = posterior_means(slopes, scaling=scaling, prior=conjugate.SENT)
         return sent.scaled, slopes.features, scaling
+    if isinstance(source, tuple) or hasattr(source, "columns"):  # rows and targets, a data frame
+        raise ValueError(
+            f"source: expected TaskData, or one message per task as a d x m matrix, got {type(source).__name__}; make tasks "
+            "with TaskData.from_lists, from_rows or from_pandas"
+        )
     W = numbers("source", source)
     if W.ndim != 2 or W.size == 0:
         raise ValueError(f"source: expected TaskData or one message per task as a d x m matrix, got shape {W.shape}")

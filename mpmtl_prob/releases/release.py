@@ -204,7 +204,7 @@ def release(
             whose price is then part of the total.
         mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
             "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
-            claimed), or a :class:`Wishart` or :class:`Gaussian` of your choice.
+            claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, by the root of their size, which
             makes tasks alike; "unit" by their size, for features whose units differ by orders of magnitude; "none" leaves
@@ -251,9 +251,9 @@ def release(
     W, features, scaling = messages(source, scaling)
     d, m = W.shape
     K, purchases = clip_norm(message, clip)
-    delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
+    promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     prices = tuple(purchase.law for purchase in purchases)
-    one_round = partial(calibrate, epsilon, delta, d, clip=K, adjacency=adjacency, besides=prices)
+    one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, besides=prices)
     T = how_many(rounds, m, respond is not None, one_round)
     settled = terms(
         epsilon, m, features, delta,

@@ -16,6 +16,7 @@ from mpmtl_prob._check import in_range, one_of, positive, settle, whole
 from mpmtl_prob._names import in_order
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
+from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import MatrixNoise, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
@@ -97,7 +98,7 @@ def terms(
         delta: in (0, 1); default 1 / (m log m).
         message: as in :func:`mpmtl_prob.release`, like all that follow.
         clip: K, only with message="clip".
-        mechanism: "wishart", "gaussian", "paper", or a law of your choice.
+        mechanism: "wishart", "gaussian", "paper", or a law of your choice, whose delta is what it is.
         adjacency: "replace" or "zero_out".
         scaling: "pareto", "unit" or "none".
         rounds: T, over which the budget is spread evenly.
@@ -117,6 +118,8 @@ def terms(
         if mechanism.num_features != d or mechanism.clip != K:
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {mechanism}")
         law = mechanism
+        if delta is not None:
+            _check_delta(in_range("delta", delta, 0, 1), epsilon, (law,) * T, bought, adjacency)
     elif one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
         law, claimed = PaperWishart(d, epsilon / T, K), Bound(epsilon, 0.0, adjacency)
     else:
@@ -126,6 +129,19 @@ def terms(
         law = least(epsilon, delta, d, T, clip=K, adjacency=adjacency, besides=prices)
     h = lattice.step(K, d, m, [law])
     return Terms((law,) * T, epsilon, adjacency, m, names, h, message, scaling, claimed, bought)
+
+
+def _check_delta(
+    delta: float, epsilon: float, laws: Sequence[MatrixNoise], bought: Sequence[BoughtClip], adjacency: str
+) -> None:
+    """Raise ValueError where given laws do not keep a delta that was asked for."""
+    unproved = any(law.unproved for law in laws)
+    true = 1.0 if unproved else composed_delta(epsilon, (*laws, *(each.law for each in bought)), adjacency)
+    if true > delta:
+        raise ValueError(
+            f"delta: the given mechanism has {true:.3g} at eps = {epsilon:g}, more than the {delta:g} asked for; leave "
+            "delta out, as a law of your own is taken as it is, or give one with more noise"
+        )
 
 
 def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:

@@ -39,7 +39,7 @@ class Plan:
         epsilon: of one person, > 0.
         delta: beside it, in (0, 1).
         num_features: d, questions.
-        error: wanted, > 0; None if only errors are asked for.
+        error: wanted, in (0, 1); None if only errors are asked for.
         num_people: t, whose error is asked for; None if only people are.
 
     Raises:
@@ -64,6 +64,7 @@ class Plan:
             raise ValueError("error: expected the error that is wanted, or num_people, got neither")
         if self.error is not None:
             settle(self, positive, "error")
+            in_range("error", self.error, 0, 1)
         if self.num_people is not None:
             settle(self, whole, "num_people")
 

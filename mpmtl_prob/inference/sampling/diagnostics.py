@@ -181,8 +181,8 @@ def _advice(
         lines.append(f"Intervals of {_and(few)} {rest}: {remedies.more(more, draws)}")
     if divergences:
         lines.append(
-            f"{divergences} transitions diverged: some region is not explored and intervals may be too narrow. "
-            f"{remedies.smaller}"
+            f"{divergences} {'transition' if divergences == 1 else 'transitions'} diverged: some region is not explored and "
+            f"intervals may be too narrow. {remedies.smaller}"
         )
     if np.mean(statistics.get("reached_max_treedepth", 0.0)) > 0.1:
         longest = np.max(statistics["n_steps"])

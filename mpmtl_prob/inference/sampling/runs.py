@@ -25,6 +25,14 @@ _HERE = str(Path(__file__).parents[2])  # this package
 _FEWEST = 50  # draws of a chain, before which neither measure means anything
 
 
+class Interrupted(UserWarning):
+    """A run was interrupted, and its posterior has fewer draws than were asked for.
+
+    Where a posterior is one of many things to come, as in a loop, make it an error:
+    ``warnings.simplefilter("error", Interrupted)``.
+    """
+
+
 @dataclass(frozen=True)
 class Until:
     """When a run has enough: as soon as all that is asked for holds of everything that is watched.
@@ -95,7 +103,7 @@ class Sampling:
     ) -> Reached:
         """Until there are that many draws of every chain or enough of them; ``parts`` grows, and ``after`` sees every chunk.
 
-        An interrupt after the first draws ends the run with a warning.
+        An interrupt after the first draws ends the run with the warning :class:`Interrupted`.
 
         Raises:
             KeyboardInterrupt: before there is a draw.
@@ -128,7 +136,7 @@ class Sampling:
                 raise
             warnings.warn(
                 f"interrupted: {reached.drawn} of {draws} draws per chain are in the posterior; extend() goes on from there",
-                UserWarning,
+                Interrupted,
                 skip_file_prefixes=(_HERE,),  # the line that asked for the run
             )
         return reached

@@ -23,10 +23,11 @@ from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
 _SPLITS = 200  # of an eps between two members of a group; any split gives a valid bound
+_SHOWN = (1e-2, 1e-4, 1e-6)  # deltas in a curve's words
 _FALSE_ALARMS = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Curve:
     """delta(eps) of all rounds together, and what follows from it.
 
@@ -116,6 +117,11 @@ class Curve:
         )
         axes[1].legend(frameon=False, fontsize=8)
         return axes
+
+    def __repr__(self) -> str:
+        who = "one unit" if self.group == 1 else f"{self.group} units together"
+        at = ", ".join(f"{delta:g}: {self.epsilon(delta):.3g}" for delta in _SHOWN)
+        return f"Curve({who}, {self.adjacency}; eps at delta = {at})"
 
     @cached_property
     def _one(self) -> Profile:
