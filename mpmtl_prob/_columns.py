@@ -30,6 +30,11 @@ def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, feature
         for kinds, what in (("mM", "dates or times"), ("c", "complex numbers")):
             if found := [name for name in wanted if frame[name].dtype.kind in kinds]:
                 raise ValueError(f"{argument}: expected numbers, got {what} in {found}; make numbers of them first")
+        numeric = [name for name in wanted if frame[name].dtype.kind in "fiu"]
+        if holes := [
+            name for name in numeric if not np.isfinite(frame[name].to_numpy(np.float64, na_value=np.nan)).all()
+        ]:
+            raise ValueError(f"{argument}: expected a finite number in every row, got rows without in {holes}")
 
 
 def task_labels(task: ArrayLike) -> NDArray[Any]:

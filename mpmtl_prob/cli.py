@@ -220,11 +220,19 @@ def _ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
     return Ledger(options.ledger, epsilon=options.total, adaptive=adaptive or None, **new)
 
 
+def _budgets(epsilons: Sequence[float]) -> None:
+    from mpmtl_prob._check import positive
+
+    for epsilon in epsilons:
+        positive("--epsilon", epsilon)
+
+
 def _demo(options: argparse.Namespace) -> None:
     from mpmtl_prob import demo
 
     if options.data not in demo.DATA:
         raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
+    _budgets(options.epsilon)
     comparison, headline = demo.run(
         options.data,
         options.epsilon,
@@ -254,7 +262,11 @@ def _release(options: argparse.Namespace) -> None:
 
     tasks = _tasks(options)
     delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
-    check_place("--out", options.out)  # before anything is paid for
+    if options.out.is_file():  # both before anything is paid for
+        raise ValueError(
+            f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
+        )
+    check_place("--out", options.out)
     ledger = _ledger(options, delta=delta, adjacency=options.adjacency)
     published = release(
         tasks,
@@ -310,6 +322,7 @@ def _fit(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     from mpmtl_prob import evaluation
 
+    _budgets(options.epsilon)
     train, test = _tasks(options).split(options.fraction, seed=options.seed)
     fits = evaluation.standard_fits(
         train,

@@ -145,6 +145,7 @@ def test_help_shows_examples(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["demo", "--epsilon", "1", "-1"], "--epsilon: expected a positive number, got -1.0"),
         (["demo", "--data", "moon"], "--data: expected one of synthetic_low_rank"),
         (
             ["release", "--csv", "nowhere.csv", "--task", "a", "--target", "b", "--epsilon", "1", "--out", "x"],
@@ -219,6 +220,15 @@ def test_nothing_is_paid_for_what_cannot_be_written(csv, tmp_path, capsys, monke
     assert main(["release", *columns(csv), *paying, "--out", place]) == 2
     assert f"--out: expected a place for a file, got '{place}'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_release_that_is_there_is_not_overwritten_and_nothing_is_paid_for_another(csv, tmp_path, capsys):
+    (tmp_path / "release.nc").write_text("paid for")
+    paying = ["--epsilon", "1", "--ledger", str(tmp_path / "ledger.db"), "--total", "1.5"]
+    assert main(["release", *columns(csv), *paying, "--out", str(tmp_path / "release.nc")]) == 2
+    assert "--out: expected a new file" in capsys.readouterr().err
+    assert (tmp_path / "release.nc").read_text() == "paid for"
+    assert not (tmp_path / "ledger.db").exists()
 
 
 @pytest.mark.parametrize("option", [["--total", "2"], ["--adaptive"]])

@@ -203,6 +203,11 @@ def test_bad_frames_are_named():
         TaskData.from_pandas(frame, task="school", target="y")
     with pytest.raises(ValueError, match=r"features: expected numeric columns, got \{'word'"):
         TaskData.from_pandas(frame, task="t", target="y")
+    for column, argument in (("x", "features"), ("y", "target")):
+        with pytest.raises(
+            ValueError, match=rf"{argument}: expected a finite number in every row, .* in \['{column}'\]"
+        ):
+            TaskData.from_pandas(frame.assign(**{column: [1.0, np.nan]}), task="t", target="y", features=["x"])
     with pytest.raises(ValueError, match=r"features: expected a list of names, got the text 'x'; write \['x'\]"):
         TaskData.from_pandas(frame, task="t", target="y", features="x")
     with pytest.raises(ValueError, match=r"fraction: expected a number in \(0, 1\), got"):
