@@ -27,7 +27,7 @@ def _pictures(notebook: Path) -> str:
             if png := output.get("data", {}).get("image/png"):
                 name = f"{notebook.stem}_{len(figures)}.png"
                 (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
-                options = f":target: notebooks/{notebook.stem}.html\n:alt: {heading}"
+                options = f":target: notebooks/{notebook.stem}.html\n:alt: {json.dumps(heading)}"
                 figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{heading}\n```")
     title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""

@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import sys
-import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         _run(options)
-    except BrokenPipeError:  # whoever reads has seen enough; Python would say so once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        if sys.stdout is not None:  # which was closed before the start
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _unread()
     except (ValueError, OSError, ImportError) as error:
         print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
         return 2
@@ -48,20 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _unread() -> int:
+    """Nobody reads what is printed any more, and has no use for a word about it, which Python would add at its end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
 def _run(options: argparse.Namespace) -> None:
     import jax
 
-    from mpmtl_prob.inference import Interrupted
+    from mpmtl_prob.inference.sampling.runs import uninterrupted
 
     jax.config.update("jax_enable_x64", True)  # before it computes anything
-    with warnings.catch_warnings():
-        if options.command is not _fit:  # of which a part is worth having
-            warnings.simplefilter("error", Interrupted)
-        try:
-            options.command(options)
-            sys.stdout.flush()
-        except Interrupted:
-            raise KeyboardInterrupt from None
+    with nullcontext() if options.command is _fit else uninterrupted():  # of a fit a part is worth having
+        options.command(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -340,14 +342,13 @@ def _plan(options: argparse.Namespace) -> None:
     from mpmtl_prob.threat_models import Plan
 
     plan = Plan(options.epsilon, options.delta, options.features, error=options.error, num_people=options.people)
-    print(json.dumps(plan.to_dict(), indent=2) if options.json else plan)
+    said = json.dumps(plan.to_dict(), indent=2) if options.json else str(plan)
     try:
         plan.picture(options.out)
+        said += "" if options.json else f"\n\nwritten to {options.out}"
     except ImportError as error:  # the numbers are all that was asked for
         print(f"mpmtl-prob plan: no picture: {error}", file=sys.stderr)
-        return
-    if not options.json:
-        print(f"\nwritten to {options.out}")
+    print(said)
 
 
 def _adapt(options: argparse.Namespace) -> None:
@@ -355,18 +356,22 @@ def _adapt(options: argparse.Namespace) -> None:
 
     sources, target = tables.read(options.source, options.target, options.label)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
-    if options.out:  # before anything is paid for
-        report.folder(options.out)
+    if options.out and (report.folder(options.out) / report.MODEL).exists():  # before anything is paid for
+        raise ValueError(
+            f"--out: expected a folder without {report.MODEL}, which may be paid for, got {str(options.out)!r}"
+        )
     ledger = _ledger(options, delta=delta, unit="target record")
     found = report.adapt(
         sources, target, label=options.label, epsilon=options.epsilon, delta=delta,
         intercept=not options.no_intercept, ledger=ledger, seed=options.seed,
     )  # fmt: skip
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+    try:
+        written = found.save(options.out) if options.out else []
+    finally:  # it is paid for: what becomes of files or of the terminal, the other has it
+        print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
     if ledger is not None and not options.json:
         print(f"\n{ledger}")
     if options.out:
-        written = found.save(options.out)
         if not options.json:
             print(f"\nwritten to {options.out}/: {', '.join(written)}")
         if report.PICTURE not in written:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from chance import FAR
 
-from mpmtl_prob.adaptation import Domain, problems, release_moments, tables
+from mpmtl_prob.adaptation import Domain, problems, release_moments, report, tables
 from mpmtl_prob.adaptation.report import adapt
 from mpmtl_prob.adaptation.scaling import Scaling
 from mpmtl_prob.cli import main
@@ -65,7 +65,7 @@ def test_it_prints_arms_domains_weights_and_the_guarantee_and_charges_once(files
     book = Ledger(ledger)
     assert len(book.charges()) == 1
     assert (book.unit, book.epsilon, book.delta) == ("target record", 1.5, 1e-3)
-    assert main(arguments) == 2  # there is no second one
+    assert main([*arguments[:-1], str(files / "again")]) == 2  # there is no second one
     said, error = capsys.readouterr()
     assert said == ""
     assert "Nothing was charged" in error
@@ -242,6 +242,22 @@ def test_a_compressed_private_table_is_the_table(files):
     (files / "private.csv.gz").write_bytes(gzip.compress(text)[:-10])
     with pytest.raises(ValueError, match=r"^target: cannot read '.*private.csv.gz' as a table with one record a line$"):
         tables.read([files / "good.csv"], files / "private.csv.gz", "effect")
+
+
+def test_what_is_paid_for_is_printed_whatever_becomes_of_its_files_and_never_overwritten(files, capsys, monkeypatch):
+    def full(*_):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(report.Report, "save", full)
+        assert main(asked(files, "--out", str(files / "out"))) == 2
+    said, error = capsys.readouterr()
+    assert "proved: eps = " in said
+    assert error == "mpmtl-prob adapt: disk full\n"
+    (files / "out" / "model.json").write_text("paid for")
+    assert main(asked(files, "--out", str(files / "out"))) == 2
+    assert "--out: expected a folder without model.json" in capsys.readouterr().err
+    assert (files / "out" / "model.json").read_text() == "paid for"
 
 
 def test_a_ledger_of_tasks_is_refused(files, capsys):

@@ -83,6 +83,7 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(chains, "advance", until)
 
 
+@pytest.mark.filterwarnings("default::mpmtl_prob.inference.Interrupted")  # as it is outside of tests
 def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_path, capsys, monkeypatch, interrupted):
     train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
     run = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}

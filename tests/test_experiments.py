@@ -127,10 +127,11 @@ def test_a_thinned_grid_moves_every_hyper_parameter():
         assert {repr(getattr(c, field)) for c in chosen} == {repr(getattr(c, field)) for c in every}
 
 
-class Interrupted(BaseException):
+class Stopped(BaseException):
     pass
 
 
+@pytest.mark.filterwarnings("default::mpmtl_prob.inference.Interrupted")  # as it is outside of tests
 def test_a_unit_whose_chains_were_interrupted_is_not_kept(tmp_path, monkeypatch):
     study = small("fig4", exponents=(0.4,), arms=("convex",), epsilons=(1.0,))
 
@@ -139,7 +140,7 @@ def test_a_unit_whose_chains_were_interrupted_is_not_kept(tmp_path, monkeypatch)
         return {"error": 1.0, "claimed": None, "proved": None}
 
     monkeypatch.setitem(measures.MEASURES, "allocation", cut_short)
-    with pytest.raises(inference.Interrupted):
+    with pytest.raises(KeyboardInterrupt):
         runner.run(study, tmp_path, progress_bar=False)
     assert not list(tmp_path.rglob("[0-9].json"))
 
@@ -150,7 +151,7 @@ def counting(stop=None):
 
     def measure(study, unit, choice):
         if len(done) == stop:
-            raise Interrupted
+            raise Stopped
         done.append(unit)
         if unit.arm == "convex" and unit.exponent == 1.0:
             raise arms.Missing("it cannot")
@@ -163,7 +164,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     study = small("fig4", exponents=(0.4, 1.0), arms=("convex", "convex, accelerated"), epsilons=(1.0,))
     measure, first = counting(stop=5)
     monkeypatch.setitem(measures.MEASURES, "allocation", measure)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         runner.run(study, tmp_path, progress_bar=False)
     measure, rest = counting()
     monkeypatch.setitem(measures.MEASURES, "allocation", measure)

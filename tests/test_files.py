@@ -179,9 +179,6 @@ def test_other_dimensions_and_other_numbers_are_refused(published, tmp_path):
             read(changed, tmp_path / f"{n}.nc")
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # h5netcdf, of files that it could not open
 def test_a_file_or_folder_that_is_not_there_is_named(published, tmp_path):
     for read in (Release.load, OwnerPosteriors.load, SharedPosterior.load):
         with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*nowhere\.nc"):
@@ -190,6 +187,8 @@ def test_a_file_or_folder_that_is_not_there_is_named(published, tmp_path):
         published.save(tmp_path / "nowhere" / "out.nc")
 
 
+# h5netcdf, of files that it could not open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_broken_file_is_no_traceback(published, tmp_path):
     published.save(tmp_path / "out.nc")
     whole, rng = (tmp_path / "out.nc").read_bytes(), np.random.default_rng(0)

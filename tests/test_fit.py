@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import NUTS, Gibbs
 
 import mpmtl_prob as mp
-from mpmtl_prob.inference import Posterior, ProximalLangevin, fit
+from mpmtl_prob.inference import Interrupted, Posterior, ProximalLangevin, fit
 from mpmtl_prob.inference.curator import fitting
 from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.inference.sampling.chains import most_steps
@@ -185,6 +185,21 @@ def test_interrupted_run_keeps_what_was_drawn(data, monkeypatch):
     monkeypatch.undo()
     assert cut.draws["W"].shape[1] == 50
     assert_array_equal(cut.extend(10, progress_bar=False).draws["W"], whole.draws["W"])
+
+
+def test_an_interrupt_that_is_an_error_leaves_a_checkpoint(data, tmp_path, monkeypatch):
+    advance = chains.advance
+
+    def interrupted(*args, **kwargs):
+        for step in advance(*args, **kwargs):
+            yield step
+            if step[1] is not None:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "advance", interrupted)
+    with pytest.raises(Interrupted):  # as warnings are errors in tests
+        fit(group_sparse, data.train, checkpoint=tmp_path / "run.npz", **QUICK)
+    assert (tmp_path / "run.npz").exists()
 
 
 def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):

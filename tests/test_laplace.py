@@ -81,14 +81,10 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
     assert abs(found.log_evidence[0] + np.log(ratio.mean()) - expected) < FAR * error + 1e-4
 
 
+# few rows; separable; many, and so many that steps are in double precision: of these some values are left to the spline
 @pytest.mark.parametrize(
-    (
-        "n",
-        "d",
-        "factor",
-        "all_count",
-    ),  # few rows, separable, many, too many for single precision: of these some values are
-    [(12, 2, 1.0, True), (40, 3, np.inf, True), (400, 3, 3.0, False), (4000, 3, 3.0, False)],  # left to the spline
+    ("n", "d", "factor", "all_count"),
+    [(12, 2, 1.0, True), (40, 3, np.inf, True), (400, 3, 3.0, False), (4000, 3, 3.0, False)],
 )
 def test_modes_and_laplaces_evidence_are_those_of_a_general_optimiser(n, d, factor, all_count):
     rng = np.random.default_rng(3)

@@ -20,6 +20,7 @@ from mpmtl_prob.privacy import (
     PaperWishart,
     Wishart,
     calibrate,
+    calibrate_gaussian,
     delta,
 )
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
@@ -208,6 +209,16 @@ def test_a_law_of_ones_own_that_does_not_keep_the_delta_asked_for_is_refused_bef
     assert book.charges() == []
     for asked in (None, 1.01 * true):
         assert release(W, 1.0, asked, mechanism=law).guarantee.proved.delta == true
+
+
+def test_a_law_of_ones_own_is_drawn_once_where_rounds_are_left_to_the_release():
+    many = np.tile(np.eye(3), 200)
+    law = calibrate_gaussian(1.0, 1e-3, 3)
+    ask = {"rounds": "auto", "respond": lambda so_far: many}
+    assert release(many, 1.0, 1e-3, **ask).rounds == 2
+    assert release(many, 1.0, 1e-3, mechanism=law, **ask).rounds == 1
+    with pytest.raises(ValueError, match="delta: the given mechanism has"):
+        release(many, 1.0, 1e-3, mechanism=law, **ask | {"rounds": 2})
 
 
 def test_what_is_neither_tasks_nor_messages_is_named():

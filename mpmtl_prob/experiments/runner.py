@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import WITHOUT_EPSILON, Study, Unit
 from mpmtl_prob.experiments.workers import Workers
-from mpmtl_prob.inference import Interrupted
+from mpmtl_prob.inference.sampling.runs import uninterrupted
 from mpmtl_prob.releases.release import _library_version as library_version
 
 _FORMAT = 1  # of a unit's record: another number starts afresh
@@ -135,8 +134,7 @@ def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Work
 
 def _compute(store: Store, unit: Unit) -> None:
     """One unit, from rows to its file: of one that was interrupted nothing is worth keeping."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Interrupted)
+    with uninterrupted():
         try:
             record = MEASURES[store.study.measure](store.study, unit, _choice(store, unit))
         except arms.Missing as reason:

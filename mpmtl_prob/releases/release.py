@@ -210,9 +210,9 @@ def release(
             makes tasks alike; "unit" by their size, for features whose units differ by orders of magnitude; "none" leaves
             them. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before, and a posterior reads the last. "auto" is 2 where there are at least 100 tasks
-            and the noise of one round moves their second moment by less than two thirds of its average eigenvalue, K^2 m/d;
-            else 1.
+            ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
+            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, and with a law of
+            your own, 1.
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
             ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. An error of it has ``release``.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
@@ -254,7 +254,7 @@ def release(
     promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     prices = tuple(purchase.law for purchase in purchases)
     one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, besides=prices)
-    T = how_many(rounds, m, respond is not None, one_round)
+    T = how_many(rounds, m, respond is not None, one_round if isinstance(mechanism, str) else None)
     settled = terms(
         epsilon, m, features, delta,
         message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,

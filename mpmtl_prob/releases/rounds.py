@@ -24,14 +24,14 @@ SHOWN = 1.5
 Respond = Callable[["Release"], ArrayLike]
 
 
-def how_many(rounds: int | str, num_tasks: int, answered: bool, one_round: Callable[[], Wishart]) -> int:
+def how_many(rounds: int | str, num_tasks: int, answered: bool, one_round: Callable[[], Wishart] | None) -> int:
     """T, a number or "auto".
 
     Args:
         rounds: as the user gave it.
         num_tasks: m.
         answered: somebody can answer a round.
-        one_round: the noise that one round would have.
+        one_round: the noise that one round would have; None for a law of one's own, which "auto" draws once.
 
     Raises:
         ValueError: later rounds that nobody answers, or anything but a whole number >= 1 or "auto".
@@ -43,7 +43,7 @@ def how_many(rounds: int | str, num_tasks: int, answered: bool, one_round: Calla
             )
         return rounds
     one_of("rounds", rounds, ("auto",))
-    if not answered or num_tasks < MANY_TASKS:
+    if one_round is None or not answered or num_tasks < MANY_TASKS:
         return 1
     law = one_round()
     average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A

@@ -98,7 +98,7 @@ def terms(
         delta: in (0, 1); default 1 / (m log m).
         message: as in :func:`mpmtl_prob.release`, like all that follow.
         clip: K, only with message="clip".
-        mechanism: "wishart", "gaussian", "paper", or a law of your choice, whose delta is what it is.
+        mechanism: "wishart", "gaussian", "paper", or a law of your own, which must keep a given delta.
         adjacency: "replace" or "zero_out".
         scaling: "pareto", "unit" or "none".
         rounds: T, over which the budget is spread evenly.
@@ -111,6 +111,7 @@ def terms(
     d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", rounds)
     one_of("message", message, MESSAGES)
     adjacency = Adjacency.of(adjacency)
+    delta = None if delta is None else in_range("delta", delta, 0, 1)
     law: MatrixNoise
     K, bought = clip_norm(message, clip)
     claimed = None
@@ -119,11 +120,11 @@ def terms(
             raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {mechanism}")
         law = mechanism
         if delta is not None:
-            _check_delta(in_range("delta", delta, 0, 1), epsilon, (law,) * T, bought, adjacency)
+            _check_delta(delta, epsilon, (law,) * T, bought, adjacency)
     elif one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
         law, claimed = PaperWishart(d, epsilon / T, K), Bound(epsilon, 0.0, adjacency)
     else:
-        delta = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
+        delta = default_delta(m) if delta is None else delta
         least = calibrate_gaussian if mechanism == "gaussian" else calibrate
         prices = tuple(purchase.law for purchase in bought)
         law = least(epsilon, delta, d, T, clip=K, adjacency=adjacency, besides=prices)

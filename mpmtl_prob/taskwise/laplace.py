@@ -224,13 +224,16 @@ def _gradient(rows: _Rows, t: FloatArray, p: FloatArray, unit: FloatArray) -> Fl
 def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The mode of t at each grid value, (g, k), and the log of its weight up to a constant, (g,).
 
-    Of every fourth value from zero; of every second, then of all, from a spline through those before. Where that already
-    says that a value has next to no weight, its word is taken.
+    Of every fourth value from zero; of every second, then of all, from a spline through those before. Where that and
+    both neighbours say that a value has next to no weight, its word is taken.
     """
     t, log_weight = np.zeros((len(unit), rows.L.shape[1])), np.zeros(len(unit))
     for known, new, spline in _order(len(unit), (4, 2, 1)):
         t[new], log_weight[new] = spline @ t[known], spline @ log_weight[known]
-        new = new[log_weight[new] > log_weight[known].max(initial=-np.inf) - _HOPELESS]
+        if len(known):
+            hopeless = log_weight <= log_weight[known].max() - _HOPELESS
+            step = new[0]  # from one that is known, 0, to the next
+            new = new[~(hopeless[new] & hopeless[new - step] & hopeless[new + step])]
         t[new], value = _newton(rows, t[new], unit[new])
         H = _precision(rows.L, _curvature(rows, t[new], unit[new]), unit[new])
         log_weight[new] = value - 0.5 * np.linalg.slogdet(H)[1] - 0.5 * _GRID[new] ** 2

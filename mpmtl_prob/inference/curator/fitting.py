@@ -21,7 +21,7 @@ from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
 from mpmtl_prob.inference.sampling.checkpoint import fingerprint, read, write
 from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
-from mpmtl_prob.inference.sampling.runs import Part, Sampling
+from mpmtl_prob.inference.sampling.runs import Interrupted, Part, Sampling
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import TaskData
@@ -155,7 +155,7 @@ class _Run:
 
         try:
             self._run.go_on(reached, parts, draws, progress_bar=progress_bar, after=after)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             self._save(latest, parts)
             raise
         self._save(latest, parts)

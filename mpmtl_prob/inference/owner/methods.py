@@ -19,6 +19,7 @@ from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.inference.sampling.runs import uninterrupted
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
 from mpmtl_prob.releases.messages import messages
@@ -242,7 +243,8 @@ def excluding(
     kept = []
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         rest = without(shared.release, own[:, i])
-        public = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+        with uninterrupted():
+            public = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
         this = slice(i, i + 1)
         one = replace(
             tasks, X=tasks.X[this], y=tasks.y[this], mask=tasks.mask[this], tasks=tasks.tasks[this], subject=None

@@ -36,9 +36,7 @@ _PREDICTIVE_DRAWS = 400
 #: with 30 features and eps = 1000, 90 % intervals cover .82 with 20 tasks, .85 with 40, .87 with 80; .89 to .90 where owners
 #: leave their own messages out, and .89 of 100 tasks with 50 features under "low_rank".
 _TASKS_PER_FEATURE = 3
-_LITTLE_NOISE = (
-    2.0  # in units of the average eigenvalue of what was released; 20 tasks at eps = 100, of which .84 are covered
-)
+_LITTLE_NOISE = 2.0  # in units of the average eigenvalue of what was released; at that of 20 tasks .84 are covered
 _OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
@@ -126,12 +124,12 @@ class OwnerPosteriors:
             failing = "the approximation to the posterior of such a task is too far off for its draws to be corrected"
             remedy = "Use method='joint', or take the intervals of these tasks as rough."
             advice += khat_advice(constants["khat_draws"].values, drawn, failing, remedy)
-        release = self.shared.release
-        few = isinstance(self.shared.structure, Full) and release.num_tasks < _TASKS_PER_FEATURE * release.num_features
-        if few and relative_noise(release) <= _LITTLE_NOISE and not self._tree.attrs.get("exclude_own", 0):
+        if self._tree.attrs.get("counted_twice", 0):
+            release = self.shared.release
             advice.append(
                 f"{release.num_tasks} tasks with {release.num_features} features and little noise: the release holds much of "
-                "an owner's own message, its rows count twice, and its intervals are too narrow. Use exclude_own=True."
+                "an owner's own message, its rows count twice, and its intervals are too narrow. Use exclude_own=True, with "
+                "method='plug_in'."
             )
         return replace(public, advice=tuple(advice))
 
@@ -280,7 +278,8 @@ def task_posteriors(
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
     tree = _tree(tasks, shared, by_chain, found)
-    tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "exclude_own": int(exclude_own)}
+    twice = not exclude_own and method != "joint" and _counts_twice(tasks, shared)
+    tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice)}
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
@@ -312,10 +311,22 @@ def check_method(
     methods.jointly(likelihood, *tasks.own(0))
 
 
+def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
+    """Whether an owner's own message weighs so much in the release that its rows as good as count twice."""
+    release = shared.release
+    if not isinstance(shared.structure, Full) or release.rounds > 1 or not _can_exclude(tasks, release):
+        return False
+    return release.num_tasks < _TASKS_PER_FEATURE * release.num_features and relative_noise(release) <= _LITTLE_NOISE
+
+
+def _can_exclude(tasks: TaskData, release: Release) -> bool:
+    return release.message == "direction" and tasks.num_tasks == release.num_tasks
+
+
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
     if method != "plug_in":
         raise ValueError(f"exclude_own: expected method='plug_in' with it, got {method!r}")
-    if shared.release.message != "direction" or tasks.num_tasks != shared.release.num_tasks:
+    if not _can_exclude(tasks, shared.release):
         raise ValueError("exclude_own: expected a release of these tasks' own directions")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,17 @@ class Interrupted(UserWarning):
     Where a posterior is one of many things to come, as in a loop, make it an error:
     ``warnings.simplefilter("error", Interrupted)``.
     """
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """In here an interrupt is an interrupt, whatever was drawn by then: KeyboardInterrupt."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Interrupted)
+        try:
+            yield
+        except Interrupted:
+            raise KeyboardInterrupt from None
 
 
 @dataclass(frozen=True)
