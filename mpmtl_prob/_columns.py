@@ -30,11 +30,17 @@ def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, feature
         for kinds, what in (("mM", "dates or times"), ("c", "complex numbers")):
             if found := [name for name in wanted if frame[name].dtype.kind in kinds]:
                 raise ValueError(f"{argument}: expected numbers, got {what} in {found}; make numbers of them first")
-        numeric = [name for name in wanted if frame[name].dtype.kind in "fiu"]
-        if holes := [
-            name for name in numeric if not np.isfinite(frame[name].to_numpy(np.float64, na_value=np.nan)).all()
-        ]:
-            raise ValueError(f"{argument}: expected a finite number in every row, got rows without in {holes}")
+        for name in wanted:
+            _check_finite(argument, frame[name], frame[task])
+
+
+def _check_finite(argument: str, column: pd.Series[Any], task: pd.Series[Any]) -> None:
+    """Raise ValueError for numbers that are not finite; says where, and shows none."""
+    if column.dtype.kind in "fiu" and not (real := np.isfinite(column.to_numpy(np.float64, na_value=np.nan))).all():
+        whose = task[~real].tolist()[0]
+        raise ValueError(
+            f"{argument}: expected finite numbers, got others in {column.name!r}, the first of task {whose!r}"
+        )
 
 
 def task_labels(task: ArrayLike) -> NDArray[Any]:

@@ -205,7 +205,7 @@ def test_bad_frames_are_named():
         TaskData.from_pandas(frame, task="t", target="y")
     for column, argument in (("x", "features"), ("y", "target")):
         with pytest.raises(
-            ValueError, match=rf"{argument}: expected a finite number in every row, .* in \['{column}'\]"
+            ValueError, match=rf"^{argument}: expected finite numbers, got others in '{column}', the first of task 'b'"
         ):
             TaskData.from_pandas(frame.assign(**{column: [1.0, np.nan]}), task="t", target="y", features=["x"])
     with pytest.raises(ValueError, match=r"features: expected a list of names, got the text 'x'; write \['x'\]"):
