@@ -187,16 +187,21 @@ def test_interrupted_run_keeps_what_was_drawn(data, monkeypatch):
     assert_array_equal(cut.extend(10, progress_bar=False).draws["W"], whole.draws["W"])
 
 
-def test_an_interrupt_that_is_an_error_leaves_a_checkpoint(data, tmp_path, monkeypatch):
+def ended_by(error, monkeypatch):
+    """Runs end with it after their first draws."""
     advance = chains.advance
 
-    def interrupted(*args, **kwargs):
+    def until(*args, **kwargs):
         for step in advance(*args, **kwargs):
             yield step
             if step[1] is not None:
-                raise KeyboardInterrupt
+                raise error
 
-    monkeypatch.setattr(chains, "advance", interrupted)
+    monkeypatch.setattr(chains, "advance", until)
+
+
+def test_an_interrupt_that_is_an_error_leaves_a_checkpoint(data, tmp_path, monkeypatch):
+    ended_by(KeyboardInterrupt, monkeypatch)
     with pytest.raises(Interrupted):  # as warnings are errors in tests
         fit(group_sparse, data.train, checkpoint=tmp_path / "run.npz", **QUICK)
     assert (tmp_path / "run.npz").exists()
@@ -206,15 +211,7 @@ def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
     monkeypatch.setattr(fitting, "_SAVE_EVERY", 0.0)
     whole = fit(group_sparse, data.train, **QUICK)
-    advance = chains.advance
-
-    def killed(*args, **kwargs):
-        for step in advance(*args, **kwargs):
-            yield step
-            if step[1] is not None:
-                raise SystemExit
-
-    monkeypatch.setattr(chains, "advance", killed)
+    ended_by(SystemExit, monkeypatch)
     for _ in range(2):  # killed after the first chunk of draws, and again after the second
         with pytest.raises(SystemExit):
             fit(group_sparse, data.train, checkpoint=file, **QUICK)
