@@ -15,7 +15,7 @@ from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner.methods import without
+from mpmtl_prob.inference.owner.own_message import without
 from mpmtl_prob.inference.public.starts import drowned, start_full
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model

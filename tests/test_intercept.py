@@ -24,7 +24,7 @@ from mpmtl_prob.estimators import (
     TraceNorm,
 )
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner import methods, own_message
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors
 from mpmtl_prob.inference.sampling.importance import resampled
 from mpmtl_prob.releases.messages import messages
@@ -273,10 +273,10 @@ def test_intervals_are_as_exact_far_from_zero_as_at_it(public):
 
 
 def test_an_owner_knows_what_it_sent(public):
-    sent = methods.as_sent(tasks_of(*rows()), public.release)
+    sent = own_message.as_sent(tasks_of(*rows()), public.release)
     assert (np.linalg.norm(sent, axis=0) <= 1).all()
     assert (np.linalg.norm(sent, axis=0) > 0.99).all()  # a coarse lattice
-    assert methods.without(public.release, sent[:, 0]).num_tasks == len(ROWS) - 1
+    assert own_message.without(public.release, sent[:, 0]).num_tasks == len(ROWS) - 1
 
 
 def test_what_has_no_answer_is_named(public):

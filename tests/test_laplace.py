@@ -17,9 +17,10 @@ from scipy.special import expit, log_expit
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner import own_message
 from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
-from mpmtl_prob.inference.owner.methods import excluding, plug_in
+from mpmtl_prob.inference.owner.methods import plug_in
+from mpmtl_prob.inference.owner.own_message import excluding
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import resampled, smoothed
@@ -318,7 +319,9 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
 
 @pytest.mark.parametrize("kind", [pytest.param("gaussian", marks=pytest.mark.evidence), "bernoulli"])
 def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
-    monkeypatch.setattr(methods, "shared_covariance", partial(shared_covariance, warmup=200))  # a program that there is
+    monkeypatch.setattr(
+        own_message, "shared_covariance", partial(shared_covariance, warmup=200)
+    )  # a program that there is
     tasks = few(shared[0], 2)
     other = dataclasses.replace(tasks, X=tasks.X.copy(), y=tasks.y.copy())
     other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation

@@ -1,8 +1,6 @@
 """Mixture, joint sampling and exclusion of one's own message: the same posterior from different sides."""
 
 import dataclasses
-from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +13,8 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods
-from mpmtl_prob.inference.owner.methods import as_sent, excluding, mixture, without
+from mpmtl_prob.inference.owner.methods import mixture
 from mpmtl_prob.inference.sampling.importance import smoothed
-from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.taskwise import conjugate
 
 
@@ -104,70 +101,9 @@ def test_mixture_weights_are_the_evidence(few):
     assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
 
 
-def test_without_ones_message_the_release_is_that_of_the_others(few):
-    tasks, release, _ = few
-    messages = as_sent(tasks, release)
-    rest = without(release, messages[:, 3])
-    noise = release.sigma[0] - messages @ messages.T
-    others = np.delete(messages, 3, axis=1)
-    assert_allclose(rest.sigma[0], others @ others.T + noise)
-    assert rest.num_tasks == 29
-    with pytest.raises(ValueError, match="message: expected the message behind the release"):
-        without(release, 100 * messages[:, 0])
-
-
-def test_excluding_ones_own_message_conditions_on_the_rest(few, monkeypatch):
-    read = partial(shared_covariance, warmup=200)  # a program that there is
-    monkeypatch.setattr(methods, "shared_covariance", read)
-    tasks, release, shared = few
-    two = dataclasses.replace(tasks, X=tasks.X[:2], y=tasks.y[:2], mask=tasks.mask[:2], tasks=tasks.tasks[:2])
-    with pytest.raises(ValueError, match="exclude_own: expected a release of these tasks"):
-        task_posteriors(two, shared, exclude_own=True)
-    with pytest.raises(ValueError, match="exclude_own: expected method='plug_in' with it, got 'mixture'"):
-        task_posteriors(tasks, shared, method="mixture", exclude_own=True)
-    scale = conjugate.scales(two.gram)
-    found = excluding(two, shared, scale, 1.0, 4, 0, False)
-    messages = as_sent(two, release)
-    public = read(without(release, messages[:, 1]), chains=2, seed=0, progress_bar=False)
-    assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
-
-
 @pytest.fixture(scope="module")
 def six():
     return mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=12).train
-
-
-def test_without_their_own_messages_owners_draw_each_for_itself(six, monkeypatch):
-    seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
-    monkeypatch.setattr(methods, "shared_covariance", lambda *_, **__: None)
-    monkeypatch.setattr(methods, "sharpened", lambda *_: (None, None))
-    monkeypatch.setattr(methods, "plug_in", lambda *given: seeds.append(given[5]) or one)
-    excluding(
-        six,
-        SimpleNamespace(release=mp.release(six, 5.0, mechanism="gaussian"), structure="full"),
-        None,
-        1.0,
-        2,
-        0,
-        False,
-    )
-    assert len(set(seeds)) == 6
-
-
-def test_few_tasks_beside_little_noise_are_told_that_their_rows_count_twice(six, monkeypatch):
-    advice = (
-        "6 tasks with 3 features and little noise: the release holds much of an owner's own message, its rows count"
-    )
-    for epsilon, told in ((1000.0, True), (0.01, False)):
-        release = mp.release(six, epsilon, unsafe_seed=0)
-        shared = shared_covariance(release, chains=2, warmup=200, draws=50, progress_bar=False)
-        own = task_posteriors(six, shared, draws=10)
-        assert (advice in str(own.diagnose())) == told
-        # whoever leaves its own message out is told nothing
-        monkeypatch.setattr(
-            methods, "excluding", lambda *_, own=own: methods.Found(own.W.copy(), {"W": np.zeros((40, 3, 6))})
-        )
-        assert advice not in str(task_posteriors(six, shared, exclude_own=True, draws=10).diagnose())
 
 
 def test_no_draw_of_an_owner_is_given_twice(six):
@@ -186,14 +122,3 @@ def test_joint_needs_the_model_it_samples(few):
     singular = dataclasses.replace(shared, release=release)
     with pytest.raises(ValueError, match=r"method: 'joint' needs .* at least as many tasks as features"):
         task_posteriors(two, singular, method="joint")
-
-
-@pytest.mark.parametrize("options", [{}, {"message": "clip", "clip": 0.7}, {"scaling": "none"}])
-def test_owners_know_what_they_sent_to_the_last_bit(options):
-    rng = np.random.default_rng(4)
-    X = [rng.standard_normal((rows, 4)) for rows in (2, 3, 9, 12, 5, 7)]  # fewer rows than features too
-    tasks = TaskData.from_lists(X, [x @ np.ones(4) + rng.standard_normal(len(x)) for x in X])
-    published = mp.release(tasks, 1.0, 1e-2, unsafe_seed=3, **options)
-    noise = published.mechanisms[0].draw(published.lattice**2, exact.source(3, 0))
-    W = as_sent(tasks, published)
-    assert np.array_equal(published.sigma[0] - noise, W @ W.T)

@@ -124,8 +124,8 @@ class BillboardRelease:
         )
 
     def personalise(self, h: SharedPosterior, own: TaskData) -> OwnerPosteriors:
-        """Weights and predictions of tasks, whether they are in the release or new."""
-        return task_posteriors(own, h)
+        """Weights and predictions of tasks, new or in the release: a message of their own that is in it stays in it."""
+        return task_posteriors(own, h, exclude_own=False)
 
 
 def newcomers_error(participants_error: float, epsilon: float, delta: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,15 +13,12 @@ from tqdm.auto import tqdm
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors
-from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
+from mpmtl_prob.inference.public.shapes import Shapes
+from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
-from mpmtl_prob.inference.sampling.runs import uninterrupted
-from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
-from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -54,7 +50,7 @@ class Found(NamedTuple):
 
 
 def sharpened(
-    shared: SharedPosterior, sharpness: float | None, likelihood: Likelihood = GAUSSIAN
+    shared: SharedPosterior | Shapes, sharpness: float | None, likelihood: Likelihood = GAUSSIAN
 ) -> tuple[FloatArray, FloatArray]:
     """The mean of Omega's shape at one sharpness, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
     if sharpness is not None:
@@ -189,70 +185,3 @@ def jointly(likelihood: Likelihood, X: FloatArray, y: FloatArray) -> Jointly:
     if (own := likelihood.jointly(X, y)) is None:
         raise ValueError(f"method: 'joint' has no model for the likelihood {str(likelihood)!r}; take 'plug_in'")
     return own
-
-
-def without(release: Release, message: FloatArray) -> Release:
-    """The release as if one task had not sent its message: Sigma - w~ w~' by m - 1 tasks, which has exactly that law.
-
-    Only the owner can compute it, who knows w~ (d,); what follows from it is its own.
-
-    Raises:
-        ValueError: a release of several rounds, or a message that cannot be in it.
-    """
-    if release.rounds != 1:
-        raise ValueError(f"release: expected one round, whose message the owner can recompute, got {release.rounds}")
-    rest = release.sigma[0] - np.outer(message, message)
-    if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(rest)[0] <= 0:
-        raise ValueError("message: expected the message behind the release; without it Sigma is not positive definite")
-    return Release(
-        sigma=rest[None],
-        mechanisms=release.mechanisms,
-        num_tasks=release.num_tasks - 1,
-        features=release.features,
-        guarantee=Guarantee(
-            None, None, "It is the release without one owner's message, which that owner alone can make."
-        ),
-        message=release.message,
-        scaling=release.scaling,
-        library_version=release.library_version,
-        besides=release.besides,
-        lattice=release.lattice,
-    )
-
-
-def as_sent(tasks: TaskData, release: Release) -> FloatArray:
-    """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
-    W, _, _ = messages(tasks, release.scaling)
-    K = release.mechanisms[0].clip
-    W = unit_columns(W) if release.message == "direction" else clipped(W, K)
-    return W if release.lattice is None else sent(W, K, release.lattice)
-
-
-def excluding(
-    tasks: TaskData,
-    shared: SharedPosterior,
-    scale: FloatArray | None,
-    sharpness: float | None,
-    num_draws: int,
-    seed: int,
-    progress_bar: bool,
-    likelihood: Likelihood = GAUSSIAN,
-) -> Found:
-    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message."""
-    own = as_sent(tasks, shared.release)
-    kept = []
-    for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
-        rest = without(shared.release, own[:, i])
-        with uninterrupted():
-            public = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
-        this = slice(i, i + 1)
-        one = replace(
-            tasks, X=tasks.X[this], y=tasks.y[this], mask=tasks.mask[this], tasks=tasks.tasks[this], subject=None
-        )
-        S = None if scale is None else scale[this]
-        kept.append(plug_in(one, *sharpened(public, sharpness, likelihood), S, num_draws, seed + i, likelihood))
-    draws = {k: np.concatenate([each.draws[k] for each in kept], axis=-1) for k in kept[0].draws}
-    corrected = [each.khat_draws for each in kept if each.khat_draws is not None]
-    return Found(
-        np.concatenate([each.W for each in kept], axis=1), draws, None, np.concatenate(corrected) if corrected else None
-    )

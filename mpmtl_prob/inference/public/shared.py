@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._check import whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.first import first_look
 from mpmtl_prob.inference.public.information import Information, information
+from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import Structure, structure_of
+from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.inference.public.trees import as_tree
 from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
 from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
@@ -35,6 +36,10 @@ from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr
+
+#: Draws of which :meth:`SharedPosterior.without` takes a message are so many at least, and of small matrices, d^3 operations
+#: each, as many as cost little.
+_FEWEST, _LITTLE = 32, 1_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,36 +109,55 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
-        from scipy.optimize import isotonic_regression  # a quarter of a second to import
-
-        positive("sharpness", sharpness)
-        eigenvalues, U = self._spectra
-        power, d = _powers(eigenvalues, sharpness), U.shape[-1]
-        if not self.structure.rotation_invariant:
-            return d * ((U * power[..., None, :]) @ np.swapaxes(U, -1, -2)).mean(axis=(0, 1))
-        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
-        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
-        V = np.linalg.eigh(self.release.sigma[-1])[1]
-        diagonal = np.mean((V.T @ U) ** 2 @ power[..., None], axis=(0, 1))[:, 0]
-        return d * (V * isotonic_regression(diagonal).x) @ V.T
+        return self._shapes.shape(sharpness)
 
     def shapes(self, sharpness: ArrayLike) -> FloatArray:
         """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
-        p = np.atleast_1d(np.asarray(sharpness, dtype=np.float64))
-        eigenvalues, U = self._spectra
-        d = U.shape[-1]
-        pick = np.linspace(0, U[..., 0, 0].size - 1, len(p)).astype(int)
-        eigenvalues, U = eigenvalues.reshape(-1, d)[pick], U.reshape(-1, d, d)[pick]
-        return d * (U * _powers(eigenvalues, p[:, None])[:, None, :]) @ np.swapaxes(U, -1, -2)
+        return self._shapes.shapes(sharpness)
 
     @cached_property
-    def _spectra(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues and eigenvectors of every draw of the shape: (chain, draw, d) and (chain, draw, d, d)."""
+    def _shapes(self) -> Shapes:
         posterior = self._tree.children["posterior"].dataset
         conditional = law.given_second_moment(posterior, self.release.num_tasks)
         M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
-        eigenvalues, U = np.linalg.eigh(M)
-        return eigenvalues, U
+        eigenvalues, U = np.linalg.eigh(M.reshape(-1, *M.shape[-2:]))
+        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
+        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        axes = np.linalg.eigh(self.release.sigma[-1])[1] if self.structure.rotation_invariant else None
+        return Shapes(eigenvalues, U, axes)
+
+    def without(self, message: ArrayLike) -> Shapes:
+        """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner.
+
+        Every draw of A loses the share g of w~ w~', g = Var(w~' A w~ | Sigma) / Var(w~' E w~), by which the posterior mean
+        follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
+
+        Raises:
+            ValueError: another structure, or several rounds.
+        """
+        if not isinstance(self.structure, Full) or self.release.rounds > 1:
+            raise ValueError("without: expected a posterior of structure 'full' and of one round")
+        w = np.asarray(message, dtype=np.float64)
+        posterior, d = self._tree.children["posterior"].dataset, len(w)
+        A, own = posterior["A"].values.reshape(-1, d, d), self._share(w) * np.outer(w, w)
+        pick = np.linspace(0, len(A) - 1, min(len(A), max(_FEWEST, _LITTLE // d**3))).astype(int)
+        floor = posterior["prior_scale"].values.reshape(-1, d)[pick]
+        eigenvalues, U = np.linalg.eigh(A[pick] + floor[:, None, :] * np.eye(d) - own)
+        # the others' A is no less than 0, so Phi + A than Phi, which is the same in every direction
+        return Shapes(np.maximum(eigenvalues, floor[:, :1]), U, np.linalg.eigh(self.release.sigma[-1] - own)[1])
+
+    def _share(self, w: FloatArray) -> float:
+        """How far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
+        A = self._tree.children["posterior"].dataset["A"].values.reshape(-1, len(w), len(w))
+        known, noise = np.var(np.einsum("i,sij,j->s", w, A, w)), self._noise_variance * np.dot(w, w) ** 2
+        return float(min(1.0, known / noise))
+
+    @cached_property
+    def _noise_variance(self) -> float:
+        """Var(w' E w) of the noise for w of length 1, the same for all: by draws."""
+        noise, d = self.release.mechanisms[-1], self.release.num_features
+        rng, none = np.random.default_rng(0), np.zeros((d, d))
+        return float(np.var([np.diag(noise.sample(rng, none)) for _ in range(max(20, -(-4000 // d)))]))
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -349,9 +373,3 @@ def _watched(draws: Draws) -> dict[str, FloatArray]:
     """log(phi), and the three largest shares of A's eigenvalues."""
     eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
     return {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
-
-
-def _powers(eigenvalues: FloatArray, sharpness: float | FloatArray) -> FloatArray:
-    """Eigenvalues of a shape to this power, summing to 1."""
-    power = np.maximum(eigenvalues / eigenvalues[..., -1:], 1e-9) ** sharpness
-    return power / power.sum(axis=-1, keepdims=True)

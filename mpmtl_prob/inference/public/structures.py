@@ -229,10 +229,10 @@ def structure_for(release: Release) -> Structure:
     ['full', 'low_rank']
     """
     many = release.num_tasks >= MANY_TASKS and release.num_features <= _MOST_FEATURES
-    return STRUCTURES["low_rank" if many and relative_noise(release) <= 1 else "full"]
+    return STRUCTURES["low_rank" if many and _relative_noise(release) <= 1 else "full"]
 
 
-def relative_noise(release: Release) -> float:
+def _relative_noise(release: Release) -> float:
     """How far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
     law = release.mechanisms[-1]
     average = float(np.trace(release.sigma[-1] - law.mean)) / release.num_features
