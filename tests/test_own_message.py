@@ -102,6 +102,22 @@ def test_a_message_that_noise_hides_is_hardly_there(six):
         assert_allclose(shared.without(w).shape(), shared.shape(), atol=0.2)
 
 
+def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
+    tasks = mp.datasets.synthetic_low_rank(num_tasks=4, num_features=7, rows=12).train
+    shared = read(mp.release(tasks, 1000.0, unsafe_seed=0), draws=40)
+    posterior = shared.to_arviz()["posterior"].to_dataset()
+    w = as_sent(tasks, shared.release)[:, 0]
+    floor = posterior["prior_scale"].values.reshape(-1, 7)
+    without_it = posterior["A"].values.reshape(-1, 7, 7) - shared._share(w) * np.outer(w, w)
+    eigenvalues, vectors = np.linalg.eigh(floor[:, None] * np.eye(7) + without_it)
+    raised = np.maximum(eigenvalues, floor) ** 1.5
+    each = np.einsum("sik,sk,sjk->sij", vectors, 7 * raised / raised.sum(axis=1, keepdims=True), vectors)
+    assert_allclose(shared.without(w).shapes([1.5] * len(each)), each, atol=1e-5)
+    assert_allclose(np.trace(shared.without(w).shape(1.5)), 7)
+    left = shared.without(np.zeros(7)).shapes([1.0] * 5)  # a silent owner takes nothing out
+    assert_allclose(left, shared.shapes([1.0] * 5), atol=1e-5)
+
+
 def test_few_tasks_beside_little_noise_have_their_messages_taken_out(six, clear):
     own, counted = (task_posteriors(six, clear, exclude_own=x, draws=10) for x in (None, False))
     rough = task_posteriors(alone(six, 2), clear, draws=10)  # an owner does as in a simulation of all

@@ -37,10 +37,6 @@ from mpmtl_prob.tasks import FloatArray
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Draws of which :meth:`SharedPosterior.without` takes a message are so many at least, and of small matrices, d^3 operations
-#: each, as many as cost little.
-_FEWEST, _LITTLE = 32, 1_000_000
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior:
@@ -121,10 +117,15 @@ class SharedPosterior:
         conditional = law.given_second_moment(posterior, self.release.num_tasks)
         M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
         eigenvalues, U = np.linalg.eigh(M.reshape(-1, *M.shape[-2:]))
+        if not self.structure.rotation_invariant:
+            return Shapes(eigenvalues, U)
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
-        axes = np.linalg.eigh(self.release.sigma[-1])[1] if self.structure.rotation_invariant else None
-        return Shapes(eigenvalues, U, axes)
+        axes = np.linalg.eigh(self.release.sigma[-1])[1]
+        if not isinstance(self.structure, Full):
+            return Shapes(eigenvalues, U, axes)
+        m, floor = self.release.num_tasks, posterior["prior_scale"].values[..., 0].ravel()
+        return Shapes(eigenvalues[:, -m:], U[..., -m:], axes, floor)  # A is of rank m, Phi the same in every direction
 
     def without(self, message: ArrayLike) -> Shapes:
         """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner.
@@ -133,24 +134,19 @@ class SharedPosterior:
         follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
 
         Raises:
-            ValueError: another structure, or several rounds.
+            ValueError: another structure than "full", or several rounds.
         """
         if not isinstance(self.structure, Full) or self.release.rounds > 1:
             raise ValueError("without: expected a posterior of structure 'full' and of one round")
         w = np.asarray(message, dtype=np.float64)
-        posterior, d = self._tree.children["posterior"].dataset, len(w)
-        A, own = posterior["A"].values.reshape(-1, d, d), self._share(w) * np.outer(w, w)
-        pick = np.linspace(0, len(A) - 1, min(len(A), max(_FEWEST, _LITTLE // d**3))).astype(int)
-        floor = posterior["prior_scale"].values.reshape(-1, d)[pick]
-        eigenvalues, U = np.linalg.eigh(A[pick] + floor[:, None, :] * np.eye(d) - own)
-        # the others' A is no less than 0, so Phi + A than Phi, which is the same in every direction
-        return Shapes(np.maximum(eigenvalues, floor[:, :1]), U, np.linalg.eigh(self.release.sigma[-1] - own)[1])
+        share = self._share(w)
+        return self._shapes.less(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
 
     def _share(self, w: FloatArray) -> float:
         """How far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
         A = self._tree.children["posterior"].dataset["A"].values.reshape(-1, len(w), len(w))
         known, noise = np.var(np.einsum("i,sij,j->s", w, A, w)), self._noise_variance * np.dot(w, w) ** 2
-        return float(min(1.0, known / noise))
+        return float(min(1.0, known / noise)) if noise else 0.0
 
     @cached_property
     def _noise_variance(self) -> float:
