@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 METHODS = ("plug_in", "mixture", "joint")
 _PREDICTIVE_DRAWS = 400
-#: With structure "full" an owner's own message weighs in what it learns from all, where tasks are few and noise is no more
-#: than a few messages: benchmarks/own_message.py. With more tasks it weighs little, and to take it out of all takes long.
+#: With structure "full" an owner's own message weighs in what it learns from all, where tasks are few and noise moves the
+#: message's own place by less than half its size: benchmarks/own_message.py. With more tasks it weighs little.
 _TASKS_PER_FEATURE = 5
-_MESSAGES = 3.0
+_MESSAGE = 0.5
 _OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
@@ -319,9 +319,9 @@ def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
     release = shared.release
     if not isinstance(shared.structure, Full) or release.rounds > 1 or not _can_exclude(tasks, release):
         return False
-    law = release.mechanisms[0]
-    few = release.num_tasks <= _TASKS_PER_FEATURE * release.num_features
-    return few and law.fluctuation <= _MESSAGES * law.clip**2
+    law, d = release.mechanisms[0], release.num_features
+    there = law.fluctuation / np.sqrt(2 * d)  # sd of w' E w, w of length 1
+    return release.num_tasks <= _TASKS_PER_FEATURE * d and bool(there <= _MESSAGE * law.clip**2)
 
 
 def _can_exclude(tasks: TaskData, release: Release) -> bool:
