@@ -128,7 +128,9 @@ class SharedPosterior:
         return Shapes(eigenvalues[:, -m:], U[..., -m:], axes, floor)  # A is of rank m, Phi the same in every direction
 
     def without(self, message: ArrayLike) -> Shapes:
-        """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner.
+        """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner alone.
+
+        What comes out is as private as the message; with the release it gives the message away.
 
         Every draw of A loses the share g of w~ w~', g = Var(w~' A w~ | Sigma) / Var(w~' E w~), by which the posterior mean
         follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
