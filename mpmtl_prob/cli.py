@@ -121,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     fit = command("fit", _fit, "posteriors of every task's weights from its own rows and a release")
     _data_options(fit)
     fit.add_argument("--release", type=Path, required=True, help="file written by the release command")
+    fit.add_argument(
+        "--newcomers", action="store_true", help="the tasks are not in the release: no message is taken out"
+    )
     fit.add_argument("--chains", type=int, default=4)
     fit.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fit.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
@@ -309,7 +312,10 @@ def _fit(options: argparse.Namespace) -> None:
         seed=options.seed,
         progress_bar=not options.quiet,
     )
-    own = inference.task_posteriors(tasks, shared, seed=options.seed)
+    exclude_own = False if options.newcomers else None
+    own = inference.task_posteriors(
+        tasks, shared, exclude_own=exclude_own, seed=options.seed, progress_bar=not options.quiet
+    )
     own.save(options.out)
     summary = own.subspace(max(1, min(3, tasks.slopes.num_features - 1)))  # of rank d there is nothing to say
     if options.json:

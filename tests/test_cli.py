@@ -43,6 +43,14 @@ def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
     assert np.shape(found["spectrum_05_50_95"]) == (3, 3)
     assert posterior.exists()
 
+    asked, real = [], mp.inference.task_posteriors
+    monkeypatch.setattr(
+        mp.inference, "task_posteriors", lambda *a, **k: asked.append(k["exclude_own"]) or real(*a, **k)
+    )
+    for more in ([], ["--newcomers"]):
+        assert main(["fit", *columns(csv), *options, *more]) == 0
+    assert asked == [None, False]
+
 
 def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
     out, ledger = tmp_path / "release.nc", str(tmp_path / "ledger.db")
