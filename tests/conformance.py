@@ -4,6 +4,7 @@ import json
 import pickle
 
 import numpy as np
+import pytest
 from chance import RARE
 from effort import effort
 from numpy.testing import assert_array_equal
@@ -70,6 +71,7 @@ def _draws_what_it_simulates(law):
     assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
     assert_array_equal(simulated, np.swapaxes(simulated, 1, 2))
     assert ks_2samp(*(np.linalg.eigvalsh(found)[:, -1] for found in (drawn, simulated))).pvalue > RARE
+    assert np.var(simulated[:, 0, 0]) == pytest.approx(law.variance, rel=8 * np.sqrt(3 / DRAWS))
     spread = np.abs(drawn.mean(axis=0) - law.mean).max()
     assert spread < 8 * law.fluctuation / np.sqrt(DRAWS)
     assert not law.positive_definite or (np.linalg.eigvalsh(drawn)[:, 0] > 0).all()

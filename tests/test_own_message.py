@@ -98,8 +98,8 @@ def test_what_is_taken_out_is_how_far_the_posterior_follows_the_release(twelve):
 def test_a_message_that_noise_hides_is_hardly_there(six):
     shared = read(mp.release(six, 0.01, unsafe_seed=0), draws=500)
     for w in as_sent(six, shared.release).T:
-        assert shared._share(w) < 0.05
-        assert_allclose(shared.without(w).shape(), shared.shape(), atol=0.2)
+        assert shared._share(w) < 0.1
+        assert_allclose(shared.without(w).shape(), shared.shape(), atol=0.02)
 
 
 def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
@@ -129,6 +129,13 @@ def test_few_tasks_beside_little_noise_have_their_messages_taken_out(six, clear)
     assert not np.allclose(own.W, counted.W, rtol=1e-3)
 
 
+def test_auto_is_full_where_tasks_are_fewer_than_features():
+    tasks = mp.datasets.synthetic_low_rank(num_tasks=4, num_features=7, rows=12).train
+    release = mp.release(tasks, 1000.0, unsafe_seed=0)
+    auto, full = (task_posteriors(tasks, read(release, structure=s, draws=40), draws=10) for s in ("auto", "full"))
+    assert_allclose(auto.W, full.W, rtol=1e-4)
+
+
 @pytest.mark.parametrize("case", ["much noise", "many tasks", "low rank"])
 def test_elsewhere_they_are_left_in(six, case):
     tasks = mp.datasets.synthetic_low_rank(num_tasks=16, num_features=3, rows=12).train if case == "many tasks" else six
@@ -141,16 +148,16 @@ def test_elsewhere_they_are_left_in(six, case):
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli"])
 def test_whatever_the_targets_are_other_tasks_rows_are_not_looked_at(six, clear, likelihood):
     tasks = dataclasses.replace(six, y=np.where(six.mask, np.sign(six.y), 0.0)) if likelihood == "bernoulli" else six
-    first = np.arange(6)[:, None] == 0
+    kept = np.arange(6)[:, None] == 2
     others = dataclasses.replace(
-        tasks, X=np.where(first[..., None], tasks.X, tasks.X[::-1]), y=np.where(first, tasks.y, tasks.y[::-1])
+        tasks, X=np.where(kept[..., None], tasks.X, tasks.X[::-1]), y=np.where(kept, tasks.y, tasks.y[::-1])
     )
     here, there = (
         task_posteriors(t, clear, likelihood=likelihood, draws=10).to_arviz()["posterior"] for t in (tasks, others)
     )
     for name in here.data_vars:
-        assert_array_equal(here[name][..., 0], there[name][..., 0])
-        assert not np.array_equal(here[name][..., 1], there[name][..., 1])
+        assert_array_equal(here[name][..., 2], there[name][..., 2])
+        assert not np.array_equal(here[name][..., 0], there[name][..., 0])
     counted = task_posteriors(tasks, clear, likelihood=likelihood, exclude_own=False, draws=10)
     assert not np.allclose(here["W"].mean(("chain", "draw")), counted.W, rtol=1e-2)
 
@@ -194,6 +201,13 @@ def test_what_cannot_be_taken_out_is_named(six, clear):
         task_posteriors(six, clear, method="mixture", exclude_own=True)
     with pytest.raises(ValueError, match="without: expected a posterior of structure 'full' and of one round"):
         read(clear.release, structure="low_rank", draws=5).without(np.ones(3))
+    for wrong in (np.ones(2), np.full(3, np.nan), 5.0):
+        with pytest.raises(ValueError, match=r"message: expected .*numbers"):
+            clear.without(wrong)
+    with pytest.raises(ValueError, match="exclude_own: expected True, False or None, got 'no'"):
+        task_posteriors(six, clear, exclude_own="no")
+    with pytest.raises(ValueError, match="release: expected more tasks than the one whose message is left out"):
+        without(mp.release(alone(six, 0), 5.0, delta=0.1), np.ones(3))
 
 
 @pytest.mark.parametrize("options", [{}, {"message": "clip", "clip": 0.7}, {"scaling": "none"}])

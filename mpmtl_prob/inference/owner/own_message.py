@@ -26,10 +26,12 @@ def without(release: Release, message: FloatArray) -> Release:
     Only the owner can compute it, who knows w~ (d,); what follows from it is its own.
 
     Raises:
-        ValueError: a release of several rounds, or a message that cannot be in it.
+        ValueError: a release of several rounds, or of one task, or a message that cannot be in it.
     """
     if release.rounds != 1:
         raise ValueError(f"release: expected one round, whose message the owner can recompute, got {release.rounds}")
+    if release.num_tasks == 1:
+        raise ValueError("release: expected more tasks than the one whose message is left out")
     rest = release.sigma[0] - np.outer(message, message)
     if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(rest)[0] <= 0:
         raise ValueError("message: expected the message behind the release; without it Sigma is not positive definite")

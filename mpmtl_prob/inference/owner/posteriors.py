@@ -214,7 +214,8 @@ def task_posteriors(
             local signal-to-noise ratio and the sharpness, which are integrated on grids, and the other models nearly so,
             which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
             Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
-            together, one owner at a time: exact, slow, for structure "full", one round and sharpness 1.
+            together, one owner at a time: slow, and exact, but that the owner's own message counts beside its rows; for
+            structure "full", one round and sharpness 1.
         likelihood: of the targets: "gaussian"; "student_t" where some rows are far off, with four degrees of freedom; or
             "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has them. Default "gaussian", but targets
             that are all -1 or 1 could be meant either way: then it must be said.
@@ -224,8 +225,9 @@ def task_posteriors(
         exclude_own: whether an owner's own message is taken out of the public posterior, so that its rows count once. True
             conditions on the release without it, Sigma - w~_i w~_i': exact, with "plug_in", one public posterior per owner,
             for releases of default messages. The default does so roughly, by :meth:`SharedPosterior.without`, where it
-            matters: with "plug_in" and structure "full", few tasks beside little noise. False takes out nothing, as is
-            right of tasks that are not in the release.
+            matters: with "plug_in" and structure "full", up to five tasks per feature, and noise that moves the message's
+            place by less than half its size. False takes out nothing, as is right of tasks that are not in the release, or
+            whose messages are not made of these rows: brought as a matrix, or made without the intercept that they have now.
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
@@ -247,6 +249,8 @@ def task_posteriors(
     ['task', 'row', 'mean', 'lower', 'upper']
     """
     task_data(tasks)
+    if exclude_own is not None and not isinstance(exclude_own, bool | np.bool_):
+        raise ValueError(f"exclude_own: expected True, False or None, got {exclude_own!r}")
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
         raise ValueError(
@@ -317,11 +321,10 @@ def check_method(
 def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
     """Whether an owner's own message weighs so much in the release that its rows as good as count twice."""
     release = shared.release
-    if not isinstance(shared.structure, Full) or release.rounds > 1 or not _can_exclude(tasks, release):
+    if type(shared.structure.given(release)) is not Full or release.rounds > 1 or not _can_exclude(tasks, release):
         return False
-    law, d = release.mechanisms[0], release.num_features
-    there = law.fluctuation / np.sqrt(2 * d)  # sd of w' E w, w of length 1
-    return release.num_tasks <= _TASKS_PER_FEATURE * d and bool(there <= _MESSAGE * law.clip**2)
+    law, few = release.mechanisms[0], release.num_tasks <= _TASKS_PER_FEATURE * release.num_features
+    return few and bool(np.sqrt(law.variance) <= _MESSAGE * law.clip**2)
 
 
 def _can_exclude(tasks: TaskData, release: Release) -> bool:

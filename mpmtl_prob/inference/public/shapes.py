@@ -11,8 +11,9 @@ from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob.tasks import FloatArray
 
-#: Draws of which a message is taken are so many at least, and of small matrices, d^3 operations each, as many as cost little.
-_FEWEST, _LITTLE = 32, 1_000_000
+#: A message is taken out of so many draws: of more where matrices are so small that they cost little, r^3 operations each, of
+#: fewer where they are large, but not of less than the least. Owners hardly notice how many they are.
+_DRAWS, _LEAST, _LITTLE, _MUCH = 32, 8, 1e6, 2e8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,9 +22,11 @@ class Shapes(Discreet):
 
     Attributes:
         eigenvalues: of every draw, ascending, (S, r).
-        vectors: eigenvectors, in columns, (S, d, r).
-        axes: the basis (d, d) in which the mean is known to be diagonal, with eigenvalues that do not fall; or None.
-        floor: below which no eigenvalue can be, and that of the d - r other directions, (S,); None where r = d.
+        vectors: eigenvectors, in columns, (S, d, r), in the basis of ``axes``.
+        axes: the basis (d, d) in which the mean is known to be diagonal, with eigenvalues that do not fall; None where none
+            is known, and vectors have the coordinates of the features.
+        floor: below which no eigenvalue can be, and that of the d - r other directions, (S,); None where it is not known,
+            and r = d.
     """
 
     eigenvalues: FloatArray
@@ -38,31 +41,43 @@ class Shapes(Discreet):
         positive("sharpness", sharpness)
         if self.axes is None:
             return self._raised(sharpness).mean(axis=0)
-        V, (above, rest) = self.axes, self._spectra(sharpness)
-        diagonal = np.mean(((V.T @ self.vectors) ** 2 @ above[..., None])[..., 0] + rest, axis=0)
-        return len(V) * (V * isotonic_regression(diagonal).x) @ V.T
+        above, rest = self._spectra(sharpness)
+        diagonal = np.mean((self.vectors**2 @ above[..., None])[..., 0] + rest, axis=0)
+        return len(diagonal) * (self.axes * isotonic_regression(diagonal).x) @ self.axes.T
 
     def shapes(self, sharpness: ArrayLike) -> FloatArray:
         """As many draws, evenly spaced, as sharpness has entries, each to its power: (S, d, d)."""
         p = np.atleast_1d(np.asarray(sharpness, dtype=np.float64))
-        pick = np.linspace(0, len(self.vectors) - 1, len(p)).astype(int)
-        floor = None if self.floor is None else self.floor[pick]
-        return Shapes(self.eigenvalues[pick], self.vectors[pick], None, floor)._raised(p[:, None])
+        draws = self._some(len(p))._raised(p[:, None])
+        return draws if self.axes is None else self.axes @ draws @ self.axes.T
 
     def less(self, w: FloatArray, share: float, axes: FloatArray) -> Shapes:
-        """Draws less this share of w w', w (d,), not below their floor, with other axes."""
-        S, d, r = self.vectors.shape
-        pick = np.linspace(0, S - 1, min(S, max(_FEWEST, _LITTLE // d**3))).astype(int)
-        U, eigenvalues, floor = self.vectors[pick], self.eigenvalues[pick], np.asarray(self.floor)[pick, None]
-        if r < d:  # w's own part besides, wherever there is one
-            both = np.concatenate([U, np.broadcast_to(w[:, None], (len(pick), d, 1))], axis=-1)
+        """Some of the draws less this share of w w', w (d,), not below their floor, in other axes.
+
+        Raises:
+            ValueError: draws whose axes and floor are not known.
+        """
+        if self.axes is None or self.floor is None:
+            raise ValueError("less: expected draws with known axes and floor")
+        r = self.vectors.shape[-1]
+        count = max(_LEAST, min(max(_DRAWS, _LITTLE // r**3), _MUCH // r**3))
+        some = self._some(min(len(self.vectors), int(count)))
+        U, eigenvalues, floor, here = some.vectors, some.eigenvalues, np.asarray(some.floor)[:, None], self.axes.T @ w
+        if r < len(w):  # and w's own direction, as far as it is another
+            both = np.concatenate([U, np.broadcast_to(here[:, None], (*U.shape[:2], 1))], axis=-1)
             U = np.concatenate([np.linalg.qr(both)[0][..., -1:], U], axis=-1)
             eigenvalues = np.concatenate([floor, eigenvalues], axis=-1)
-        z = w @ U
+        z = here @ U
         found, T = np.linalg.eigh(eigenvalues[..., None] * np.eye(U.shape[-1]) - share * z[..., None] * z[:, None, :])
-        return Shapes(np.maximum(found, floor), U @ T, axes, floor[:, 0])
+        return Shapes(np.maximum(found, floor), (axes.T @ self.axes) @ (U @ T), axes, floor[:, 0])
+
+    def _some(self, count: int) -> Shapes:
+        pick = np.linspace(0, len(self.vectors) - 1, count).astype(int)
+        floor = None if self.floor is None else self.floor[pick]
+        return Shapes(self.eigenvalues[pick], self.vectors[pick], self.axes, floor)
 
     def _raised(self, sharpness: float | FloatArray) -> FloatArray:
+        """Powers, scaled to trace d, (S, d, d), in the basis of the axes."""
         (above, rest), U = self._spectra(sharpness), self.vectors
         d = U.shape[-2]
         return d * ((U * above[:, None, :]) @ np.swapaxes(U, -1, -2) + rest[..., None] * np.eye(d))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._check import numbers, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
@@ -113,34 +113,37 @@ class SharedPosterior:
 
     @cached_property
     def _shapes(self) -> Shapes:
-        posterior = self._tree.children["posterior"].dataset
+        posterior, structure = self._tree.children["posterior"].dataset, self.structure.given(self.release)
         conditional = law.given_second_moment(posterior, self.release.num_tasks)
         M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
         eigenvalues, U = np.linalg.eigh(M.reshape(-1, *M.shape[-2:]))
-        if not self.structure.rotation_invariant:
+        if not structure.rotation_invariant:
             return Shapes(eigenvalues, U)
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
-        axes = np.linalg.eigh(self.release.sigma[-1])[1]
-        if not isinstance(self.structure, Full):
-            return Shapes(eigenvalues, U, axes)
+        V = np.linalg.eigh(self.release.sigma[-1])[1]
+        if type(structure) is not Full:
+            return Shapes(eigenvalues, V.T @ U, V)
+        # A is of rank m, and Phi the same in every direction
         m, floor = self.release.num_tasks, posterior["prior_scale"].values[..., 0].ravel()
-        return Shapes(eigenvalues[:, -m:], U[..., -m:], axes, floor)  # A is of rank m, Phi the same in every direction
+        return Shapes(eigenvalues[:, -m:], V.T @ U[..., -m:], V, floor)
 
     def without(self, message: ArrayLike) -> Shapes:
         """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner alone.
 
         What comes out is as private as the message; with the release it gives the message away.
 
-        Every draw of A loses the share g of w~ w~', g = Var(w~' A w~ | Sigma) / Var(w~' E w~), by which the posterior mean
-        follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
+        Some of the draws of A, tens of them, lose the share g of w~ w~', g = Var(w~' A w~ | Sigma) / Var(w~' E w~), by which
+        the posterior mean follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
 
         Raises:
-            ValueError: another structure than "full", or several rounds.
+            ValueError: another structure than "full", several rounds, or a message that is not d finite numbers.
         """
-        if not isinstance(self.structure, Full) or self.release.rounds > 1:
+        if self._shapes.floor is None or self.release.rounds > 1:
             raise ValueError("without: expected a posterior of structure 'full' and of one round")
-        w = np.asarray(message, dtype=np.float64)
+        w, d = numbers("message", message), self.release.num_features
+        if w.shape != (d,) or not np.isfinite(w).all():
+            raise ValueError(f"message: expected {d} finite numbers, one per feature, got an array of shape {w.shape}")
         share = self._share(w)
         return self._shapes.less(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
 
@@ -151,11 +154,8 @@ class SharedPosterior:
         return float(min(1.0, known / noise)) if noise else 0.0
 
     @cached_property
-    def _noise_variance(self) -> float:
-        """Var(w' E w) of the noise for w of length 1, the same for all: by draws."""
-        noise, d = self.release.mechanisms[-1], self.release.num_features
-        rng, none = np.random.default_rng(0), np.zeros((d, d))
-        return float(np.var([np.diag(noise.sample(rng, none)) for _ in range(max(20, -(-4000 // d)))]))
+    def _noise_variance(self) -> float:  # which a user's law may have to find by draws
+        return self.release.mechanisms[-1].variance
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""

@@ -62,6 +62,11 @@ class Gaussian(MatrixNoise):
         """Size of Sigma - A in operator norm, 2 sigma sqrt(d), in squared units of the weights."""
         return 2 * self.sd * np.sqrt(self.num_features)
 
+    @property
+    def variance(self) -> float:
+        """Of w' E w, for w of length 1: 2 sigma^2."""
+        return 2 * self.sd**2
+
     def draw(self, unit: float, source: Source) -> FloatArray:
         """E in whole multiples of ``unit``, (d, d), as :meth:`Wishart.draw`."""
         d = self.num_features

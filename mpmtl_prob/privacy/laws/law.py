@@ -106,6 +106,13 @@ class MatrixNoise(Law):
     def fluctuation(self) -> float:
         """Size of Sigma - A - mean in operator norm, in squared units of the weights."""
 
+    @property
+    def variance(self) -> float:
+        """Of w' E w, for w of length 1 in any direction; by draws, unless a law knows it."""
+        d, rng = self.num_features, np.random.default_rng(0)
+        none = np.zeros((d, d))
+        return float(np.var([np.diag(self.sample(rng, none)) for _ in range(max(20, -(-4000 // d)))]))
+
     @abstractmethod
     def draw(self, unit: float, source: Source) -> FloatArray:
         """E in whole multiples of ``unit``, (d, d): the real draw, correctly rounded. This is what is published."""

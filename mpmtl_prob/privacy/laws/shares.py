@@ -93,6 +93,11 @@ class GaussianShares(MatrixNoise):
         return self._real.fluctuation
 
     @property
+    def variance(self) -> float:
+        """Of w' E w, for w of length 1."""
+        return self._real.variance
+
+    @property
     def against(self) -> str:
         """Who knows a share knows that much of the noise."""
         if not self.colluders:

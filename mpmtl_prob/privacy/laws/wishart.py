@@ -77,6 +77,11 @@ class Wishart(MatrixNoise):
         """Size of Sigma - A - mean in operator norm, s (2 sqrt(nu d) + d), in squared units of the weights."""
         return self.scale * (2 * np.sqrt(self.df * self.num_features) + self.num_features)
 
+    @property
+    def variance(self) -> float:
+        """Of w' E w, for w of length 1: 2 df scale^2."""
+        return 2 * self.df * self.scale**2
+
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
         """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
         d, batch = self.num_features, A.shape[:-2]
