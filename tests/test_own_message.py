@@ -178,6 +178,10 @@ def test_draws_that_are_mixed_count_rows_twice_and_say_so(six, clear):
     assert not told(method="mixture", exclude_own=False)  # whoever is not in the release
     assert not told()
     assert not told(exclude_own=False)
+    for exclude_own, where in ((None, "roughly out"), (False, "in")):
+        own = task_posteriors(six, clear, draws=10, exclude_own=exclude_own)
+        assert own.to_arviz().attrs["own_message"] == where
+        assert ("Owners' own messages are taken out" in str(own.diagnose())) == (exclude_own is None)
 
 
 @pytest.mark.evidence

@@ -129,6 +129,8 @@ class OwnerPosteriors:
                 f"{release.num_tasks} tasks with {release.num_features} features and little noise: the release holds much of "
                 "an owner's own message, its rows count twice, and its intervals are too narrow. Use method='plug_in'."
             )
+        if self._tree.attrs.get("own_message") == "roughly out":
+            advice.append("Owners' own messages are taken out of what the release says, so that their rows count once.")
         return replace(public, advice=tuple(advice))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -287,6 +289,7 @@ def task_posteriors(
     seconds = shared.seconds + time.perf_counter() - begin
     tree = _tree(tasks, shared, by_chain, found)
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
+    tree.attrs["own_message"] = "out" if exclude_own else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
