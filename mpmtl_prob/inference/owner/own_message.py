@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -68,45 +67,22 @@ def excluding(
     seed: int,
     progress_bar: bool,
     likelihood: Likelihood = GAUSSIAN,
+    *,
+    exactly: bool = True,
 ) -> Found:
-    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message."""
+    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message.
+
+    Exactly, with chains for every owner, or nearly, by :meth:`SharedPosterior.without` and no chains but those of ``shared``.
+    """
     own = as_sent(tasks, shared.release)
 
-    def read(i: int) -> SharedPosterior:
+    def read(i: int) -> SharedPosterior | Shapes:
+        if not exactly:
+            return shared.without(own[:, i])
         with uninterrupted():
             rest = without(shared.release, own[:, i])
             return shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
 
-    return _one_by_one(tasks, read, scale, sharpness, num_draws, seed, progress_bar, likelihood)
-
-
-def discounting(
-    tasks: TaskData,
-    shared: SharedPosterior,
-    scale: FloatArray | None,
-    sharpness: float | None,
-    num_draws: int,
-    seed: int,
-    progress_bar: bool,
-    likelihood: Likelihood = GAUSSIAN,
-) -> Found:
-    """Nearly :func:`excluding`, with no chains but those of ``shared``: each by :meth:`SharedPosterior.without`."""
-    own = as_sent(tasks, shared.release)
-    read = lambda i: shared.without(own[:, i])
-    return _one_by_one(tasks, read, scale, sharpness, num_draws, seed, progress_bar, likelihood)
-
-
-def _one_by_one(
-    tasks: TaskData,
-    read: Callable[[int], SharedPosterior | Shapes],
-    scale: FloatArray | None,
-    sharpness: float | None,
-    num_draws: int,
-    seed: int,
-    progress_bar: bool,
-    likelihood: Likelihood,
-) -> Found:
-    """Plug-in posteriors, of owner i from read(i)."""
     kept = []
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):
         this = slice(i, i + 1)

@@ -271,13 +271,14 @@ def task_posteriors(
     twice = exclude_own is None and method != "joint" and _counts_twice(tasks, shared)
     if exclude_own:
         _check_exclusion(tasks, shared, method)
-        found = own_message.excluding(tasks, shared, scale, sharpness, total, seed, progress_bar, kind)
+    if exclude_own or (twice and method == "plug_in"):
+        found = own_message.excluding(
+            tasks, shared, scale, sharpness, total, seed, progress_bar, kind, exactly=bool(exclude_own)
+        )
     elif method == "mixture":
         found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
     elif method == "joint":
         found = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
-    elif twice:
-        found = own_message.discounting(tasks, shared, scale, sharpness, total, seed, progress_bar, kind)
     else:
         found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
     kept = dict(found.draws)
