@@ -22,7 +22,7 @@ comma := ,
 # The demonstration needs less than the tests, and nothing more where these have been.
 SHOWN := $(if $(wildcard $(READY)),$(READY),.venv/.demo$(if $(filter school,$(DATA)),-school))
 
-.PHONY: demo test test-evidence test-anywhere mutants federated lint notebooks docs package bench bench-nodes evidence ci clean
+.PHONY: demo test test-evidence test-anywhere mutants attack federated lint notebooks docs package bench bench-nodes evidence ci clean
 
 # $(1): extras. What is in the environment already stays.
 # --upgrade-deps: the pip that came with Python 3.12 takes half a minute longer to choose versions.
@@ -56,6 +56,9 @@ test-anywhere: $(READY) ## The tests under other processors' arithmetic and othe
 
 mutants: $(READY) ## Mistakes that would break a guarantee, one by one: does a test notice?
 	$(BIN)/python tests/mutation.py
+
+attack: $(READY) ## Attacks on what is called proved, with the counts on docs/security_testing.md: an hour at most, every week
+	$(BIN)/python tests/attacks/run.py --json docs/results/attacks.json
 
 $(BIN)/.flower: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[flower]'
