@@ -2,8 +2,8 @@
 
     python tests/attacks/run.py                       every class, at most an hour together (`make attack`)
     python tests/attacks/run.py parsing ledger        these classes
-    python tests/attacks/run.py --package CHECKOUT    against another version of the package, in a folder that holds mpmtl_prob
-    python tests/attacks/run.py --json FILE           the counts as a file, of which docs/security_testing.md has its table
+    python tests/attacks/run.py --package CHECKOUT    against another version, in a folder that holds mpmtl_prob
+    python tests/attacks/run.py --json FILE           the counts as a file, for docs/security_testing.md
 
 Every class runs in a process of its own, with a seed that is printed. The exit status is 1 if anything fell.
 """
@@ -27,7 +27,7 @@ CLASSES: tuple[str, ...] = ()
 
 
 def attack(name: str, seed: int, effort: float) -> dict[str, Any]:
-    """Run one class in this process; return its title, and for every way the cases tried, those that fell, and one of them."""
+    """Run one class in this process; return its title, and of every way how many cases were tried and fell."""
     import numpy as np
 
     module = importlib.import_module(f"attacks.{name}")
@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"  {count['tried']:7} tried, {verdict}: {way}", flush=True)
     counts = [count for result in results.values() for count in result["ways"].values()]
     fallen = sum(count["fell"] > 0 for count in counts)
-    print(f"{sum(count['tried'] for count in counts)} cases, {len(counts)} ways, {fallen} of which fell (seed {options.seed})")
+    print(
+        f"{sum(count['tried'] for count in counts)} cases, {len(counts)} ways, {fallen} of which fell (seed {options.seed})"
+    )
     if options.json:
         options.json.write_text(json.dumps({"seed": options.seed, "classes": results}, indent=1) + "\n")
     return int(fallen > 0)

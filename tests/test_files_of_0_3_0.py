@@ -1,0 +1,184 @@
+"""Files that version 0.3.0 wrote are read as 0.3.0 read them: ledgers, releases, posteriors, models, federated sites.
+
+Their folder has the script that wrote them. A number is compared up to another processor's rounding, a string as it is.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from files_of_0_3_0.example import FEATURES, HOSPITALS, KEY, RUN, plain_regressions
+
+import mpmtl_prob as mp
+from mpmtl_prob import federated
+from mpmtl_prob.adaptation import MomentRelease, OneRelease
+from mpmtl_prob.federated import wire
+from mpmtl_prob.federated.kept import KeptSite
+from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, fit
+from mpmtl_prob.privacy import Ledger, LedgerAltered
+from mpmtl_prob.privacy.laws import write_law
+from mpmtl_prob.releases import Release
+
+FOLDER = Path(__file__).parent / "files_of_0_3_0"
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+
+
+def names(beginning):
+    """The files whose names begin so."""
+    return sorted(name for name in EXPECTED if name.startswith(beginning))
+
+
+def rows(count, binary=False):
+    """The first so many hospitals that the files are about."""
+    X = np.array(EXPECTED["rows"]["X"])
+    y = np.array(EXPECTED["rows"]["y"])
+    y = np.where(y > 0, 1.0, -1.0) if binary else y
+    return mp.TaskData.from_lists(list(X[:count]), list(y[:count]), tasks=HOSPITALS[:count], features=FEATURES)
+
+
+def same_guarantee(guarantee, expected):
+    """Compare what is proved and claimed, up to rounding, and the words."""
+    read = guarantee.to_dict()
+    for side in ("claimed", "proved"):
+        assert (read[side] is None) == (expected[side] is None)
+        if read[side] is not None:
+            numbers = {"epsilon", "delta"}
+            assert {k: read[side][k] for k in numbers} == pytest.approx(
+                {k: expected[side][k] for k in numbers}, rel=1e-5
+            )
+            assert {k: v for k, v in read[side].items() if k not in numbers} == {
+                k: v for k, v in expected[side].items() if k not in numbers
+            }
+    assert read["reason"] == expected["reason"]
+    assert read["arithmetic"] == expected["arithmetic"]
+
+
+def test_every_file_is_read_by_one_of_these_tests():
+    written = {path.name for path in FOLDER.iterdir()} - {"write.py", "example.py", "expected.json", "__pycache__"}
+    read = {"invitation.json", *(name for kind in READ for name in names(kind))}
+    assert written == read
+    assert EXPECTED.keys() - read == {"rows"}
+
+
+@pytest.mark.parametrize("name", names("ledger_"))
+def test_a_ledger_holds_its_charges_and_goes_on(name, tmp_path):
+    expected = EXPECTED[name]
+    shutil.copy(FOLDER / name, tmp_path)
+    ledger = Ledger(tmp_path / name)
+    ledger.verify(expected["receipt"])
+    assert ledger.spent.epsilon == pytest.approx(expected["spent"], rel=1e-5)
+    charges = ledger.charges()
+    if "laws" in expected:
+        assert [write_law(law) for charge in charges for law in charge.mechanisms] == expected["laws"]
+        assert [charge.fingerprint for charge in charges] == expected["fingerprints"]
+        assert ledger.fingerprint(np.eye(3)) == expected["fingerprints"][0]
+        declared = [ledger.epsilon, ledger.delta, ledger.adjacency, ledger.unit, ledger.adaptive]
+        assert declared == expected["declared"]
+    ledger.charge(charges[0].mechanisms, unit=ledger.unit)
+    assert ledger.spent.epsilon > expected["spent"]
+    ledger.verify(expected["receipt"])
+    with pytest.raises(LedgerAltered):
+        Ledger(tmp_path / name).verify(expected["receipt"] | {"head": "0" * 64})
+
+
+@pytest.mark.parametrize("name", names("release_"))
+def test_a_release_says_what_it_said(name):
+    release = Release.load(FOLDER / name)
+    expected = EXPECTED[name]
+    np.testing.assert_array_equal(release.sigma, expected["sigma"])
+    assert [write_law(law) for law in release.mechanisms] == expected["mechanisms"]
+    assert list(release.features) == expected["features"]
+    for field in ("message", "scaling", "num_tasks", "lattice"):
+        assert getattr(release, field) == expected[field]
+    same_guarantee(release.guarantee, expected["guarantee"])
+
+
+def test_a_signed_release_still_verifies():
+    assert Release.load(FOLDER / "release_signed.nc", key=KEY).guarantee.proved is not None
+    with pytest.raises(ValueError, match=r"^key: "):
+        Release.load(FOLDER / "release_signed.nc", key=KEY + b"!")
+
+
+@pytest.mark.parametrize("name", names("shared_"))
+def test_a_shared_posterior_keeps_its_draws(name):
+    posterior = SharedPosterior.load(FOLDER / name)
+    np.testing.assert_array_equal(posterior.to_arviz()["posterior"]["Omega"].values, EXPECTED[name]["Omega"])
+    assert type(posterior.structure).__name__ == EXPECTED[name]["structure"]
+
+
+@pytest.mark.parametrize("name", names("owners_"))
+def test_owners_posteriors_predict_as_they_did(name):
+    posterior = OwnerPosteriors.load(FOLDER / name)
+    predicted = posterior.predict(rows(3, binary="labels" in name))
+    np.testing.assert_allclose(predicted.mean, EXPECTED[name]["mean"], rtol=1e-9, atol=1e-12)
+
+
+def test_the_curators_posterior_keeps_its_draws():
+    posterior = Posterior.load(FOLDER / "curator.nc")
+    np.testing.assert_array_equal(posterior.to_arviz()["posterior"]["W"].values, EXPECTED["curator.nc"]["W"])
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    path = shutil.copy(FOLDER / "checkpoint.npz", tmp_path)
+    longer = RUN | {"draws": RUN["draws"] + 2}
+    posterior = fit(plain_regressions, rows(12), checkpoint=path, progress_bar=False, **longer)
+    W = posterior.to_arviz()["posterior"]["W"].values
+    np.testing.assert_array_equal(W[:, : RUN["draws"]], EXPECTED["checkpoint.npz"]["W"])
+    assert W.shape[1] == longer["draws"]
+
+
+def test_a_moment_release_says_what_it_said():
+    release = MomentRelease.load(FOLDER / "moment_release.nc")
+    expected = EXPECTED["moment_release.nc"]
+    np.testing.assert_array_equal(release.sigma, expected["sigma"])
+    np.testing.assert_array_equal(release.centre, expected["centre"])
+    assert list(release.features) == expected["features"]
+    same_guarantee(release.guarantee, expected["guarantee"])
+
+
+def test_a_signed_moment_release_is_read_without_its_key():
+    release = MomentRelease.load(FOLDER / "moment_release_signed.nc")
+    same_guarantee(release.guarantee, EXPECTED["moment_release_signed.nc"]["guarantee"])
+
+
+@pytest.mark.parametrize("name", names("one_release"))
+def test_a_saved_model_predicts_as_it_did(name):
+    expected = EXPECTED[name]
+    predicted = OneRelease.load(FOLDER / name).predict(np.array(expected["X"]))
+    np.testing.assert_allclose(predicted, expected["predictions"], rtol=1e-9)
+
+
+def test_the_command_lines_model_has_its_fields():
+    assert sorted(json.loads((FOLDER / "adapt_model.json").read_text())) == EXPECTED["adapt_model.json"]["keys"]
+
+
+def test_a_site_remembers_its_runs_and_goes_on(tmp_path):
+    folder = tmp_path / "site"
+    shutil.copytree(FOLDER / "site", folder)
+    for path in folder.iterdir():
+        path.touch()  # a site forgets what has waited for a day
+    invitation = wire.read((FOLDER / "invitation.json").read_bytes())
+    expected = EXPECTED["site"]
+    assert invitation.agreed.run.hex() == expected["run"]
+    assert (invitation.terms.epsilon, invitation.terms.num_tasks) == tuple(expected["terms"].values())
+    site = KeptSite(0, rows(1), folder)
+    received = {name: bytes.fromhex(part) for name, part in expected["received_at_mask"].items()}
+    assert site.answer(invitation, "mask", received).keys()
+    with pytest.raises(ValueError, match=r"^stage: "):
+        KeptSite(0, rows(1), folder).answer(invitation, "mask", received)
+
+
+def test_an_account_remembers_its_runs(tmp_path):
+    name = "account_of_a_finished_run.db"
+    shutil.copy(FOLDER / name, tmp_path)
+    answered = federated.Account(tmp_path / name, runs=3).answered()
+    assert [list(row) for row in answered] == EXPECTED[name]["answered"]
+
+
+#: The beginnings of the names of the files that the tests above read.
+READ = [
+    "ledger_", "release_", "shared_", "owners_", "curator.nc", "checkpoint.npz", "moment_release", "one_release",
+    "adapt_model.json", "site", "account_of_a_finished_run.db",
+]  # fmt: skip
