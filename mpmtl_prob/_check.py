@@ -62,7 +62,7 @@ def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> No
 def numbers(name: str, value: ArrayLike, kind: type[np.generic] = np.float64) -> NDArray[Any]:
     """An array of numbers, which may hold somebody's: an error of NumPy's would show one of them."""
     try:
-        if np.iscomplexobj(value):
+        if np.iscomplexobj(value) or getattr(getattr(value, "dtype", None), "kind", "f") in "mM":  # dates and durations
             raise TypeError
         with np.errstate(all="ignore"):  # a warning would tell of one
             return np.asarray(value, dtype=kind)

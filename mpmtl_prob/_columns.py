@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._cells import as_numbers
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -26,28 +28,38 @@ def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, feature
     for kind, name in (("task", task), ("target", target)):
         if name in features:
             raise ValueError(f"features: expected none that is the {kind}, got {name!r}")
-    for argument, wanted in (("features", features), ("target", [target])):
-        for kinds, what in (("mM", "dates or times"), ("c", "complex numbers")):
-            if found := [name for name in wanted if frame[name].dtype.kind in kinds]:
-                raise ValueError(f"{argument}: expected numbers, got {what} in {found}; make numbers of them first")
-        for name in wanted:
-            _check_finite(argument, frame[name], frame[task])
 
 
-def _check_finite(argument: str, column: pd.Series[Any], task: pd.Series[Any]) -> None:
-    """Raise ValueError for numbers that are not finite; says where, and shows none."""
-    if column.dtype.kind in "fiu" and not (real := np.isfinite(column.to_numpy(np.float64, na_value=np.nan))).all():
-        whose = task[~real].tolist()[0]
-        raise ValueError(
-            f"{argument}: expected finite numbers, got others in {column.name!r}, the first of task {whose!r}"
-        )
+def numeric_columns(
+    argument: str, frame: pd.DataFrame, columns: Sequence[Hashable], task: ArrayLike
+) -> NDArray[np.float64]:
+    """Return columns of a frame as doubles, (rows, columns), every cell read by itself.
+
+    Args:
+        argument: the name of the argument that chose them, for the error.
+        frame: the table.
+        columns: the columns' names.
+        task: the task of every row, for the error.
+
+    Raises:
+        ValueError: a cell that is no finite number; the error names its column and its task, and shows no value.
+    """
+    values = np.empty((len(frame), len(columns)))
+    for j, name in enumerate(columns):
+        values[:, j] = as_numbers(frame[name])
+        if len(bad := np.flatnonzero(~np.isfinite(values[:, j]))):
+            (first,) = np.asarray(task)[bad[:1]].tolist()
+            raise ValueError(
+                f"{argument}: expected finite numbers, got others in {name!r}, the first of task {first!r}; leave rows with "
+                "missing values out, and encode text and dates as numbers first"
+            )
+    return values
 
 
 def task_labels(task: ArrayLike) -> NDArray[Any]:
     """The task of every row, as it came. Raises ValueError where some rows have none, or labels cannot be sorted."""
-    found = (
-        np.asarray(task) if hasattr(task, "dtype") else np.asarray(task, dtype=object)
-    )  # in a list of text nan is text
+    # with the type of its own, since in an array made of a list of text nan is text
+    found = np.asarray(task) if hasattr(task, "dtype") else np.asarray(task, dtype=object)
     if found.dtype.kind == "O":
         import pandas as pd  # nearly a second to import
 
@@ -56,6 +68,9 @@ def task_labels(task: ArrayLike) -> NDArray[Any]:
         absent = found != found  # nan, and no time
     if missing := int(np.sum(absent)):
         raise ValueError(f"task: expected a task for every row, got {missing} without")
+    if found.dtype.kind == "M":  # as days or times of Python's, of which a list of labels is made
+        short = found.astype("datetime64[us]")
+        found = short.astype(object) if np.array_equal(short, found) else np.datetime_as_string(found).astype(object)
     try:
         np.unique(found)
     except TypeError:

@@ -6,9 +6,11 @@ import csv
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,53 +93,96 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
         return tree.load()
 
 
-def lines(path: str | os.PathLike[str]) -> list[str]:
-    """A table's lines as they lie in the file, which may be compressed: no byte of one takes anything from another."""
+def lines(path: str | os.PathLike[str], *, errors: str = "replace") -> list[str]:
+    """Return a table's lines as they lie in the file, which may be compressed: no byte of one takes anything from another.
+
+    Args:
+        path: of the file.
+        errors: as of :meth:`bytes.decode`, for bytes that are no UTF-8.
+    """
     from pandas.io.common import get_handle  # opens whatever pandas.read_csv does
 
     with get_handle(path, "rb", compression="infer", is_text=False) as file:
-        found = file.handle.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not found[-1]:  # behind the last line's end
-        found.pop()
-    return [line.removesuffix(b"\r").decode(errors="replace") for line in found]
+        parts = file.handle.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not parts[-1]:  # behind the last line's end
+        parts.pop()
+    return [line.removesuffix(b"\r").decode(errors=errors) for line in parts]
 
 
 def fields(line: str) -> list[str]:
-    """The fields of one line by itself; none of a line that is blank, or cannot be taken apart."""
+    """Return the fields of one line by itself; none of a line that is blank, or cannot be taken apart."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:  # such as a quote that nothing closes
         return []
 
 
-def read_table(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A CSV file with one record a line, whose mistakes may be spoken of.
+def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a CSV file with one record a line as a frame of text: every cell as it is written, whatever the others are.
+
+    Blank lines are left out.
+
+    Args:
+        name: of the argument.
+        path: of the file, UTF-8, which may be compressed.
+
+    Raises:
+        FileNotFoundError: a file that is not there.
+        ValueError: a file that cannot be read, two columns of one name, or lines with another number of fields than the head.
+    """
+    import pandas as pd
+
+    try:
+        records = [fields(line) for line in lines(path, errors="strict") if line]
+    except FileNotFoundError:
+        raise
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: expected {os.fspath(path)!r} in UTF-8, got other bytes; save it as UTF-8") from None
+    except Exception:  # of whatever opens it
+        raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line") from None
+    if not records or not records[0]:
+        raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line")
+    head, *rows = records
+    if bad := sum(len(row) != len(head) for row in rows):
+        raise ValueError(
+            f"{name}: expected {len(head)} fields in every line of {os.fspath(path)!r}, as in its head, and no quote "
+            f"left open, got {bad} other lines"
+        )
+    check_names(name, path, head, unnamed=True)
+    return pd.DataFrame(np.array(rows, dtype=object).reshape(len(rows), len(head)), columns=head)
+
+
+def check_names(name: str, path: str | os.PathLike[str], head: Sequence[str], *, unnamed: bool = False) -> None:
+    """Raise ValueError for two columns of one name, and for one without a name.
+
+    The error tells them by their places: in a file without a head the names are its first record.
 
     Args:
         name: of the argument.
         path: of the file.
+        head: the names.
+        unnamed: a column without a name is no error, as nobody will ask for it.
+    """
+    if nameless := [] if unnamed else [place for place, column in enumerate(head, start=1) if not column.strip()]:
+        raise ValueError(
+            f"{name}: expected a name for every column of {os.fspath(path)!r}, got none for column {nameless[0]}, as of an "
+            "index that pandas wrote; write the table with index=False"
+        )
+    if twice := [place for place, column in enumerate(head, start=1) if column and column in head[: place - 1]]:
+        raise ValueError(
+            f"{name}: expected columns of different names in {os.fspath(path)!r}, got that of column {twice[0]} twice"
+        )
 
-    Raises:
-        FileNotFoundError: a file that is not there.
-        ValueError: a file that cannot be read, or lines with another number of fields than the head.
+
+def read_table(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a public CSV file with one record a line, whose mistakes may be spoken of; pandas finds the types of its columns.
+
+    Arguments and errors are as of :func:`read_cells`.
     """
     import pandas as pd
 
-    unreadable = f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line"
-    try:
-        widths = [len(fields(line)) for line in lines(path) if line]
-    except FileNotFoundError:
-        raise
-    except Exception:  # of whatever opens it
-        raise ValueError(unreadable) from None
-    if not any(widths[:1]):
-        raise ValueError(unreadable)
-    if bad := sum(width != widths[0] for width in widths):
-        raise ValueError(
-            f"{name}: expected {widths[0]} fields in every line of {os.fspath(path)!r}, as in its head, and no quote "
-            f"left open, got {bad} other lines"
-        )
+    check_names(name, path, list(read_cells(name, path).columns))
     try:
         return pd.read_csv(path, index_col=False)
     except ValueError:  # whose text may quote a line
-        raise ValueError(unreadable) from None
+        raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line") from None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._cells import label_text
 from mpmtl_prob.intercept import NAME
 from mpmtl_prob.tasks import TaskData
 
@@ -42,8 +43,8 @@ def stand(
 ) -> NDArray[np.int64]:
     """Where each of the given names stands among the known ones, (len(given),).
 
-    Names that are not equal are compared as strings, which is what files hold. Default names 0, 1, ... that have nothing in
-    common with as many others are no names, and go by position.
+    Names that are not equal are compared by :func:`~mpmtl_prob._cells.label_text`, which is what files hold. Default names
+    0, 1, ... that have nothing in common with as many others are no names, and go by position.
 
     Args:
         what: they are names of, for the error.
@@ -64,7 +65,7 @@ def stand(
             return np.array(found, dtype=np.int64)
     if _by_position(given, known):
         return np.arange(len(known))
-    others = [g for g in given if str(g) not in set(map(str, known))]
+    others = [g for g in given if label_text(g) not in set(map(label_text, known))]
     got = f"others: {', '.join(map(repr, others[:_SHOWN]))}" if others else "a name twice"
     raise ValueError(f"{what}: expected those of {of}, got {got}")
 
@@ -79,8 +80,8 @@ def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> N
         )
 
 
-#: how names are compared: as they are, and as files hold them
-_COMPARED: tuple[Callable[[Any], Any], ...] = (lambda name: name, str)
+#: Names are compared as they are, and as files hold them.
+_COMPARED: tuple[Callable[[Any], Any], ...] = (lambda name: name, label_text)
 
 
 def _by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
@@ -88,7 +89,7 @@ def _by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
         return False
     pairs = [pair for pair in zip(given, known, strict=True) if pair != (NAME, NAME)]
     first, second = zip(*pairs, strict=True)
-    return (default(first) or default(second)) and not set(map(str, first)) & set(map(str, second))
+    return (default(first) or default(second)) and not set(map(label_text, first)) & set(map(label_text, second))
 
 
 def default(names: tuple[Hashable, ...]) -> bool:

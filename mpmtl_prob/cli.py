@@ -194,7 +194,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
 
 def _tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob import TaskData, datasets
-    from mpmtl_prob._files import read_table
+    from mpmtl_prob._files import check_names, read_cells
 
     if options.data:
         if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
@@ -202,13 +202,10 @@ def _tasks(options: argparse.Namespace) -> TaskData:
         return datasets.school()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
-    frame = read_table("--csv", options.csv)
+    frame = read_cells("--csv", options.csv)
+    if options.features is None:
+        check_names("--csv", options.csv, list(frame.columns))
     columns = {"task": options.task, "target": options.target, "features": options.features}
-    if index := [name for name in options.features or frame.columns if str(name).startswith("Unnamed: ")]:
-        raise ValueError(
-            f"--csv: expected a name for every column, got {index[0]!r}, as of an index that pandas wrote; write the table "
-            "with index=False, or name --features"
-        )
     return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
 
 

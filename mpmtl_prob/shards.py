@@ -11,12 +11,14 @@ from functools import partial
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from mpmtl_prob._cells import check_labels, label_text
 from mpmtl_prob._check import whole
+from mpmtl_prob._columns import task_labels
 from mpmtl_prob.intercept import NAME
 from mpmtl_prob.tasks import TaskData
 
@@ -64,7 +66,7 @@ class TaskShards:
         intercept: tasks have one of their own, their last feature.
 
     Raises:
-        ValueError: no parts, parts of different features, or a task that is in two.
+        ValueError: no parts, parts of different features, or a task that is in two, however its name is spelled there.
     """
 
     parts: tuple[Part, ...]
@@ -81,9 +83,9 @@ class TaskShards:
                 f"shards: {other.name}: expected the features of {self.parts[0].name}, {list(self.features)}, "
                 f"got {list(other.features)}"
             )
-        count = Counter(chain.from_iterable(part.tasks for part in self.parts))
+        count = Counter(label_text(task) for task in chain.from_iterable(part.tasks for part in self.parts))
         if len(count) < self.num_tasks:
-            where = [part.name for part in self.parts if any(count[task] > 1 for task in part.tasks)]
+            where = [part.name for part in self.parts if any(count[label_text(task)] > 1 for task in part.tasks)]
             raise ValueError(f"shards: expected every task in one part, got tasks in several, among them {where[:4]}")
 
     @classmethod
@@ -118,7 +120,7 @@ class TaskShards:
         except ImportError:
             raise ImportError("parquet files need pyarrow: pip install 'mpmtl-prob[shards]'") from None
 
-        parts, columns = [], None if features is None else tuple(features)
+        parts, columns, types = [], None if features is None else tuple(features), {}
         for path in sorted(Path(folder).glob("*.parquet")):
             schema = parquet.read_schema(path)
             index = (schema.pandas_metadata or {}).get("index_columns", [])  # numbers of rows, of a frame that was cut
@@ -127,9 +129,17 @@ class TaskShards:
             for argument, wanted in (("task", [task]), ("target", [target]), ("features", own)):
                 if missing := [c for c in wanted if c not in held]:
                     raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")
+            types[path.name] = _label_type(schema.field(task).type)
             names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
+            check_labels("task", names)
             read = partial(_parquet, str(path), task, target, own, intercept)
             parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read))
+        if other := next((name for name, kind in types.items() if kind != next(iter(types.values()))), None):
+            first, kind = next(iter(types.items()))
+            raise ValueError(
+                f"task: expected one type of the column {task!r} in all files, got {types[other]} in {other} and {kind} in "
+                f"{first}; the same task might be spelled in two ways"
+            )
         return cls(tuple(parts), workers, progress_bar, intercept)
 
     @classmethod
@@ -166,12 +176,13 @@ class TaskShards:
             for argument, name in (("task", task), ("target", target), ("features", features)):
                 if name not in data.variables:
                     raise ValueError(f"{argument}: no variable {name!r} in the store; it has {list(data.variables)}")
-            row, labels = str(data[target].dims[0]), data[task].values
+            row, labels = str(data[target].dims[0]), task_labels(data[task].values)
             first = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]]))
             names, column = labels[first].tolist(), next(str(dim) for dim in data[features].dims if dim != row)
             columns = tuple(data[column].values.tolist() if column in data.coords else range(data.sizes[column]))
         if len(set(names)) < len(names):
             raise ValueError(f"task: expected the rows of a task one after another in {os.fspath(path)!r}")
+        check_labels("task", names)
         parts, edges = [], np.append(first, len(labels)).tolist()
         for begin in range(0, len(names), per_part):
             own = tuple(names[begin : begin + per_part])
@@ -225,11 +236,21 @@ def _worked[T](function: Callable[[TaskData], T], part: Part) -> T:
     return function(part.load())
 
 
+def _label_type(kind: Any) -> str:
+    """Return an Arrow type in words, which are the same for columns whose values are alike: plain, large or encoded ones."""
+    return str(getattr(kind, "value_type", kind)).removeprefix("large_")
+
+
 def _parquet(path: str, task: str, target: str, features: tuple[str, ...], intercept: bool) -> TaskData:
     import pandas as pd
+    from pyarrow import parquet
 
-    frame = pd.read_parquet(path, columns=[task, target, *features], engine="pyarrow")
-    return TaskData.from_pandas(frame, task=task, target=target, features=features, intercept=intercept)
+    frame = pd.read_parquet(path, columns=[target, *features], engine="pyarrow")
+    # by Arrow, as the names were when the file was opened: pandas makes other types of some
+    labels = pd.Series(parquet.read_table(path, columns=[task]).column(0).to_pylist(), index=frame.index, dtype=object)
+    return TaskData.from_pandas(
+        frame.assign(**{task: labels}), task=task, target=target, features=features, intercept=intercept
+    )
 
 
 def _stored(path: str, row: str, rows: tuple[int, int], names: dict[str, str]) -> TaskData:

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._cells import check_labels
 from mpmtl_prob._check import in_range, numbers, whole
-from mpmtl_prob._columns import check_columns, task_labels
+from mpmtl_prob._columns import check_columns, numeric_columns, task_labels
 from mpmtl_prob._gram import Gram, gram
 from mpmtl_prob._html import card
 from mpmtl_prob.intercept import NAME, contrasts
@@ -81,7 +82,8 @@ class TaskData:
             subject: m vectors of whole numbers that say whom a row is about, where tasks share subjects.
 
         Raises:
-            ValueError: no tasks, a task without rows, shapes that disagree, or values that are not finite or beyond 1e150.
+            ValueError: no tasks, a task without rows, shapes that disagree, values that are not finite or beyond 1e150, or
+                two spellings of one name, such as 7 and "7".
         """
         if len(X) == 0:
             raise ValueError("X: expected at least one task, got none")
@@ -92,6 +94,7 @@ class TaskData:
             raise ValueError(f"tasks: expected {len(X)} names, one per task, got {len(names)}")
         if len(set(names)) != len(names):
             raise ValueError("tasks: expected distinct names, got a name twice")
+        check_labels("tasks", names)
         xs = [numbers(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
         ys = [numbers(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
         d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
@@ -191,13 +194,11 @@ class TaskData:
             raise ValueError(f"features: expected a list of names, got the text {features!r}; write [{features!r}]")
         columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
         check_columns(frame, task, target, columns)
-        try:
-            X = frame[columns].to_numpy(dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            kinds = {str(c): str(frame[c].dtype) for c in columns if frame[c].dtype.kind not in "iufb"}
-            raise ValueError(f"features: expected numeric columns, got {kinds}; encode text and dates first") from None
-        found = cls.from_rows(X, frame[target].to_numpy(), frame[task].to_numpy(), features=columns)
-        return found.with_intercept() if intercept else found
+        labels = task_labels(frame[task])
+        X = numeric_columns("features", frame, columns, labels)
+        y = numeric_columns("target", frame, [target], labels)[:, 0]
+        tasks = cls.from_rows(X, y, labels, features=columns)
+        return tasks.with_intercept() if intercept else tasks
 
     @classmethod
     def from_xarray(cls, data: xr.Dataset, *, task: str = "task", target: str = "y", features: str = "X") -> Self:

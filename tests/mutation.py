@@ -103,7 +103,7 @@ MUTANTS = [
            "return cut(clipped(W, bound(clip, h)), h)", "return cut(clipped(W, clip), h)",
            "test_doors.py::test_a_cut_message_is_not_longer_than_the_bound_on_the_lattice"),
     Mutant("clipping by the largest entry", "privacy/lattice.py",
-           "largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)", "largest",
+           "largest * _norms(W / np.where(largest > 0, largest, 1.0))", "largest",
            "test_release.py::test_clipping_shortens_what_is_longer_and_nothing_else"),
     Mutant("directions keep their length", "releases/terms.py",
            "lattice.unit_columns(W) if self.message", "W if self.message",

@@ -249,7 +249,7 @@ def test_mistakes_are_named_and_cost_nothing():
             "source: expected at most one posterior",
         ),
         ({"none": shared()}, data.target, "source: expected other names than 'none'"),
-        (shared(features=tuple("vwxyz")), named, "source 'other tasks': expected the target's features"),
+        (shared(features=tuple("vwxyz")), named, "source 'other tasks': expected a release of the target's features"),
         (shared().release, data.target, "source: expected a Domain"),
     ]
     for source, target, message in wrong:

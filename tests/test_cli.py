@@ -273,7 +273,7 @@ def test_an_index_that_pandas_wrote_is_no_feature(csv, tmp_path, capsys):
     frame.to_csv(path)
     release = ["release", *columns(path), "--epsilon", "1", "--out", str(tmp_path / "release.nc")]
     assert main(release) == 2
-    assert "--csv: expected a name for every column, got 'Unnamed: 0'" in capsys.readouterr().err
+    assert "--csv: expected a name for every column of " in capsys.readouterr().err
     names = [name for name in frame.columns if name not in ("school", "mark")]
     assert main([*release, "--features", *names]) == 0
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from mpmtl_prob._cells import as_matrix, as_vector, column_names
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import Discreet
 from mpmtl_prob._names import default
@@ -24,7 +23,8 @@ class Domain(Discreet):
     """Records (x_i, y_i) of one domain.
 
     Attributes:
-        X: features, (n, d); what is no number is NaN, in X and in y.
+        X: features, (n, d): an array, a data frame or a list of rows. Every cell is read by itself, and is NaN if it is no
+            number, such as text or a date, in X and in y; so is a row of a list that has more or fewer cells than most.
         y: targets or labels, (n,).
         features: names of the columns; default 0, 1, ...
 
@@ -42,9 +42,9 @@ class Domain(Discreet):
     features: tuple[Hashable, ...] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        names = tuple(getattr(self.X, "columns", self.features or ()))
-        X, y = _numbers("X", self.X), _numbers("y", self.y)
-        if X.ndim != 2 or not X.shape[1]:
+        names = column_names(self.X) or tuple(self.features or ())
+        X, y = as_matrix("X", self.X, len(names) or None), as_vector("y", self.y)
+        if not X.shape[1]:
             raise ValueError(f"X: expected shape (records, features) with at least one feature, got {X.shape}")
         if y.shape != X.shape[:1]:
             raise ValueError(f"y: expected one target per record, shape {X.shape[:1]}, got {y.shape}")
@@ -86,13 +86,23 @@ class Domain(Discreet):
         return Domain(clipped(X.T, r).T if len(y) else X, np.clip(y, -t, t), self.features)
 
 
-def domain(name: str, value: Any) -> Domain:
-    """A Domain, or a pair (X, y) of arrays or of a table and a column, as one. Raises ValueError for anything else."""
+def domain(name: str, value: Any, num_features: int | None = None) -> Domain:
+    """Return a Domain, or a pair (X, y) of arrays or of a table and a column, as one.
+
+    Args:
+        name: of the argument, for errors.
+        value: the Domain or pair.
+        num_features: d, where it is public; a row of a list that has another number of cells is one of NaN.
+
+    Raises:
+        ValueError: anything else, or shapes that do not go together.
+    """
     if isinstance(value, Domain):
         return value
     if isinstance(value, tuple | list) and len(value) == 2:
+        X, y = value
         try:
-            return Domain(*value)
+            return Domain(as_matrix("X", X, num_features) if isinstance(X, list | tuple) else X, y)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     raise ValueError(f"{name}: expected a Domain, or a pair (X, y), got {type(value).__name__}")
@@ -126,7 +136,8 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
     Raises:
         ValueError: other features.
     """
-    public, private = public_domain("source", source), domain("target", target)
+    public = public_domain("source", source)
+    private = domain("target", target, public.num_features)
     if public.num_features != private.num_features:
         raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
     if default(private.features) and not default(public.features):
@@ -134,9 +145,8 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
     if default(public.features):
         return replace(public, features=private.features), private
     if public.features != private.features:
-        raise ValueError(
-            f"target: expected the source's features {list(public.features)}, got {list(private.features)}"
-        )
+        # not which the target has: of a table without a head they are the first record
+        raise ValueError(f"target: expected the source's features {list(public.features)} in this order, got others")
     return public, private
 
 
@@ -157,26 +167,3 @@ def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
     """All records of several domains."""
     every = list(domains.values())
     return Domain(np.concatenate([e.X for e in every]), np.concatenate([e.y for e in every]), every[0].features)
-
-
-def _numbers(name: str, value: ArrayLike) -> FloatArray:
-    """An array of doubles; a cell that is none is NaN, as an error or a warning would tell of its record."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            if not np.iscomplexobj(value):
-                return np.array(value, dtype=np.float64)
-        except Exception:  # of a cell, which may be any object
-            pass
-        try:
-            cells = np.asarray(value, dtype=object)
-        except ValueError:
-            raise ValueError(f"{name}: expected an array, got {type(value).__name__}") from None
-        return np.array([_number(cell) for cell in cells.ravel()], dtype=np.float64).reshape(cells.shape)
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell.real if isinstance(cell, complex) and not cell.imag else cell)
-    except Exception:
-        return np.nan

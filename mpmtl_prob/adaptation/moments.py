@@ -190,7 +190,8 @@ def release_moments(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    private, w = domain("target", target), np.array(centre, dtype=np.float64)
+    w = np.array(centre, dtype=np.float64)
+    private = domain("target", target, w.size)
     r, c, n, d = (
         positive("row_bound", row_bound),
         positive("residual_bound", residual_bound),

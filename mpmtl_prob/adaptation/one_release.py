@@ -265,8 +265,9 @@ class OneRelease(Adaptation):
         return model
 
     def _domains(self, source: Any, target: Any) -> tuple[dict[Hashable, Domain], Domain]:
-        private, r = domain("target", target), self._bound
+        r = self._bound
         public = {} if source is None or (isinstance(source, dict) and not source) else several(source)
+        private = domain("target", target, next((records.num_features for records in public.values()), None))
         for name, each in public.items():
             public[name], private = pair(each, private)
         if self.intercept:

@@ -8,16 +8,14 @@ of its columns are public, but a table without a head has its first record in th
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mpmtl_prob import _files
+from mpmtl_prob._cells import as_number
 from mpmtl_prob.adaptation.domain import Domain
-
-_TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
 
 
 def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Domain], Domain]:
@@ -62,15 +60,14 @@ def _public(path: Path, label: str, features: list[str] | None) -> Domain:
 
 
 def _private(path: Path, label: str, features: list[str]) -> Domain:
-    import pandas as pd
-
     try:
         head, *lines = _files.lines(path)
-        names = list(pd.read_csv(io.StringIO(head), index_col=False).columns)  # as those of public tables
     except FileNotFoundError:
         raise
     except Exception:  # of whatever opens it, whose text may quote a line
         raise ValueError(f"target: cannot read {str(path)!r} as a table with one record a line") from None
+    names = _files.fields(head)
+    _files.check_names("target", path, names, unnamed=True)
     for argument, wanted in (("label", [label]), ("target", features)):
         if missing := [name for name in wanted if name not in names]:
             raise ValueError(f"{argument}: expected the columns {missing} in {str(path)!r} too, got a table without")
@@ -78,12 +75,5 @@ def _private(path: Path, label: str, features: list[str]) -> Domain:
     found = np.full((len(lines), len(places)), np.nan)
     for record, line in zip(found, lines, strict=True):
         if len(cells := _files.fields(line)) == len(names):
-            record[:] = [_number(cells[place]) for place in places]
+            record[:] = [as_number(cells[place]) for place in places]
     return Domain(found[:, :-1], found[:, -1], tuple(features))
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(_TRUTH.get(cell, cell))
-    except ValueError:
-        return np.nan

@@ -55,7 +55,10 @@ def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, 
         if len(held) != len(features):
             raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(held)}")
         if held != numbered[0] and features != numbered[1] and held != features:
-            raise ValueError(f"source {name!r}: expected the target's features {list(features)}, got {list(held)}")
+            # not which the target has: of a table without a head they are the first record
+            raise ValueError(
+                f"source {name!r}: expected a release of the target's features in their order, got {list(held)}"
+            )
 
 
 def beside(

@@ -6,17 +6,21 @@ another that reads it too. Messages are those of one machine, and whole numbers 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import hashlib
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._cells import label_text
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.protocol import Message, Sending, in_units, moment, read_vector
 from mpmtl_prob.federated.secure_sum import Vector
 from mpmtl_prob.shards import TaskShards
+
+_DIGEST = 16  # bytes, of which no two of a million names are alike by chance
 
 
 class LostShards(RuntimeError):
@@ -45,17 +49,23 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
 
     Raises:
         LostShards: some were asked of everybody who has them.
-        ValueError: trust that is not in a curator.
+        ValueError: trust that is not in a curator, or a task that is in two shards, however its name is spelled there, which
+            would be protected half.
     """
     if invitation.trust is not Trust.CURATOR:
         raise ValueError(f"trust: expected 'curator', who sees every shard's sum, got {invitation.trust.value!r}")
     need = invitation.terms.num_tasks
     replies = yield "list", {i: {} for i in range(invitation.sites)}
     lists: dict[int, dict[str, int]] = {}
+    names: dict[str, bytes] = {}
     for i, own in replies.items():
-        with suppress(ValueError):  # a machine that says something else is not there
-            lists[i] = {name: int(number) for name, number in own.items()}
+        if all(
+            len(digests) % _DIGEST == 0 for digests in own.values()
+        ):  # a machine that says something else is not there
+            lists[i] = {name: len(digests) // _DIGEST for name, digests in own.items()}
+            names |= own
     tasks = {name: number for own in lists.values() for name, number in own.items()}
+    _check_apart(names)
     left = {name: [i for i, own in lists.items() if name in own] for name in sorted(tasks)}  # who was not asked yet
     there, found = set(lists), dict[str, Vector]()
     while missing := [name for name in tasks if name not in found]:
@@ -64,8 +74,8 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
             break
         replies = yield "shards", {i: dict.fromkeys(names, b"") for i, names in plan.items()}
         there &= set(replies) | (there - set(plan))
-        for i, names in plan.items():
-            for name in names:
+        for i, shards in plan.items():
+            for name in shards:
                 left[name].remove(i)
                 with suppress(KeyError, ValueError):  # none came back, or something else
                     found.setdefault(name, _sum(replies[i][name], tasks[name], invitation))
@@ -92,7 +102,7 @@ def answer(source: TaskShards, invitation: Invitation, stage: str, received: Mes
         raise ValueError(f"stage: {stage!r} is out of turn")
     parts = {part.name: part for part in source.parts}
     if stage == "list":
-        return {name: b"%d" % len(part.tasks) for name, part in parts.items()}
+        return {name: b"".join(map(_digest, part.tasks)) for name, part in parts.items()}
     if strangers := received.keys() - parts.keys():
         raise ValueError(f"shards: expected some of its own, got {sorted(strangers)[:4]}")
     sums = {}
@@ -100,6 +110,21 @@ def answer(source: TaskShards, invitation: Invitation, stage: str, received: Mes
         A, tasks, _ = moment(replace(source, parts=(parts[name],), progress_bar=False), invitation.terms)
         sums[name] = in_units(A, invitation.terms.lattice**2, tasks).astype("<u8").tobytes()
     return sums
+
+
+def _digest(task: Hashable) -> bytes:
+    """Return what stands for the name of a task, which is public, on its way."""
+    return hashlib.blake2b(label_text(task).encode(), digest_size=_DIGEST).digest()
+
+
+def _check_apart(names: Mapping[str, bytes]) -> None:
+    """Raise ValueError where a task is in two shards, by the names of shards with the digests of their tasks."""
+    where: dict[bytes, str] = {}
+    for shard, digests in names.items():
+        for start in range(0, len(digests), _DIGEST):
+            other = where.setdefault(digests[start : start + _DIGEST], shard)
+            if other != shard:
+                raise ValueError(f"shards: expected every task in one shard, got one in {other} and in {shard}")
 
 
 def _sum(text: bytes, tasks: int, invitation: Invitation) -> Vector:

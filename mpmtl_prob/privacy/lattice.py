@@ -56,7 +56,7 @@ def unit_columns(W: FloatArray) -> FloatArray:
     """Columns of W scaled to Euclidean length 1; a zero column stays zero."""
     largest = np.abs(W).max(axis=0)  # first, so that squaring neither overflows nor underflows
     W = W / np.where(largest > 0, largest, 1.0)
-    norm = np.linalg.norm(W, axis=0)
+    norm = _norms(W)
     return W / np.where(norm > 0, norm, 1.0)
 
 
@@ -70,9 +70,21 @@ def lengths(W: FloatArray) -> FloatArray:
     """Euclidean lengths of the columns of W; infinite where they leave the range of doubles."""
     largest = np.abs(W).max(axis=0)  # first, so that squaring does not overflow
     with np.errstate(all="ignore"):  # a warning would tell of one task
-        return largest * np.linalg.norm(W / np.where(largest > 0, largest, 1.0), axis=0)
+        return largest * _norms(W / np.where(largest > 0, largest, 1.0))
 
 
 def sent(W: FloatArray, clip: float, h: float) -> FloatArray:
     """Bounded messages as they leave their owners: on the lattice, and not longer than K, exactly."""
     return cut(clipped(W, bound(clip, h)), h)
+
+
+def _norms(W: FloatArray) -> FloatArray:
+    """Return the Euclidean lengths of the columns of W, (m,), each in the same bits whatever the other columns are.
+
+    ``np.linalg.norm`` adds up the entries of one column in another order than those of many, and a message would have other
+    last bits alone, at its owner's, than among all messages, at the curator's.
+    """
+    squares = np.zeros(W.shape[1])
+    for entries in W:
+        squares += entries * entries
+    return np.sqrt(squares)

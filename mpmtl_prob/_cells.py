@@ -1,0 +1,154 @@
+"""Cells of a private table, each read by itself: no record's type, text or container decides how another is read.
+
+Names of tasks, which are public, are compared by :func:`label_text` wherever they come from.
+
+A table may be an array, a data frame, or a list of rows. Reading all of it at once, as NumPy and pandas do, finds one type
+that suits every cell, so that a single text among durations turns all others from numbers into objects. Whoever sees what is
+then computed of the *other* records learns that this one is there. Here :func:`as_number` decides for every cell alone, and
+whole columns are converted at once only where their type guarantees the same result.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Words for a truth value, as pandas reads them in a CSV file.
+_TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "false": 0.0}
+#: Kinds of NumPy arrays whose cells become doubles one by one: booleans, integers and floating-point numbers.
+_NUMERIC = "biuf"
+#: Whole numbers up to here are doubles without an error.
+_WHOLE = 2**53
+
+
+def as_number(cell: Any) -> float:
+    """Return a cell as a double, and NaN for what is no number: a date, a duration, a missing value, other text.
+
+    Truth values are 1 and 0, also as words. Text is read as Python reads it. A complex number is one if its imaginary part is 0.
+    """
+    try:
+        if isinstance(cell, str):
+            return _TRUTH[cell] if cell in _TRUTH else float(cell)
+        if isinstance(cell, np.datetime64 | np.timedelta64):  # some units are numbers to float(), and others are not
+            return np.nan
+        if isinstance(cell, complex | np.complexfloating):
+            return float(cell.real) if cell.imag == 0 else np.nan
+        return float(cell)
+    except Exception:  # a cell may be any object, and its error would tell of it
+        return np.nan
+
+
+def as_numbers(column: Any) -> NDArray[np.float64]:
+    """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
+    if isinstance(getattr(column, "dtype", None), np.dtype) and column.dtype.kind in _NUMERIC:
+        with np.errstate(all="ignore"):  # a warning would tell of one record
+            if isinstance(column, np.ma.MaskedArray):
+                column = column.astype(np.float64).filled(np.nan)  # a masked cell is missing
+            return np.asarray(column).astype(np.float64)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.fromiter(map(as_number, column), dtype=np.float64)
+
+
+def as_matrix(name: str, table: Any, num_columns: int | None = None) -> NDArray[np.float64]:
+    """Return a table's cells as doubles, (records, columns).
+
+    Args:
+        name: of the argument, for the error.
+        table: a data frame, a two-dimensional array, or a sequence of rows.
+        num_columns: how many columns it has, which is public; default of a sequence of rows is the commonest length. A row of
+            another length is one of NaN, as an error would tell of it.
+
+    Raises:
+        ValueError: no table, such as an array of one dimension: the shape of an array is public.
+    """
+    if hasattr(table, "columns") and hasattr(table, "iloc"):
+        columns = [as_numbers(table.iloc[:, j]) for j in range(table.shape[1])]
+        return np.column_stack(columns) if columns else np.zeros((len(table), 0))
+    if hasattr(table, "__array__") or hasattr(table, "shape"):
+        array = np.asanyarray(table)
+        if array.ndim != 2:
+            raise ValueError(f"{name}: expected shape (records, features), got {array.shape}")
+        return as_numbers(array.ravel()).reshape(array.shape)
+    if not isinstance(table, Sequence) or isinstance(table, str | bytes):
+        raise ValueError(f"{name}: expected a table or an array, got {type(table).__name__}")
+    rows = [_row(row) for row in table]
+    d = Counter(map(len, rows)).most_common(1)[0][0] if num_columns is None and rows else num_columns or 0
+    matrix = np.full((len(rows), d), np.nan)
+    for record, row in zip(matrix, rows, strict=True):
+        if len(row) == d:
+            record[:] = as_numbers(row)
+    return matrix
+
+
+def as_vector(name: str, column: Any) -> NDArray[np.float64]:
+    """Return one column's cells as doubles, (n,). Raises ValueError for what is no column, such as a matrix."""
+    if hasattr(column, "__array__") or hasattr(column, "shape"):
+        shape = np.shape(column)
+        if len(shape) != 1:
+            raise ValueError(f"{name}: expected one number per record, shape (records,), got {shape}")
+    elif not isinstance(column, Sequence) or isinstance(column, str | bytes):
+        raise ValueError(f"{name}: expected a column or an array, got {type(column).__name__}")
+    return as_numbers(column)
+
+
+def label_text(label: Hashable) -> str:
+    """Return the text by which a task's name is compared with others, and which stands for it in files.
+
+    Text counts without blanks around it, in Unicode's normal form C. Whole numbers are their decimal digits, also as
+    floating-point numbers up to 2^53. Dates are in ISO form, where midnight is the day. So 7, 7.0, "7" and " 7" are one name,
+    and "007" is another.
+    """
+    if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
+        label = label.item()
+    if isinstance(label, str):
+        return unicodedata.normalize("NFC", label).strip()
+    if isinstance(label, float) and label.is_integer() and abs(label) <= _WHOLE:
+        return str(int(label))
+    if isinstance(label, np.datetime64):
+        short = label.astype("datetime64[us]")
+        label = short.item() if short == label else np.datetime_as_string(label)
+    if isinstance(label, datetime):
+        return label.isoformat().removesuffix("T00:00:00")
+    if isinstance(label, date):
+        return label.isoformat()
+    return str(label)
+
+
+def check_labels(name: str, labels: Iterable[Hashable]) -> None:
+    """Raise ValueError for two names of tasks that are spelled differently and compare equal, and for a fractional number.
+
+    Args:
+        name: of the argument.
+        labels: the names, each once.
+    """
+    seen: dict[str, Hashable] = {}
+    for label in labels:
+        if isinstance(label, float | np.floating) and not (label.is_integer() and abs(float(label)) <= _WHOLE):
+            raise ValueError(f"{name}: expected names that are text, whole numbers or dates, got {float(label)!r}")
+        first = seen.setdefault(label_text(label), label)
+        if first is not label and (type(first) is not type(label) or first != label):
+            raise ValueError(
+                f"{name}: expected one spelling of every task's name, got {first!r} and {label!r}, which are the same name"
+            )
+
+
+def column_names(table: Any) -> tuple[Hashable, ...]:
+    """Return the names of a data frame's columns, and none of what has no names."""
+    names = getattr(table, "column_names", None)  # an Arrow table, whose attribute ``columns`` holds the cells
+    return tuple(getattr(table, "columns", ()) if names is None else names)
+
+
+def _row(row: Any) -> list[Any]:
+    """Return the cells of one record; none of what is no row."""
+    try:
+        return [] if isinstance(row, str | bytes) else list(row)
+    except Exception:  # a record may be any object
+        return []
