@@ -35,9 +35,10 @@ def posterior_draws(
     def respond(release: Release) -> FloatArray:
         # the default warm-up: the program is compiled already, or will be used again
         shared = shared_covariance(release, chains=2, draws=100, seed=seed, progress_bar=False)
-        scale = conjugate.scales(tasks.slopes.gram, release.scaling)
-        found = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind)
-        V: FloatArray = found.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
+        with np.errstate(all="ignore"):  # a warning would tell whoever runs the rounds of one task's rows
+            scale = conjugate.scales(tasks.slopes.gram, release.scaling)
+            answers = plug_in(tasks, *sharpened(shared, None, kind), scale, 1, seed + release.rounds, kind)
+            V: FloatArray = answers.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
         return np.where(np.isfinite(V).all(axis=0), V, 0.0)  # as in the first round: beyond double precision, silence
 
     return respond
