@@ -282,7 +282,8 @@ class Ledger:
     def _exceeds(self, laws: tuple[Law, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
-        return composition.delta(self.epsilon, laws, self.adjacency) > self.delta
+        countable = min(self.epsilon, composition.LARGEST_EPSILON)  # what is let through, spent can state
+        return composition.delta(countable, laws, self.adjacency) > self.delta
 
     def _bound(self, epsilon: float) -> Bound:
         return Bound(epsilon, self.delta, self.adjacency, self.unit)
