@@ -16,6 +16,7 @@ import pytest
 from books import ledger
 
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger, LedgerAltered, Quantile, Wishart
+from mpmtl_prob.privacy.ledger_file import LedgerFile
 
 LAW = Wishart(3, 200.0, 30.0)
 
@@ -111,6 +112,13 @@ def test_the_file_and_its_journal_are_for_the_owner_alone(tmp_path):
     connection.execute("ROLLBACK")
     connection.close()
     assert modes == {"book": 0o600, "book-journal": 0o600}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes: a file there is as open as its folder")
+def test_the_file_is_closed_from_the_first_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "chmod", lambda *_: None)
+    filled(tmp_path / "book", 1)
+    assert stat.S_IMODE((tmp_path / "book").stat().st_mode) == 0o600
 
 
 def test_a_ledger_of_the_first_version_opens_and_is_chained(tmp_path):
@@ -228,7 +236,7 @@ def test_a_link_that_leads_elsewhere_is_noticed(tmp_path):
     ledger(tmp_path / "second")
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to(tmp_path / "second")
-    with pytest.raises(LedgerAltered, match="another file is in the place of"):
+    with pytest.raises(LedgerAltered, match="another one is in the place of"):
         book.charge(LAW)
     assert Ledger(tmp_path / "second").charges() == []
 
@@ -246,6 +254,15 @@ def test_a_file_swapped_in_the_middle_of_a_charge_is_noticed(tmp_path, monkeypat
     with pytest.raises(ValueError, match=r"^path: cannot use"):
         book.charge(LAW)
     assert Ledger(path).charges() == []
+
+
+def test_a_file_that_vanishes_just_then_is_not_made_anew(tmp_path, monkeypatch):
+    book = ledger(tmp_path / "book")
+    (tmp_path / "book").unlink()
+    monkeypatch.setattr(LedgerFile, "is_there", lambda self: True)
+    with pytest.raises(ValueError, match=r"^path: cannot use"):
+        book.charge(LAW)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["book", b"book", os.path.join("sub", "..", "book")])

@@ -181,10 +181,8 @@ class LedgerFile:
                 raise LedgerAltered(f"ledger: its file {self.path!r} is gone")
             with self._connected() as connection:
                 totals = read_totals(connection)
-                if totals is None or totals.id != self.totals.id:
-                    raise LedgerAltered(f"ledger: another file is in the place of {self.path!r}, as it was opened")
-                if totals != self.totals:
-                    raise LedgerAltered("ledger: its declared total was changed since it was opened")
+                if totals is None:
+                    raise LedgerAltered(f"ledger: what lies at {self.path!r} is no ledger any more")
                 chain = Chain(connection, totals)
                 check_receipt(self.seen, totals, chain.rows)
                 yield chain
@@ -330,7 +328,7 @@ def check_receipt(receipt: Mapping[str, Any], totals: Totals, rows: list[Row]) -
             "or charges were deleted"
         )
     if receipt["head"] != (rows[count - 1].hash if count else totals.hash()):
-        raise LedgerAltered(f"ledger: its first {count} charges were changed since {time}")
+        raise LedgerAltered(f"ledger: its total or its first {count} charges were changed since {time}")
 
 
 def _read(connection: sqlite3.Connection) -> list[Row]:

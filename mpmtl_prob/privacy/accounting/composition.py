@@ -102,7 +102,7 @@ def delta_bracket(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: st
 
 
 def epsilon(delta: float, mechanisms: Law | Sequence[Law], adjacency: str = "replace") -> float:
-    """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if there is none up to 1e9.
+    """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if none up to 1e9 is.
 
     Arguments and errors as :func:`delta`.
 
