@@ -31,7 +31,7 @@ _WHOLE = 2**53
 def as_number(cell: Any) -> float:
     """Return a cell as a double, and NaN for what is no number: a date, a duration, a missing value, other text.
 
-    Truth values are 1 and 0, also as words. Text is read as Python reads it. A complex number is one if its imaginary part is 0.
+    Truth values are 1 and 0, also as words. Text is read as Python reads it. A complex number needs no imaginary part.
     """
     try:
         if isinstance(cell, str):

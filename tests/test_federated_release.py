@@ -155,6 +155,20 @@ def test_without_a_ledger_every_run_counts(tasks):
         accounts[0].enter(b"another", "no_curator", seen=False)
 
 
+def test_an_account_stays_where_it_was_and_in_its_process(tmp_path, monkeypatch):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kept, held = federated.Account("account.db"), federated.Account()
+    monkeypatch.chdir(tmp_path / "there")
+    kept.enter(b"run", "server", seen=True)
+    assert len(federated.Account(tmp_path / "here" / "account.db").answered()) == 1
+    assert list((tmp_path / "there").iterdir()) == []
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    with pytest.raises(ValueError, match=r"^account: expected one with a path"):
+        held.enter(b"run", "server", seen=True)
+
+
 def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
     mine = federated.Account(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
     all_sites = sites(tasks)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from effort import effort
 from numpy.testing import assert_allclose
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
 
-from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, epsilon
+from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, delta, epsilon
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
+from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 
 UNIT = 0.1
 
@@ -85,3 +88,22 @@ def test_an_infinite_loss_is_paid_from_its_own_share_of_delta():
     laws = (PaperWishart(3, 1e-5),)
     assert np.isfinite(adaptive_epsilon(laws * 19, 1.0, 1e-3, "replace"))
     assert np.isinf(adaptive_epsilon(laws * 21, 1.0, 1e-3, "replace"))
+
+
+def test_a_gaussian_filter_suits_gaussians_and_nothing_else():
+    """Why the filter is not one that adds mu^2: a pure charge counts there as the Gaussian noise that dominates it.
+
+    The least favourable test of a randomised response is right with probability p = e^eps / (1 + e^eps), that of Gaussian
+    noise with Phi(mu / 2): mu = 2 Phi^-1(p), and as trade-off curves are convex, that is enough.
+    """
+    budget = brentq(lambda mu: delta_gaussian(1.0, mu) - 1e-3, 0.1, 1.0) ** 2
+
+    def let_through(law, mu):
+        at_most = range(1, 100)
+        by_this = sum(adaptive_epsilon((law,) * n, 1.0, 1e-3, "replace") <= 1.0 for n in at_most)
+        composed = sum(delta(1.0, (law,) * n) <= 1e-3 for n in range(1, 40))
+        return by_this, int(budget / mu**2), composed
+
+    gaussian = Gaussian(3, 1 / 0.063)
+    assert let_through(gaussian, gaussian.mu("replace")) == (28, 38, 38)
+    assert let_through(Quantile(0.1), 2 * ndtri(expit(0.1))) == (13, 9, 16)

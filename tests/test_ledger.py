@@ -19,6 +19,8 @@ from mpmtl_prob.privacy import (
     Ledger,
     PaperTaskWishart,
     PaperWishart,
+    Quantile,
+    VectorLaplace,
     Wishart,
     calibrate,
     epsilon,
@@ -133,6 +135,21 @@ def test_a_mixture_of_laws_is_counted():
     bought = buy_clip(W, 0.1, low=0.1, high=10, ledger=book)
     assert book.charges()[-1].mechanisms == (bought.law,)
     assert book.spent.epsilon == pytest.approx(epsilon(1e-3, (*laws, bought.law)))
+
+
+@pytest.mark.parametrize("law", [Gaussian(3, 5e-3), Gaussian(3, 2e-4), Quantile(2e4), VectorLaplace(3, 9e3, 1.0)])
+def test_what_was_let_through_is_spent_in_finite_numbers(law):
+    book = ledger(epsilon=1e12)
+    book.charge(law)
+    assert book.spent.epsilon < 1e9
+    assert book.spent.epsilon == pytest.approx(epsilon(1e-3, law))
+
+
+def test_what_costs_more_than_can_be_counted_is_refused():
+    book = ledger(epsilon=1e12)
+    with pytest.raises(BudgetExceeded, match="no finite eps would hold"):
+        book.charge(Gaussian(3, 2e-5))
+    assert book.charges() == []
 
 
 def test_the_papers_noise_does_not_fit_a_budget_with_a_small_delta():

@@ -24,7 +24,7 @@ class Account:
     without, and ``ledger`` counts as it counts any release; without one these runs are bounded by number too.
 
     Args:
-        path: the file, made if it is not there; None keeps the account in memory, for exploring.
+        path: the file, made if it is not there; None keeps the account in memory, for exploring; a forked child is refused.
         runs: how many to answer whose sum the server sees; without a ledger, how many at all.
         ledger: pays for runs whose noise is in the sum.
 
@@ -38,7 +38,8 @@ class Account:
         self.runs, self.ledger = whole("runs", runs), ledger
         if ledger is not None and not isinstance(ledger, Ledger):
             raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
-        self._path = ":memory:" if path is None else os.fspath(path)
+        self._path = ":memory:" if path is None else os.path.abspath(os.fsdecode(path))  # wherever it works later
+        self._process = os.getpid()
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
         try:
             with self._connection() as connection, connection:
@@ -80,6 +81,8 @@ class Account:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if self._memory is not None:
+            if os.getpid() != self._process:
+                raise ValueError("account: expected one with a path, to be used by other processes too, got one in memory")
             yield self._memory
             return
         with closing(sqlite3.connect(self._path, timeout=60)) as connection:

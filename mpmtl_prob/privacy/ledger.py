@@ -12,12 +12,9 @@ import json
 import os
 import secrets
 import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -29,9 +26,11 @@ from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws.law import Law, read_law, write_law
-from mpmtl_prob.privacy.ledger_file import LedgerAltered, Row, Totals
+from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
 from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.tasks import TaskData
+
+_NO_TOTALS = "epsilon and delta: expected the declared total of a new ledger, got none"
 
 
 class BudgetExceeded(ValueError):
@@ -88,11 +87,12 @@ class Ledger:
     the one that refuses.
 
     The file is for its owner alone, and its rows are chained by hashes: a row that was edited is found when it is next
-    read. An older copy of the file in its place, or a new ledger, is found by whoever kept a receipt: see
-    :meth:`export_receipt`.
+    read. A ledger in use, or pickled, knows its file again: it refuses one that is gone, another ledger in its place, and an
+    older copy than it has seen. Who opens the path anew needs a receipt for that: see :meth:`export_receipt`.
 
     Args:
-        path: the file, made if it is not there; None keeps the ledger in memory, for exploring.
+        path: the file, made if it is not there, and found again from wherever the process works later; None keeps the ledger
+            in the memory of this process alone, for exploring: a forked child is refused.
         epsilon: the declared total, > 0; may be left out for a file that has one.
         delta: at which epsilon is declared, in (0, 1); may be left out for a file that has one.
         adjacency: "replace" or "zero_out".
@@ -102,7 +102,7 @@ class Ledger:
 
     Raises:
         LedgerAltered: a file that does not hold what was written to it.
-        ValueError: an argument outside its range, or one that contradicts the file.
+        ValueError: an argument outside its range, one that contradicts the file, or a file of something else.
 
     >>> ledger = mp.privacy.Ledger(epsilon=1.0, delta=1e-3)  # in memory; give a path to keep it
     >>> release = mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
@@ -115,7 +115,7 @@ class Ledger:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: str | bytes | os.PathLike[Any] | None = None,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -124,8 +124,8 @@ class Ledger:
         adaptive: bool | None = None,
         timeout: float = 60.0,
     ) -> None:
-        self.path = None if path is None else os.fspath(path)
-        self._timeout = positive("timeout", timeout)
+        self._file = LedgerFile(path, positive("timeout", timeout))
+        self.path = self._file.path
         if epsilon is not None:
             epsilon = positive("epsilon", epsilon)
         if delta is not None:
@@ -136,13 +136,13 @@ class Ledger:
             unit = Unit.of(unit)
         if adaptive is not None and not isinstance(adaptive, bool):
             raise ValueError(f"adaptive: expected True or False, got {adaptive!r}")
-        self._lock = threading.Lock()
-        self._memory = ledger_file.connect(":memory:", timeout) if self.path is None else None
-        with self._transaction() as connection:
-            ledger_file.prepare(connection, self.path)
-            self._totals = _declared(connection, epsilon, delta, adjacency, unit, adaptive)
-        self.epsilon, self.delta, self.adjacency, self.unit, self.adaptive, self._salt = self._totals
-        self.id = self._totals.id
+        new = epsilon is not None and delta is not None
+        if not new and not self._file.is_there():
+            raise ValueError(_NO_TOTALS)
+        with self._file.opening(new=new) as connection:
+            self._file.totals = _declared(connection, epsilon, delta, adjacency, unit, adaptive)
+        self.epsilon, self.delta, self.adjacency, self.unit, self.adaptive, self._salt = self._file.totals
+        self.id = self._file.totals.id
 
     def __copy__(self) -> Self:  # it is one account, whoever holds it
         return self
@@ -151,12 +151,10 @@ class Ledger:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its path. Raises ValueError for a ledger in memory, which no other process can charge."""
+        """By its path and a receipt. Raises ValueError for a ledger in memory, which no other process can charge."""
         if self.path is None:
-            raise ValueError(
-                "ledger: expected one with a path, to be charged by other processes too, got one in memory"
-            )
-        return partial(type(self), timeout=self._timeout), (os.path.abspath(self.path),)
+            raise ValueError(ledger_file.IN_MEMORY)
+        return _reopened, (type(self), self.path, self._file.timeout, self._file.seen)
 
     def charge(
         self,
@@ -192,16 +190,15 @@ class Ledger:
         now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
         paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
         rounds = composition.as_rounds(listed)
-        with self._transaction() as connection:
-            rows = ledger_file.read_rows(connection, self._totals)
-            owed = self._owed(rows, bought)
+        with self._file.transaction() as chain:
+            owed = self._owed(chain.rows, bought)
             if owed and not Unit.TASK.protects(own):
                 raise ValueError(f"clip: expected none in a ledger of {own}s; what it costs was counted for a task")
-            before, more = _laws(rows), (*(purchase.law for purchase in owed), *rounds)
+            before, more = _laws(chain.rows), (*(purchase.law for purchase in owed), *rounds)
             if self._exceeds((*before, *more)):
                 raise BudgetExceeded(self._refusal(before, more))
             new = [Row(now, about, "task", compared, _text((purchase.law,)), purchase.id) for purchase in owed]
-            ledger_file.append(connection, self._totals, [*new, paid])
+            chain.append([*new, paid])
         return _charge(paid)
 
     def charges(self) -> list[Charge]:
@@ -230,8 +227,7 @@ class Ledger:
         :meth:`verify` a receipt shows that the file was put back to an older copy, or deleted and declared anew. It cannot
         show what happened after it was written: export one after every release. Who keeps none sees nothing.
         """
-        with self._transaction() as connection:
-            return ledger_file.receipt(self._totals, ledger_file.read_rows(connection, self._totals))
+        return ledger_file.receipt(self._file.totals, self._rows())
 
     def verify(self, receipt: Mapping[str, Any]) -> None:
         """Check that the ledger still holds every charge of a receipt, unchanged and in its place.
@@ -242,7 +238,7 @@ class Ledger:
             LedgerAltered: it does not: it was rolled back, replaced or edited.
             ValueError: what is no receipt.
         """
-        ledger_file.check_receipt(receipt, self._totals, self._rows())
+        ledger_file.check_receipt(receipt, self._file.totals, self._rows())
 
     def fingerprint(self, data: TaskData | ArrayLike | None) -> str:
         """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
@@ -256,8 +252,8 @@ class Ledger:
         return digest.hexdigest()
 
     def _rows(self) -> list[Row]:
-        with self._transaction() as connection:
-            return ledger_file.read_rows(connection, self._totals)
+        with self._file.transaction() as chain:
+            return chain.rows
 
     def _owed(self, rows: Sequence[Row], bought: Sequence[Purchase]) -> list[Purchase]:
         """What of it this ledger has not paid for."""
@@ -286,7 +282,8 @@ class Ledger:
     def _exceeds(self, laws: tuple[Law, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
-        return composition.delta(self.epsilon, laws, self.adjacency) > self.delta
+        countable = min(self.epsilon, composition.LARGEST_EPSILON)  # what is let through, spent can state
+        return composition.delta(countable, laws, self.adjacency) > self.delta
 
     def _bound(self, epsilon: float) -> Bound:
         return Bound(epsilon, self.delta, self.adjacency, self.unit)
@@ -300,26 +297,6 @@ class Ledger:
             f"ledger: at delta = {self.delta:.3g} the declared total{how} is eps = {self.epsilon:.4g}, of which "
             f"{spent:.4g} is spent; with this charge {reach}. Nothing was charged."
         )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything or nothing, one process at a time; on disk when it ends."""
-        with self._lock:
-            connection = self._memory
-            try:
-                connection = connection or ledger_file.connect(str(self.path), self._timeout)
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                except BaseException:
-                    connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise ValueError(f"path: cannot use {self.path!r} as a ledger: {error}") from error
-            finally:
-                if connection is not None and connection is not self._memory:
-                    connection.close()
 
     def __repr__(self) -> str:
         where = "in memory only: it is gone when this process ends" if self.path is None else self.path
@@ -347,7 +324,7 @@ def _declared(
     totals = ledger_file.read_totals(connection)
     if totals is None:
         if epsilon is None or delta is None:
-            raise ValueError("epsilon and delta: expected the declared total of a new ledger, got none")
+            raise ValueError(_NO_TOTALS)
         adjacency, unit = adjacency or Adjacency.REPLACE, unit or Unit.TASK
         Unit.of(unit).compared(Adjacency.of(adjacency))  # changing a row replaces its task's message: it zeroes none
         return ledger_file.declare(connection, epsilon, delta, adjacency, unit, adaptive or False)
@@ -356,6 +333,15 @@ def _declared(
         if value is not None and value != held:
             raise ValueError(f"{name}: expected {held!r}, as the ledger declares, got {value!r}")
     return totals
+
+
+def _reopened(kind: type[Ledger], path: str, timeout: float, receipt: Mapping[str, Any]) -> Ledger:
+    """The ledger of a pickle. Raises LedgerAltered where it is gone, or no longer holds what it held."""
+    if not os.path.exists(path):
+        raise LedgerAltered(f"ledger: its file {path!r} is gone")
+    ledger = kind(path, timeout=timeout)
+    ledger.verify(receipt)
+    return ledger
 
 
 def _text(laws: Sequence[Law]) -> str:

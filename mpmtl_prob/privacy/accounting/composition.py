@@ -30,6 +30,8 @@ FINE_CELLS = 4000
 FEW_ROUNDS = 8
 #: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
 ROUND_OFF = 1e-12
+#: Above, an eps is as good as none, and the closed forms lose digits: one that is searched for is then infinite.
+LARGEST_EPSILON = 1e9
 
 
 class Bracket(NamedTuple):
@@ -100,7 +102,7 @@ def delta_bracket(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: st
 
 
 def epsilon(delta: float, mechanisms: Law | Sequence[Law], adjacency: str = "replace") -> float:
-    """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if there is none.
+    """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if none up to 1e9 is.
 
     Arguments and errors as :func:`delta`.
 
@@ -123,12 +125,12 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
 
     if excess(0.0) <= 0:
         return 0.0
-    high = 1.0
+    low, high = 0.0, 1.0
     while excess(high) > 0:
-        high *= 2
-        if high > 1e4:
+        if high >= LARGEST_EPSILON:
             return float(np.inf)
-    found = brentq(excess, 0.0 if high == 1 else high / 2, high, xtol=1e-9, rtol=tolerance)
+        low, high = high, min(high * (2 if high < 1e4 else 32), LARGEST_EPSILON)
+    found = brentq(excess, low, high, xtol=1e-9, rtol=tolerance)
     while excess(found) > 0:  # on the private side of the root
         found *= 1 + tolerance
     return float(found)
