@@ -238,6 +238,18 @@ ENTRANCES: dict[str, Callable[[list[list[Any]], Path], mp.TaskData]] = {
 }
 
 
+def _estimated(others: np.ndarray, rows: list[list[Any]]) -> np.ndarray:
+    """Fit every task alone inside scikit-learn; return the other tasks' weights."""
+    from mpmtl_prob.scikit import MultiTaskRegressor
+
+    frame = pd.DataFrame([[int(row[0][1:]), *row[1:]] for row in rows], columns=NAMED)
+    try:
+        model = MultiTaskRegressor(task=0, fit_intercept=False).fit(frame[NAMED[:3]], frame["y"])
+    except TypeError as error:  # of scikit-learn, about a column's type
+        raise ValueError("refused") from error
+    return np.asarray(model.fitted_.W)[:, others]
+
+
 def tasks(rng: np.random.Generator, effort: float) -> Iterator[Case]:
     """Change one task's cells, and compare the messages and rows of all others, and what is public of all."""
     with tempfile.TemporaryDirectory() as name:
@@ -262,6 +274,9 @@ def tasks(rng: np.random.Generator, effort: float) -> Iterator[Case]:
 
                     held, why = _held(public, lambda a, b: a == b, clean, spoilt)
                     yield Case(TASK, held, f"{entrance}, {kind}, {cell!r}. {why}")
+                    if entrance == "frame":
+                        held, why = _held(partial(_estimated, others), np.array_equal, clean, spoilt)
+                        yield Case(TASK, held, f"scikit-learn, {kind}, {cell!r}. {why}")
 
 
 def alone(rng: np.random.Generator, effort: float) -> Iterator[Case]:
