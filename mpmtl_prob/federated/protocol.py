@@ -127,7 +127,7 @@ class Site:
             vector = self._vector(invitation)  # what may go wrong has gone before anything is paid
             self._masked = masked
             return {"vector": _bytes(sent.vector + vector), "seal": sent.seal}
-        if stage == "confirm" and self._masked is not None and not self._masked.confirmed:
+        if stage == "confirm" and self._masked is not None and self._masked.shares and not self._masked.confirmed:
             return self._confirm(invitation, self._masked, received)
         if stage == "reveal" and self._masked is not None and self._masked.shares:
             masked, self._masked = self._masked, secure_sum.Masked({})  # once
@@ -142,13 +142,14 @@ class Site:
         """What tells the others that this site goes by one list of arrivals and no other: a signature, or a word to each."""
         if self.signer is None and invitation.agreed.partners is not None:
             return {}
-        text, there = received["arrived"], _arrived(received, invitation)
+        there = _arrived(received, invitation)
         secure_sum.reveal(invitation.agreed, self.number, masked, there)  # if that may be
+        text = received["arrived"]
         self._masked = masked._replace(confirmed=text)
         if self.signer is not None:
             return {"signature": self.signer.sign(invitation.digest, self.number, Arrived(text))}
         words = secure_sum.vouch(masked, self.number, invitation.digest + text)
-        return {str(j): words[j] for j in there if j != self.number}
+        return {str(j): word for j, word in words.items()}
 
     def _check_confirmed(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
         """Raise unless as many as have to be in the sum vouch for the list of arrivals that this site has."""
