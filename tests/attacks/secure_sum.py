@@ -17,6 +17,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -256,7 +257,7 @@ def shapes(most: int) -> list[tuple[int, int | None, int]]:
 def unsigned(rng: np.random.Generator, effort: float) -> Iterator[Case]:
     """What a server that lies gets of sites that do not sign."""
     every = shapes(10)
-    for chosen in rng.permutation(len(every))[: max(int(len(every) * effort), 12)]:
+    for chosen in rng.permutation(len(every))[: max(int(len(every) * effort), 6)]:
         n, gone, c = every[chosen]
         invitation = invitation_of(n, gone, c)
         what = f"{n} sites, {'by default' if gone is None else gone} may vanish, {c} collude"
@@ -495,9 +496,12 @@ class Grid:
 def under_flower(rng: np.random.Generator, effort: float) -> Iterator[Case]:
     """Some nodes draw their noise from a seed, and the server knows of none."""
     try:
-        from flwr.supercore.task_identity import TaskIdentity
+        with catch_warnings():
+            simplefilter("ignore")  # of what Flower imports
+            from flwr.app import ConfigRecord  # noqa: F401
+            from flwr.supercore.task_identity import TaskIdentity
 
-        from mpmtl_prob.federated import flower
+            from mpmtl_prob.federated import flower
     except ImportError:
         yield Case(FLOWER, True, "Flower is not installed")
         return
