@@ -38,7 +38,7 @@ def test_as_json_too(small, capsys):
     assert main(["federated", "demo", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["owners"] == 12
-    assert set(found["bytes"]) == {"advertise", "share", "mask", "reveal"}
+    assert set(found["bytes"]) == {"advertise", "share", "mask", "confirm", "reveal"}
     assert [row["name"] for row in found["fits"]] == ["STL ridge", "without a curator, eps = 1"]
 
 

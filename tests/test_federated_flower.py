@@ -18,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=8).train
 CONFIG = {
     "epsilon": 1.0, "delta": 0.0, "adjacency": "replace", "mechanism": "wishart", "trust": "secure_sum", "num-tasks": 6,
-    "features": "3", "sites": 3, "dropouts": 1, "colluders": 1, "partners": 0, "timeout": 0.2, "shards": False, "ledger": "",
+    "features": "3", "sites": 3, "dropouts": 1, "colluders": 0, "partners": 0, "timeout": 0.2, "shards": False, "ledger": "",
     "total": 1.0, "unsafe-seed": 3,
 }  # fmt: skip
 
@@ -79,7 +79,7 @@ def outcome(tmp_path):
 def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
     found = run(tmp_path)
     here = federated.run(
-        federated.invite(1.0, 6, 3, sites=3, dropouts=1), [federated.Site(k, rows(k)) for k in range(3)],
+        federated.invite(1.0, 6, 3, sites=3, dropouts=1, colluders=0), [federated.Site(k, rows(k)) for k in range(3)],
         unsafe_seed=3, progress_bar=False,
     )  # fmt: skip
     np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
@@ -103,6 +103,23 @@ def test_a_node_that_is_lost_is_left_out_or_its_loss_has_a_name(tmp_path, stage,
     assert len(federated.Account(tmp_path / "0" / "account.db").answered()) == 1
 
 
+@pytest.mark.parametrize("seeded", [(), (1,), (0, 1, 2)])
+def test_noise_of_a_nodes_own_seed_guarantees_nothing(tmp_path, seeded):
+    """The server has no seed of its own, and is told that a node has one."""
+
+    class Seeded(Grid):
+        def send_and_receive(self, messages, *, timeout):
+            for message in messages:
+                k = message.metadata.dst_node_id - 100
+                self._options["unsafe_seed"] = 5 if k in seeded else None
+                yield from super().send_and_receive([message], timeout=timeout)
+
+    for trust in ("no_curator", "secure_sum"):  # where the server adds the noise no seed of a node's is used
+        config = CONFIG | {"trust": trust, "unsafe-seed": -1, "out": str(tmp_path / trust)}
+        found = flower.main(Seeded(tmp_path / trust, trust=trust), config)
+        assert (found.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
+
+
 def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, capsys):
     found = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
     assert found.refused == {1: "ZeroDivisionError"}
@@ -116,7 +133,8 @@ MALFORMED = [
     {"message": {"vector": b""}},
     {"message": {"vector": b""}, "site": {"number": "one"}},
     {"message": {"vector": b""}, "site": {"number": -1}},
-    {"message": {"vector": b""}, "site": {"number": 0}},  # another's
+    {"message": {"vector": b""}, "site": {"number": 0, "seeded": False}},  # another's
+    {"message": {"vector": b""}, "site": {"number": 1}},
     {"message": {"vector": b""}, "site": {"number": 2**40}},
     {"refused": {}},
     {"refused": {"error": "x" * 10_000}},
@@ -275,6 +293,11 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch):
     np.testing.assert_allclose(found["source"]().own(0)[0], X)
     np.testing.assert_allclose(found["source"]().own(0)[1], y)
     assert found["conditions"].trust == "no_curator"
+    assert (found["conditions"].adjacency, found["conditions"].colluders) == (None, 0)
+    careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["conditions"]
+    assert (careful.adjacency, careful.colluders) == ("replace", 2)
+    with pytest.raises(ValueError, match=r"node configuration: expected .*colluders, .*, got colluder$"):
+        data.owner(node | {"colluder": 2}, {})
     assert found["signer"] is None
     federated.write_key(tmp_path / "site.key", tmp_path / "0.pub")
     signing = {"signing-key": str(tmp_path / "site.key"), "known-keys": str(tmp_path)}

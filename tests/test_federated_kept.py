@@ -2,17 +2,21 @@
 
 import json
 import os
+import sqlite3
 import stat
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.federated import kept, wire
+from mpmtl_prob.federated import certificates, kept, wire
 from mpmtl_prob.federated.kept import KeptSite
+from mpmtl_prob.federated.sites import Sites
 
 OWNERS = 5
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=OWNERS, num_features=3, rows=8).train
@@ -86,7 +90,7 @@ def answers(invitation, folder, stop):
     return sites[0], sending[0]
 
 
-@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "reveal"])
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "confirm", "reveal"])
 def test_no_stage_is_answered_twice(tmp_path, stage):
     invitation = invite()
     site, received = answers(invitation, tmp_path, stage)
@@ -169,6 +173,94 @@ def test_secrets_are_their_owners_alone_and_do_not_stay(tmp_path):
     os.utime(path, (long_ago, long_ago))
     Anew(0, tmp_path).answer(invite(), "advertise", {})
     assert path not in states(tmp_path / "0")
+
+
+@pytest.fixture
+def no_umask():
+    """A process that takes no permission away from new files."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+def test_what_a_site_writes_is_its_owners_alone(tmp_path, no_umask):
+    account = federated.Account(tmp_path / "account.db")
+    account.enter(b"x" * 16, "no_curator", seen=False)
+    with sqlite3.connect(tmp_path / "account.db") as under_way:
+        under_way.execute("INSERT INTO answered VALUES ('a', 'b', 'c')")  # the journal lies beside it
+        assert {path.name for path in tmp_path.iterdir()} == {"account.db", "account.db-journal"}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+        under_way.rollback()
+    open_folder = tmp_path / "open"
+    open_folder.mkdir(mode=0o777)  # made by somebody else
+    KeptSite(0, rows(0), open_folder).answer(invite(), "advertise", {})
+    assert len(list(open_folder.iterdir())) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in open_folder.iterdir()} == {0o600}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+def test_a_key_takes_the_place_of_a_file_that_is_there(tmp_path, no_umask):
+    (tmp_path / "server.key").touch(0o666)
+    found = certificates.write(tmp_path)
+    assert stat.S_IMODE(found.key.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name == "nt", reason="other permissions")
+def test_a_nodes_log_is_its_owners_alone(tmp_path, no_umask):
+    by_processes = Sites(tmp_path, [], tls=False)
+    by_processes._launch("node-0", [sys.executable, "-c", "print('a row')"])
+    by_processes.processes["node-0"].wait()
+    assert stat.S_IMODE((tmp_path / "node-0").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "node-0" / "log").stat().st_mode) == 0o600
+    assert (tmp_path / "node-0" / "log").read_text() == "a row\n"
+
+
+def test_an_account_stays_where_it_was_opened(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    account = federated.Account("account.db")
+    account.enter(b"x" * 16, "secure_sum", seen=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(federated.RunRefused, match="1 runs were answered"):
+        account.enter(b"y" * 16, "secure_sum", seen=True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_an_account_in_anothers_place_is_refused(tmp_path):
+    account = federated.Account(tmp_path / "account.db")
+    account.enter(b"x" * 16, "secure_sum", seen=True)
+    (tmp_path / "account.db").unlink()
+    with pytest.raises(federated.RunRefused, match="is gone, and with it what was answered"):
+        account.enter(b"y" * 16, "secure_sum", seen=True)
+    federated.Account(tmp_path / "account.db")  # somebody else's, or one that was made anew
+    with pytest.raises(federated.RunRefused, match="is another account than was opened"):
+        account.enter(b"y" * 16, "secure_sum", seen=True)
+
+
+def test_an_account_that_0_3_0_wrote_goes_on(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "account.db")) as connection, connection:
+        connection.execute("CREATE TABLE answered (run TEXT PRIMARY KEY, trust TEXT NOT NULL, time TEXT NOT NULL)")
+        connection.execute("INSERT INTO answered VALUES (?, 'secure_sum', 'then')", (b"x".hex() * 16,))
+    for _ in range(2):
+        account = federated.Account(tmp_path / "account.db")
+        with pytest.raises(federated.RunRefused, match="1 runs were answered"):
+            account.enter(b"y" * 16, "secure_sum", seen=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
+def test_an_account_in_memory_does_not_answer_in_a_fork():
+    account = federated.Account()
+    child = os.fork()
+    if not child:
+        try:
+            account.enter(b"x" * 16, "secure_sum", seen=True)
+        except federated.RunRefused:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    account.enter(b"x" * 16, "secure_sum", seen=True)
 
 
 def test_a_server_that_comes_back_a_day_later_is_told_nothing(tmp_path):

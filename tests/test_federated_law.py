@@ -28,7 +28,7 @@ def both(W, trust, sites, draws):
     """Noise of as many federated and central releases of messages W, (draws, d, d) each."""
     parts, found = np.array_split(W, sites, axis=1), []
     for _ in range(draws):
-        invitation = federated.invite(1.0, W.shape[1], len(W), sites=sites, trust=trust, dropouts=sites // 3)
+        invitation = federated.invite(1.0, W.shape[1], len(W), sites=sites, trust=trust)
         everybody = [federated.Site(k, part) for k, part in enumerate(parts)]
         release = federated.run(invitation, everybody, progress_bar=False).release
         (law,) = release.mechanisms

@@ -155,20 +155,6 @@ def test_without_a_ledger_every_run_counts(tasks):
         accounts[0].enter(b"another", "no_curator", seen=False)
 
 
-def test_an_account_stays_where_it_was_and_in_its_process(tmp_path, monkeypatch):
-    for folder in ("here", "there"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    kept, held = federated.Account("account.db"), federated.Account()
-    monkeypatch.chdir(tmp_path / "there")
-    kept.enter(b"run", "server", seen=True)
-    assert len(federated.Account(tmp_path / "here" / "account.db").answered()) == 1
-    assert list((tmp_path / "there").iterdir()) == []
-    monkeypatch.setattr("os.getpid", lambda: -1)
-    with pytest.raises(ValueError, match=r"^account: expected one with a path"):
-        held.enter(b"run", "server", seen=True)
-
-
 def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
     mine = federated.Account(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
     all_sites = sites(tasks)
@@ -226,6 +212,19 @@ def test_few_partners_come_with_as_many_dropouts_as_they_bear(sites, partners, g
         federated.invite(1.0, sites, 3, partners=partners, dropouts=sites // 3)
 
 
+@pytest.mark.parametrize(
+    ("sites", "colluders", "gone", "threshold"),
+    [(2, 1, 0, 2), (3, 1, 0, 3), (3, 0, 1, 2), (4, 1, 1, 3), (6, 1, 2, 4), (7, 1, 2, 5), (12, 1, 4, 8), (5, 4, 0, 5)],
+)
+def test_few_sites_may_lose_as_many_as_leave_more_than_half(sites, colluders, gone, threshold):
+    invitation = federated.invite(1.0, 12, 2, sites=sites, colluders=colluders, scaling="none")
+    assert (invitation.dropouts, invitation.agreed.threshold) == (gone, threshold)
+    W = np.random.default_rng(0).standard_normal((2, sites))
+    found = federated.run(invitation, [federated.Site(i, W[:, [i]]) for i in range(sites)],
+                          leave=dict.fromkeys(range(gone), "reveal"), progress_bar=False)  # fmt: skip
+    assert found.sites == sites
+
+
 @pytest.mark.parametrize("stage", ["share", "mask", "reveal"])
 def test_as_many_may_vanish_as_the_invitation_says(stage):
     W = np.random.default_rng(0).standard_normal((2, 60))
@@ -254,11 +253,12 @@ def test_nothing_of_the_rows_is_shown(tasks):
     ("options", "said"),
     [
         ({"trust": "everybody"}, "trust: expected"),
-        ({"dropouts": 11}, "dropouts: expected at most 10 of 12 sites"),
+        ({"dropouts": 6}, "dropouts: expected at most 5 of 12 sites with 1 who collude"),
         ({"dropouts": 40, "partners": 4}, "dropouts: expected at most 10 of 12 sites"),
         ({"dropouts": 3, "partners": 4}, "dropouts: expected at most 1 of 12 sites with 4 partners"),
-        ({"trust": "no_curator", "dropouts": 2, "colluders": 10}, "colluders: expected fewer than the 10"),
-        ({"colluders": 9}, "colluders: expected fewer than the 8 shares"),
+        ({"dropouts": 4, "colluders": 5}, "dropouts: expected at most 3 of 12 sites with 5 who collude"),
+        ({"colluders": 12}, "colluders: expected fewer than the 12 sites"),
+        ({"sites": 1}, "sites: expected two at least"),
         ({"mechanism": "paper"}, "mechanism: expected"),
         ({"partners": 3}, "partners: expected an even number"),
         ({"partners": 0}, "partners: expected"),

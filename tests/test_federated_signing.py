@@ -33,7 +33,7 @@ def own_keys(number, signer=None, invitation=None):
 
 
 def test_the_number_of_sites_costs_a_site_nothing():
-    many = replace(invite(), sites=2**60)
+    many = replace(invite(partners=4, dropouts=1, colluders=0), sites=2**60)
     site = sites()[0]
     site.answer(many, "advertise", {})
     with pytest.raises(ValueError, match="received: expected messages of sites by their numbers"):
@@ -100,16 +100,32 @@ def stories(everybody, invitation, lists, *, apart=False):
     return found, errors, opened
 
 
-def test_sites_that_sign_open_masks_by_one_list_alone(signers):
+@pytest.mark.parametrize("sign", [True, False])
+def test_sites_open_masks_by_one_list_alone(signers, sign):
     invitation, everyone = invite(dropouts=1), list(range(N))
-    found, errors, opened = stories(signed(signers), invitation, [everyone] * N)
+    everybody = lambda: signed(signers) if sign else sites()
+    found, errors, opened = stories(everybody(), invitation, [everyone] * N)
     assert not errors
     assert opened.keys() == set(everyone)
     other = [0, 1, 2, 3, 4]  # as many as have to be: each list would do by itself
-    found, errors, opened = stories(signed(signers), invitation, [other] * 4 + [everyone] * 2)
+    found, errors, opened = stories(everybody(), invitation, [other] * 4 + [everyone] * 2)
     assert found is None
     assert not opened
-    assert all(re.match("arrived: that of site . is not signed by it for this run", str(error)) for error in errors[:N])
+    said = "that of site . is not signed by it for this run" if sign else "site . does not vouch for the list"
+    assert len(errors) > N
+    assert all(re.match(f"arrived: {said}|reveal: 0 owners", str(error)) for error in errors)
+
+
+@pytest.mark.parametrize("sign", [True, False])
+def test_masks_open_when_as_many_vouch_as_are_in_the_sum(signers, sign):
+    """A server that says nothing of what the others confirmed, or too little."""
+    invitation = invite(dropouts=1)
+    few = lambda stage, i, received: (
+        {name: text for name, text in received.items() if name not in ("4", "5")} if stage == "reveal" else received
+    )
+    found, errors = seen(few, everybody=signed(signers) if sign else sites(), invitation=invitation)
+    assert found is None
+    assert str(errors[0]) == "confirm: 4 owners are there, and it takes 5"
 
 
 def test_a_list_is_signed_once_and_by_as_many_as_have_to_be_in_the_sum(signers):
@@ -130,7 +146,7 @@ def test_a_list_is_signed_once_and_by_as_many_as_have_to_be_in_the_sum(signers):
     said = [str(error) for error in errors]
     assert said[0] == "confirm: 4 owners are there, and it takes 5"
     assert said[1] == "arrived: that of site 4 is not signed by it for this run"
-    assert said[2] == "arrived: expected the list that this site has signed"
+    assert said[2] == "arrived: expected the list that this site has confirmed"
     assert len(errors) == 4  # and the three others are too few to open
     assert found is None
 
@@ -146,36 +162,52 @@ def test_signed_runs_bear_dropouts_too(signers, stage):
 
 def test_some_may_sign_and_others_not_where_nobody_insists(signers):
     one = federated.Site(0, W[:, [0]], signer=signers[0])
+    found = federated.run(invite(), [one, *sites()[1:]], progress_bar=False)
+    assert found.sites == N - 1
+    assert list(found.refused) == [0]  # which insists
     with pytest.raises(federated.TooFewOwners):
-        federated.run(invite(), [one, *sites()[1:]], progress_bar=False)
-    assert federated.run(invite(), sites(), progress_bar=False).moved.keys() == {"advertise", "share", "mask", "reveal"}
+        federated.run(
+            invite(dropouts=0), [federated.Site(0, W[:, [0]], signer=signers[0]), *sites()[1:]], progress_bar=False
+        )
+    assert federated.run(invite(), sites(), progress_bar=False).sites == N
 
 
 @pytest.mark.parametrize(
-    ("conditions", "options", "need"),
+    ("conditions", "options", "least", "need"),
     [
-        ({}, {"dropouts": 2}, 3),
-        ({}, {"dropouts": 3}, 3),
-        ({"colluders": 2}, {"dropouts": 2}, 4),
-        ({}, {"trust": "no_curator", "dropouts": 2, "colluders": 2}, 4),
+        ({}, {}, 4, 3),
+        ({}, {}, 3, 3),
+        ({"colluders": 2}, {}, 4, 4),
+        ({}, {"trust": "no_curator", "dropouts": 1, "colluders": 2}, 5, 4),  # of the noise
     ],
 )
-def test_sites_that_sign_insist_that_two_lists_cannot_both_be_signed_by_enough(signers, conditions, options, need):
-    invitation, insists = invite(**options), Conditions(**conditions)
-    site = federated.Site(0, W[:, [0]], conditions=insists, signer=signers[0])
-    if invitation.agreed.least > need:
+@pytest.mark.parametrize("sign", [True, False])
+def test_sites_insist_that_two_lists_cannot_both_find_enough(signers, conditions, options, least, need, sign):
+    invitation, insists = invite(**{"dropouts": 0} | options), Conditions(**conditions)
+    invitation = lie(invitation, agreed={"least": least, "threshold": 6})
+    site = federated.Site(0, W[:, [0]], conditions=insists, signer=signers[0] if sign else None)
+    if least > need:
         site.answer(invitation, "advertise", {})
     else:
-        with pytest.raises(RunRefused, match=f"least: sites that sign expect more than {need} of 6 in the sum"):
+        with pytest.raises(RunRefused, match=f"least: this site expects more than {need} of 6 in the sum"):
             site.answer(invitation, "advertise", {})
-    federated.Site(0, W[:, [0]], conditions=insists).answer(invitation, "advertise", {})  # unsigned there are no lists
 
 
-def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch):
+def test_sites_that_sign_need_no_more_shares_than_collude(signers):
+    """Nobody tells them different terms of one run, and there is one list."""
+    invitation = lie(invite(dropouts=1), agreed={"threshold": 2})
+    federated.Site(0, W[:, [0]], signer=signers[0]).answer(invitation, "advertise", {})
+    with pytest.raises(RunRefused, match="threshold: this site expects that 4 shares open a mask of 6 sites"):
+        federated.Site(0, W[:, [0]]).answer(invitation, "advertise", {})
+
+
+@pytest.mark.parametrize("sign", [True, False])
+def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch, sign):
     """With half of the sites enough, and without that condition, a server opens the sums of two halves."""
-    monkeypatch.setattr(Conditions, "_of_the_lists", lambda *_: None)
-    invitation, halves = invite(dropouts=3), ([0, 1, 2], [3, 4, 5])
-    _, _, opened = stories(signed(signers), invitation, [halves[i // 3] for i in range(N)], apart=True)
+    monkeypatch.setattr(Conditions, "_of_the_masks", lambda *_: None)
+    invitation, halves = lie(invite(dropouts=2), agreed={"least": 3, "threshold": 3}), ([0, 1, 2], [3, 4, 5])
+    everybody = signed(signers) if sign else sites()
+    _, _, opened = stories(everybody, invitation, [halves[i // 3] for i in range(N)], apart=True)
     assert opened == {
         i: {f"seed {j}" for j in halves[i // 3]} | {f"key {j}" for j in halves[1 - i // 3]} for i in range(N)
     }

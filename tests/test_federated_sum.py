@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp, kstest
 
+from mpmtl_prob.federated import invite
 from mpmtl_prob.federated import secure_sum as s
+from mpmtl_prob.federated.thresholds import risk, unbroken, undivided
 
 AGREED = s.Agreed(b"run 1", 5, threshold=3)
 
@@ -73,7 +75,7 @@ def test_few_partners_give_the_same_sum(owners, data):
     stages = data.draw(st.lists(st.sampled_from([9] * 12 + [1, 2, 3]), min_size=owners, max_size=owners))
     x = vectors(range(owners))
     leave = dict(enumerate(stages))
-    agreed = s.Agreed(b"few", 5, threshold=s.unbroken(4), partners=4)
+    agreed = s.Agreed(b"few", 5, threshold=unbroken(4), partners=4)
     found, missed = ends_in(x, agreed, leave)
     if found is None:
         assert missed.have < missed.need
@@ -107,9 +109,9 @@ def left_on_a_circle(state, partners, threshold):
 @pytest.mark.parametrize(("partners", "owners", "states"), [(2, 8, "hwn"), (4, 9, "hwn"), (4, 12, "hn"), (6, 14, "hn")])
 def test_whoever_vanishes_there_is_one_sum_or_none(partners, owners, states):
     found = lambda threshold: {left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)}
-    assert found(s.unbroken(partners)) <= {None, 1, 0}
+    assert found(unbroken(partners)) <= {None, 1, 0}
     if owners > 9:
-        assert max(found(s.unbroken(partners) - 1) - {None}) > 1  # with one share less, two sums that can be told apart
+        assert max(found(unbroken(partners) - 1) - {None}) > 1  # with one share less, two sums that can be told apart
 
 
 def test_whoever_colludes_there_is_one_sum_or_none():
@@ -118,25 +120,25 @@ def test_whoever_colludes_there_is_one_sum_or_none():
             for rest in product("hwn", repeat=7 - colluders):
                 free = iter(rest)
                 state = ["h", *("c" if i in who else next(free) for i in range(1, 8))]
-                assert left_on_a_circle(state, 4, s.unbroken(4, colluders)) in (None, 0, 1)
+                assert left_on_a_circle(state, 4, unbroken(4, colluders)) in (None, 0, 1)
 
 
 @pytest.mark.parametrize(("owners", "partners", "gone"), [(30, 10, 6), (60, 20, 12), (40, 6, 3)])
 def test_the_risk_bounds_how_often_a_mask_stays_closed(owners, partners, gone):
     """Places on a circle at random, and everybody who vanishes does so when most harm is done."""
-    agreed, rng, half = s.Agreed(b"", 1, s.unbroken(partners), partners), np.random.default_rng(0), partners // 2
+    agreed, rng, half = s.Agreed(b"", 1, unbroken(partners), partners), np.random.default_rng(0), partners // 2
     near = [offset for offset in range(-half, half + 1) if offset]
     there = np.arange(owners) >= gone
     state = np.array([rng.permutation(there) for _ in range(20_000)])
     held = sum(np.roll(state, offset, axis=1) for offset in near) + state
     failed = (held < agreed.threshold).any(axis=1).mean()
-    chance = s.risk(agreed, owners, gone)
+    chance = risk(agreed, owners, gone)
     error = 6 * np.sqrt(chance / len(state))
     assert failed <= chance + error
     assert chance <= 3 * failed + error  # owners add up, though they share partners
     assert chance > 2 * error
-    assert s.risk(agreed, owners, 0) == 0
-    assert s.risk(agreed, owners, owners) == 1
+    assert risk(agreed, owners, 0) == 0
+    assert risk(agreed, owners, owners) == 1
 
 
 def test_a_circle_of_partners_is_one_and_mutual():
@@ -283,3 +285,74 @@ def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_wit
         s.reveal(AGREED, 0, masked, {1, 2, 3})
     with pytest.raises(s.TooFewOwners, match="reveal: 3 owners are there, and it takes 4"):
         s.reveal(AGREED._replace(least=4), 0, masked, {0, 1, 2})
+
+
+def opened_by_two_lists(owners, colluders, threshold, least):
+    """Whether some two lists of arrivals, with one owner and without it, get both its secrets opened; all splits are tried.
+
+    Owner 0 is on its own list. Those who collude tell what they know of both secrets, whatever they are told.
+    """
+    others = range(1, owners - colluders)
+    if least > owners:
+        return False
+    for without in range(len(others) + 1):
+        for split in combinations(others, without):
+            if split and least > owners - 1:  # a list without the owner has all others at most
+                continue
+            seeds = owners - colluders - len(split) + colluders
+            keys = len(split) + colluders
+            if min(seeds, keys) >= threshold:
+                return True
+    return False
+
+
+NUMBERS = [(n, c, gone) for n in range(2, 11) for c in range(n) for gone in (None, *range(n - 1))]
+
+
+def invited(owners, colluders, dropouts):
+    """What an invitation with these numbers agrees on, or None."""
+    try:
+        return invite(1.0, owners, 2, dropouts=dropouts, colluders=colluders).agreed
+    except ValueError:
+        return None
+
+
+def test_no_two_lists_open_both_secrets_of_an_owner():
+    agreed = {
+        (n, c): [found for gone in (None, *range(n - 1)) if (found := invited(n, c, gone))] for n, c, _ in NUMBERS
+    }
+    assert all(agreed.values())  # with nobody who may vanish there is an invitation for every number of colluders
+    for (n, c), invitations in agreed.items():
+        for found in invitations:
+            assert found.least >= found.threshold >= undivided(n, c)
+            for really in range(c + 1):
+                assert not opened_by_two_lists(n, really, found.threshold, found.least)
+
+
+def test_one_share_less_and_two_lists_open_both():
+    """The threshold is the least that does, and two thirds of all are not enough by themselves."""
+    for n in range(3, 11):
+        for c in range(n - 1):
+            least = n - 1  # who says that the owner has vanished leaves it out
+            assert not opened_by_two_lists(n, c, undivided(n, c), least)
+            assert opened_by_two_lists(n, c, undivided(n, c) - 1, least)
+    old = {(n, c) for n in range(3, 11) for c in (0, 1) if opened_by_two_lists(n, c, max(2, 2 * n // 3), n - n // 3)}
+    assert old == {(4, 0), (3, 1), (4, 1), (5, 1), (7, 1)}
+
+
+def test_a_word_vouches_for_one_list_to_one_partner():
+    agreed, x = s.Agreed(b"words", 5, threshold=2), vectors(range(3))
+    keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
+    adverts = dict(enumerate(adverts))
+    shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in x), strict=True)
+    letters = {i: {j: boxes[j][i] for j in x if j != i} for i in x}
+    masked = [s.mask(agreed, i, keys[i], shared[i], letters[i], x[i])[0] for i in x]
+    words = s.vouch(masked[0], 0, b"list")
+    assert s.vouched(masked[1], 0, b"list", words[1])
+    assert s.vouched(masked[2], 0, b"list", words[2])
+    assert not s.vouched(masked[1], 0, b"another", words[1])
+    assert not s.vouched(masked[1], 0, b"list", words[2])  # for somebody else
+    assert not s.vouched(masked[1], 2, b"list", words[1])  # by somebody else
+    assert not s.vouched(masked[0], 1, b"list", words[1])  # its own, sent back
+    assert not s.vouched(masked[1], 7, b"list", words[1])  # by nobody that is known
+    assert not s.vouched(masked[1], 0, b"list", b"")

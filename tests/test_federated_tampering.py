@@ -5,6 +5,7 @@ import re
 import federated_runs
 import numpy as np
 import pytest
+from attacks.secure_sum import Lied, keys_of_partners, signers_of, three_in_a_row, told_apart
 from effort import effort
 from federated_runs import N, W, invite, plain, seen, signed, sites
 
@@ -130,7 +131,7 @@ def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
     lied = []
 
     def pad(stage, i, received):
-        if stage != "reveal":
+        if stage not in ("confirm", "reveal"):
             return received
         lied.append(i)
         return {"arrived": np.array([i, 4, 5, (i + 1) % 4], dtype="<u4").tobytes()}
@@ -141,13 +142,39 @@ def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
     assert all("arrived: expected owners who wrote letters" in str(error) for error in errors[:4])
 
 
-def test_whatever_a_server_tells_whom_no_site_opens_both_its_masks():
-    """Shares of its seed go out with one list of arrivals and those of its key with another: never enough of both."""
-    for colluders in (0, 1):
-        for options in ({"dropouts": 2}, {"partners": 4, "dropouts": 1}):
-            agreed = invite(colluders=colluders, **options).agreed
-            holders = N if agreed.partners is None else agreed.partners + 1
-            assert 2 * agreed.threshold > holders + colluders
+LIES = {"both secrets of a site": told_apart, "keys of its partners": keys_of_partners}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("owners", "dropouts", "colluders"), [(4, None, 0), (6, None, 1), (9, 4, 0), (10, 4, 0)])
+def test_a_server_that_lies_about_who_is_there_reads_no_less(owners, dropouts, colluders, lie):
+    """Real messages of real sites, each told another list of arrivals: no sum over fewer than have to be in it."""
+    invitation = federated.invite(1.0, owners, 2, scaling="none", dropouts=dropouts, colluders=colluders)
+    for really in range(colluders + 1):
+        run = Lied([invitation] * owners, range(owners - really, owners), np.random.default_rng(really))
+        LIES[lie](run, 0) if lie.startswith("both") else LIES[lie](run, 0, 1)
+        verdict = run.verdict("", lie)
+        assert verdict.held, verdict.what
+
+
+def test_the_same_sites_read_one_sum_where_nobody_lies():
+    """What is tested above can fail: the whole sum is read."""
+    invitation = federated.invite(1.0, 6, 2, scaling="none")
+    run = Lied([invitation] * 6, [], np.random.default_rng(0))
+    run.begin(lambda j, i: False)
+    run.end(dict.fromkeys(range(6), range(6)))
+    assert run.read() == [set(range(6))]
+    assert not run.both()
+
+
+@pytest.mark.parametrize("sign", [False, True])
+def test_letters_held_back_on_a_circle_make_no_small_sum(sign):
+    """Three neighbours are told, as everybody is, that partners of theirs arrived whose letters they never had."""
+    invitation = federated.invite(1.0, 20, 2, scaling="none", dropouts=3, colluders=0, partners=8)
+    run = Lied([invitation] * 20, [], np.random.default_rng(0), signers_of(20) if sign else None)
+    three_in_a_row(run)
+    assert run.read() == []
+    assert sum("arrived: expected owners who wrote letters" in text for text in run.refused) >= 3
 
 
 def test_two_keys_alike_are_noticed():

@@ -21,7 +21,7 @@ from mpmtl_prob.privacy.laws import PaperWishart
         ({"adjacency": "replace"}, {"adjacency": "zero_out"}, "epsilon: at 1 this site accepts"),
         ({"least": 5}, {}, "least: this site expects 5 sites in the sum, got 4"),
         ({"colluders": 2}, {"trust": "no_curator"}, "colluders: this site expects noise against 2, got 1"),
-        ({"colluders": 4}, {}, "threshold: this site expects that 5 shares open a mask, got 4"),
+        ({"colluders": 4}, {}, "threshold: this site expects that 6 shares open a mask of 6 sites of whom 4 may"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stage", ["advertise", "send"])
@@ -55,7 +55,11 @@ def test_an_invitation_that_asks_for_no_more_is_answered(trust):
         (lie(invite("no_curator"), agreed={"least": 3}), "least: the noise takes 4 shares, and 3 sites may be enough"),
         (lie(invite("no_curator"), agreed={"least": 7}), "least: this site expects 2 sites in the sum, got 7"),
         (lie(invite(), agreed={"least": 1}), "least: this site expects 2 sites in the sum, got 1"),
-        (lie(invite(), agreed={"threshold": 1}), "threshold: this site expects that 2 shares"),
+        (lie(invite(), agreed={"threshold": 1}), "threshold: this site expects that 4 shares"),
+        (lie(invite(), agreed={"threshold": 3}), "threshold: this site expects that 4 shares"),
+        (lie(invite(), agreed={"least": 3}), "least: this site expects more than 3 of 6 in the sum"),
+        (lie(federated.invite(1.0, 30, D), agreed={"threshold": 2}), "threshold: this site expects that 16 shares"),
+        (lie(invite("no_curator", colluders=2), agreed={"threshold": 4}), "threshold: this site expects that 5 shares"),
         (lie(invite(), agreed={"partners": 4, "threshold": 3}), "threshold: this site expects that 4 shares"),
         (lie(invite(), num_tasks=3), "num_tasks: expected one for each of 4 sites, got 3"),
         (lie(invite(), agreed={"length": 3}), "length: expected that of a second moment of 2 features, got 3"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from mpmtl_prob._check import whole
 from mpmtl_prob.privacy.ledger import Ledger
@@ -24,7 +26,8 @@ class Account:
     without, and ``ledger`` counts as it counts any release; without one these runs are bounded by number too.
 
     Args:
-        path: the file, made if it is not there; None keeps the account in memory, for exploring; a forked child is refused.
+        path: the file, made if it is not there, for its owner alone (mode 0600); None keeps the account in memory, for
+            exploring.
         runs: how many to answer whose sum the server sees; without a ledger, how many at all.
         ledger: pays for runs whose noise is in the sum.
 
@@ -38,16 +41,22 @@ class Account:
         self.runs, self.ledger = whole("runs", runs), ledger
         if ledger is not None and not isinstance(ledger, Ledger):
             raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
-        self._path = ":memory:" if path is None else os.path.abspath(os.fsdecode(path))  # wherever it works later
-        self._process = os.getpid()
+        self._path = None if path is None else Path(path).absolute()  # whatever folder the process works in later
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
+        self._process = os.getpid()
         try:
+            if self._path is not None:  # SQLite gives its journals the mode of the file
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             with self._connection() as connection, connection:
+                connection.execute("BEGIN IMMEDIATE")
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS answered (run TEXT PRIMARY KEY, trust TEXT NOT NULL, time TEXT NOT NULL)"
                 )
-        except sqlite3.Error as error:
-            raise ValueError(f"path: cannot use {self._path!r} as an account: {error}") from error
+                if not _identity(connection):
+                    connection.execute(f"PRAGMA user_version = {1 + secrets.randbelow(2**31 - 1)}")
+                self._identity = _identity(connection)
+        except (sqlite3.Error, OSError) as error:
+            raise ValueError(f"path: cannot use {os.fspath(path or '')!r} as an account: {error}") from error
 
     def enter(self, run: bytes, trust: str, *, seen: bool) -> None:
         """Write a run down; on disk when it returns.
@@ -58,11 +67,12 @@ class Account:
             seen: somebody sees the sum without noise.
 
         Raises:
-            RunRefused: it was answered before, or there were enough.
+            RunRefused: it was answered before, or there were enough; or the account is another than it was.
         """
         now = datetime.now(UTC).isoformat()
         with self._connection() as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
+            self._check_same(connection)
             known = dict(connection.execute("SELECT run, trust FROM answered"))
             if run.hex() in known:
                 raise RunRefused(f"run {run.hex()[:8]}: answered before, and never twice")
@@ -81,10 +91,23 @@ class Account:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if self._memory is not None:
-            if os.getpid() != self._process:
-                raise ValueError("account: expected one with a path, to be used by other processes too, got one in memory")
             yield self._memory
             return
-        with closing(sqlite3.connect(self._path, timeout=60)) as connection:
+        if self._path is None or not self._path.exists():
+            raise RunRefused(f"path: the account {self._path} is gone, and with it what was answered")
+        with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=60, uri=True)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             yield connection
+
+    def _check_same(self, connection: sqlite3.Connection) -> None:
+        """Raise for a file that took the place of the account, and for the copy of one in memory that a fork has made."""
+        if self._memory is not None and os.getpid() != self._process:
+            raise RunRefused("path: this account is in the memory of another process; keep it in a file")
+        if _identity(connection) != self._identity:
+            raise RunRefused(f"path: {self._path} is another account than was opened; open it anew")
+
+
+def _identity(connection: sqlite3.Connection) -> int:
+    """A number by which a file is known for the same; 0 where it has none yet."""
+    number: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return number

@@ -63,7 +63,8 @@ def write_node_key(folder: Path) -> tuple[Path, Path]:
 
 
 def _keep(path: Path, private: bytes) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    path.unlink(missing_ok=True)  # a file that is there would keep its mode, and a link lead elsewhere
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private)
 
 

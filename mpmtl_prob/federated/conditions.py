@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mpmtl_prob._check import fraction, one_of, positive, settle, whole
 from mpmtl_prob.federated.account import RunRefused
 from mpmtl_prob.federated.invitation import Invitation, Trust
-from mpmtl_prob.federated.secure_sum import unbroken
+from mpmtl_prob.federated.thresholds import unbroken, undivided
 from mpmtl_prob.privacy.accounting.composition import delta as true_delta
 from mpmtl_prob.privacy.laws import GaussianShares
 from mpmtl_prob.privacy.units import Adjacency
@@ -64,7 +64,7 @@ class Conditions:
 
         Args:
             invitation: to the run.
-            signed: sites sign the list of arrivals, and no two lists may find as many signatures as open masks.
+            signed: sites sign the keys of the run and the list of arrivals.
 
         Raises:
             RunRefused: it does not, or contradicts itself.
@@ -75,8 +75,7 @@ class Conditions:
         self._of_the_noise(invitation)
         if invitation.trust is not Trust.CURATOR:
             self._of_the_sum(invitation)
-            if signed:
-                self._of_the_lists(invitation)
+            self._of_the_masks(invitation, signed)
 
     def _of_the_noise(self, invitation: Invitation) -> None:
         said = invitation.terms
@@ -112,15 +111,23 @@ class Conditions:
             raise RunRefused(
                 f"num_tasks: expected one for each of {agreed.least} sites, got {invitation.terms.num_tasks}"
             )
-        enough = 2 if agreed.partners is None else unbroken(agreed.partners, self.colluders)
-        if agreed.threshold < max(enough, self.colluders + 1):
-            raise RunRefused(f"threshold: this site expects that {max(enough, self.colluders + 1)} shares open a mask, "
-                             f"got {agreed.threshold}")  # fmt: skip
 
-    def _of_the_lists(self, invitation: Invitation) -> None:
-        """Of two lists at most one is signed by ``least``, as honest sites sign one and those who collude may sign both."""
+    def _of_the_masks(self, invitation: Invitation, signed: bool) -> None:
+        """No lie about who is there opens what it should not: the argument stands beside :func:`undivided`.
+
+        Of two lists of arrivals at most one finds ``least`` who vouch for it, as honest sites vouch for one and those who
+        collude may for both. Sites that do not sign may besides have been told different terms of the same run, and insist
+        that not even with two lists both secrets of one of them are opened.
+        """
+        agreed, sites = invitation.agreed, invitation.sites
         colluders = max(self.colluders, *(getattr(law, "colluders", 0) for law in invitation.terms.mechanisms))
-        if 2 * invitation.agreed.least <= invitation.sites + colluders:
-            raise RunRefused(f"least: sites that sign expect more than {(invitation.sites + colluders) // 2} of "
-                             f"{invitation.sites} in the sum, so that no two lists of arrivals are signed by enough, "
-                             f"got {invitation.agreed.least}")  # fmt: skip
+        if agreed.partners is not None:
+            enough = unbroken(agreed.partners, colluders)
+        else:
+            enough = 2 if signed else undivided(sites, colluders)
+        if agreed.threshold < max(enough, colluders + 1):
+            raise RunRefused(f"threshold: this site expects that {max(enough, colluders + 1)} shares open a mask of "
+                             f"{sites} sites of whom {colluders} may collude, got {agreed.threshold}")  # fmt: skip
+        if (signed or agreed.partners is None) and 2 * agreed.least <= sites + colluders:
+            raise RunRefused(f"least: this site expects more than {(sites + colluders) // 2} of {sites} in the sum, so "
+                             f"that no two lists of arrivals find enough who vouch for them, got {agreed.least}")  # fmt: skip

@@ -70,7 +70,7 @@ def run(
     nodes = Nodes(grid, invitation, timeout)
     server = scattered.gather(invitation) if shards else serve(invitation)
     total, inside = conduct(server, nodes.ask)
-    release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)
+    release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, seeded=nodes.seeded, ledger=ledger)
     text = _file_of(release)
     nodes.ask("release", {i: {"release": text} for i in nodes.ids})
     return Outcome(release, inside, dict(nodes.moved), nodes.refused)
@@ -86,6 +86,7 @@ class Nodes:
         ids: Flower's, by number.
         moved: bytes by stage, both ways.
         refused: the name of the error of who did not answer, by number.
+        seeded: one of them says that it draws its noise from a seed.
 
     Raises:
         TooFewOwners: not enough were connected in time.
@@ -95,6 +96,7 @@ class Nodes:
         self._grid, self._timeout, self._invitation = grid, timeout, wire.write(invitation)
         self.ids = dict(enumerate(_connected(grid, invitation.sites, invitation.agreed.least, timeout)))
         self._sites, self._first = invitation.sites, True
+        self.seeded = False
         self.moved: Counter[str] = Counter()
         self.refused: dict[int, str] = {}
 
@@ -112,24 +114,26 @@ class Nodes:
             letters.append(FlowerMessage(content, self.ids[i], f"query.{ACTION}", ttl=self._timeout))
             asked.add(self.ids[i])
             self.moved[stage] += size(received)
-        found: dict[int, tuple[Message | str, int]] = {}
+        found: dict[int, _Said] = {}
         for reply in self._grid.send_and_receive(letters, timeout=self._timeout):
             if reply.metadata.src_node_id in asked and not reply.has_error():  # the link says so of a node that is gone
                 with suppress(KeyError, ValueError, TypeError):  # another answer than agreed is none
                     found[reply.metadata.src_node_id] = _read(reply)
         if self._first:
-            claimed = {node: number for node, (_, number) in found.items()}
+            claimed = {node: said.number for node, said in found.items()}
             self.ids, self._first = _by_number(self.ids.values(), claimed, self._sites), False
         replies: dict[int, Message] = {}
         for i, node in self.ids.items():
-            said, number = found.get(node, (None, i))
-            if isinstance(said, str):
-                self.refused[i] = said
-            elif number != i:
-                self.refused[i] = f"says that it is site {number}"
-            elif said is not None:
-                replies[i] = said
-                self.moved[stage] += size(said)
+            if (said := found.get(node)) is None:
+                continue
+            if isinstance(said.what, str):
+                self.refused[i] = said.what
+            elif said.number != i:
+                self.refused[i] = f"says that it is site {said.number}"
+            else:
+                replies[i] = said.what
+                self.seeded |= said.seeded
+                self.moved[stage] += size(said.what)
         named = ", ".join(f"{i}: {name}" for i, name in self.refused.items())
         print(
             f"{stage}: {len(replies)} of {len(letters)} answered" + (f"; refused {named}" if named else ""), flush=True
@@ -160,7 +164,8 @@ def answer(
     except Exception as error:  # Flower would send its text to the server
         print(f"no answer: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return FlowerMessage(RecordDict({"refused": ConfigRecord({"error": type(error).__name__})}), reply_to=message)
-    content = RecordDict({"message": ConfigRecord(dict(replied)), "site": ConfigRecord({"number": number})})
+    about = {"number": number, "seeded": options.get("unsafe_seed") is not None}
+    content = RecordDict({"message": ConfigRecord(dict(replied)), "site": ConfigRecord(about)})
     return FlowerMessage(content, reply_to=message)
 
 
@@ -279,13 +284,22 @@ def _connected(grid: Grid, wanted: int, least: int, timeout: float) -> list[int]
     return ids[:wanted]
 
 
-def _read(reply: FlowerMessage) -> tuple[Message | str, int]:
-    """What a site answered, or the name of its error, and its number. Raises an error for anything else."""
+class _Said(NamedTuple):
+    """A site's answer, or the name of its error; its number; and whether its noise protects nothing."""
+
+    what: Message | str
+    number: int
+    seeded: bool = False
+
+
+def _read(reply: FlowerMessage) -> _Said:
+    """Return what a site said. Raises an error for anything else."""
     records = reply.content.config_records
     if "refused" in records:
         name = str(records["refused"]["error"])
-        return (name if name.isidentifier() and len(name) < _NAME else "Exception"), -1
-    return _only_bytes(records["message"]), whole("number", records["site"]["number"], 0)
+        return _Said(name if name.isidentifier() and len(name) < _NAME else "Exception", -1)
+    about = records["site"]
+    return _Said(_only_bytes(records["message"]), whole("number", about["number"], 0), bool(about["seeded"]))
 
 
 def _by_number(nodes: Collection[int], claimed: Mapping[int, int], sites: int) -> dict[int, int]:

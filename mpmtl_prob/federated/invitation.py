@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._check import one_of, whole
-from mpmtl_prob.federated.secure_sum import RUN, Agreed, risk, unbroken
+from mpmtl_prob.federated.secure_sum import RUN, Agreed
+from mpmtl_prob.federated.thresholds import risk, unbroken, undivided
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.laws import GaussianShares
@@ -112,8 +113,9 @@ def invite(
         delta: in (0, 1); default 1 / (m log m).
         sites: how many are invited; default one for every task.
         trust: "curator", "secure_sum" or "no_curator".
-        dropouts: how many sites may vanish; default a third of them, rounded down, or with few partners as many as leave a
-            ``risk`` of 1e-6. With more there is no release.
+        dropouts: how many sites may vanish; default a third of them, rounded down, or fewer where more than half of the sites
+            and colluders together have to stay; with few partners as many as leave a ``risk`` of 1e-6. With more there is no
+            release.
         colluders: how many sites may tell all they know to whoever attacks. With trust="no_curator" noise is added for that:
             every site knows its own share of it, so that the promise is made against outsiders alone with 0, and against any
             one site with 1.
@@ -151,23 +153,17 @@ def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: in
     """Who shares masks with how many, how many shares open one, and how many have to stay."""
     if partners is not None and whole("partners", partners) % 2:
         raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
-    few = partners is not None and partners < n - 1
-    threshold = unbroken(partners, colluders) if partners and few else max(2, 2 * n // 3)
-    agreed = Agreed(secrets.token_bytes(RUN), length, threshold, partners if few else None)
-    if partners and few and threshold > partners + 1:
-        raise ValueError(f"partners: expected more of them with {colluders} colluders, got {partners}")
-    usual = min(n // 3, _may_vanish(agreed, n, SAFE)) if few else n // 3
-    gone = usual if dropouts is None else whole("dropouts", dropouts, 0)
-    agreed = agreed._replace(least=n - gone)
-    if how is Trust.CURATOR:
-        return agreed
-    if agreed.least < 2:
-        raise ValueError(f"dropouts: expected at most {n - 2} of {n} sites, so that two are in the sum, got {gone}")
-    if few and risk(agreed, n, gone) > RISKY:
-        raise ValueError(f"dropouts: expected at most {_may_vanish(agreed, n, RISKY)} of {n} sites with {partners} "
-                         f"partners, or more partners, got {gone}")  # fmt: skip
-    if not few:
-        agreed = agreed._replace(threshold=min(threshold, agreed.least))  # who stays opens the masks
+    run, gone = secrets.token_bytes(RUN), None if dropouts is None else whole("dropouts", dropouts, 0)
+    if how is Trust.CURATOR:  # who sees everything, and opens nothing
+        return Agreed(run, length, max(2, 2 * n // 3), None, n - (n // 3 if gone is None else gone))
+    if n < 2:
+        raise ValueError(f"sites: expected two at least, as the sum over one is its own, got {n}")
+    if colluders >= n:
+        raise ValueError(f"colluders: expected fewer than the {n} sites, got {colluders}")
+    if partners is not None and partners < n - 1:
+        agreed = _among_few(Agreed(run, length, unbroken(partners, colluders), partners), n, gone, colluders)
+    else:
+        agreed = _among_all(Agreed(run, length, undivided(n, colluders)), n, gone, colluders)
     if how is Trust.NO_CURATOR and colluders >= agreed.least:
         raise ValueError(f"colluders: expected fewer than the {agreed.least} sites that stay at least, got {colluders}")
     if colluders >= agreed.threshold:
@@ -175,6 +171,30 @@ def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: in
             f"colluders: expected fewer than the {agreed.threshold} shares that open a mask, got {colluders}"
         )
     return agreed
+
+
+def _among_all(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agreed:
+    """Who stays opens the masks: as many as the threshold, and two thirds of all where so many stay."""
+    most = n - agreed.threshold
+    least = n - (min(n // 3, most) if gone is None else gone)
+    if least < agreed.threshold:
+        raise ValueError(f"dropouts: expected at most {most} of {n} sites with {colluders} who collude, as more than half of "
+                         f"the sites and those have to stay, or fewer colluders, got {gone}")  # fmt: skip
+    return agreed._replace(threshold=max(agreed.threshold, min(2 * n // 3, least)), least=least)
+
+
+def _among_few(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agreed:
+    """So many as leave a risk that is small."""
+    few = agreed.partners or 0
+    if agreed.threshold > few + 1:
+        raise ValueError(f"partners: expected more of them with {colluders} colluders, got {few}")
+    gone = min(n // 3, _may_vanish(agreed, n, SAFE)) if gone is None else gone
+    if n - gone < 2:
+        raise ValueError(f"dropouts: expected at most {n - 2} of {n} sites, so that two are in the sum, got {gone}")
+    if risk(agreed, n, gone) > RISKY:
+        raise ValueError(f"dropouts: expected at most {_may_vanish(agreed, n, RISKY)} of {n} sites with {few} "
+                         f"partners, or more partners, got {gone}")  # fmt: skip
+    return agreed._replace(least=n - gone)
 
 
 def _may_vanish(agreed: Agreed, owners: int, most: float) -> int:

@@ -93,7 +93,10 @@ class KeptSite(Site):
                 "seed": shared.seed.hex(), "own": shared.own, "partners": shared.partners,
                 "adverts": {i: _hex(advert) for i, advert in shared.adverts.items()},
             },
-            "masked": masked and [list(masked.shares.items()), masked.confirmed.hex()],
+            "masked": masked and {
+                "shares": list(masked.shares.items()), "words": {i: key.hex() for i, key in masked.words.items()},
+                "silent": masked.silent, "confirmed": masked.confirmed.hex(),
+            },
         }  # fmt: skip
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
@@ -116,8 +119,9 @@ class KeptSite(Site):
             seed, (first, second) = bytes.fromhex(kept["seed"]), kept["own"]
             self._shared = Shared(seed, (first, second), tuple(kept["partners"]), adverts)
         if (held := fields["masked"]) is not None:
-            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in held[0]}
-            self._masked = Masked(shares, bytes.fromhex(held[1]))
+            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in held["shares"]}
+            words = {int(i): bytes.fromhex(key) for i, key in held["words"].items()}
+            self._masked = Masked(shares, words, tuple(held["silent"]), bytes.fromhex(held["confirmed"]))
 
     def _of(self, invitation: Invitation) -> str:
         """Whose and of which run."""

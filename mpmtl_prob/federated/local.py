@@ -71,8 +71,8 @@ def run(
         unsafe_seed: of the noise, for demonstrations; sites that add it have their own, and one is enough for a release
             that guarantees nothing.
         ledger: of the server, where it adds the noise.
-        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "confirm" (where keys are
-            signed), "reveal", or "send".
+        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "confirm" (where all share
+            masks with all, or keys are signed), "reveal", or "send".
         progress_bar: show one.
 
     Raises:
@@ -86,7 +86,7 @@ def run(
     moved: Counter[str] = Counter()
     refused: dict[int, str] = {}
     with tqdm(
-        total=len(sites) * (1 if invitation.trust is Trust.CURATOR else 4), miniters=1, disable=not progress_bar
+        total=len(sites) * (1 if invitation.trust is Trust.CURATOR else 5), miniters=1, disable=not progress_bar
     ) as bar:
 
         def ask(stage: str, sending: dict[int, Message]) -> dict[int, Message]:
@@ -105,7 +105,6 @@ def run(
             return replies
 
         total, inside = conduct(serve(invitation), ask)
-    if not invitation.trust.seen and unsafe_seed is None and any(site.seeded for site in sites):
-        unsafe_seed = 0  # of the sites, and used for nothing else
-    release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, ledger=ledger)
+    seeded = any(site.seeded for site in sites)
+    release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, seeded=seeded, ledger=ledger)
     return Outcome(release, inside, dict(moved), refused)

@@ -2,7 +2,8 @@
 
 A site holds the rows of one task or of many, and sums up the messages of its own. No transport here: :func:`serve` says what
 to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name. The stages are those of
-:mod:`mpmtl_prob.federated.secure_sum` and, where keys are signed, one more in which sites confirm who is in the sum.
+:mod:`mpmtl_prob.federated.secure_sum` and, before the last, one in which sites confirm to each other who is in the sum;
+where partners are few and keys are not signed it is left out.
 
 How much is trusted to whom:
 
@@ -126,24 +127,43 @@ class Site:
             vector = self._vector(invitation)  # what may go wrong has gone before anything is paid
             self._masked = masked
             return {"vector": _bytes(sent.vector + vector), "seal": sent.seal}
-        if stage == "confirm" and self._masked is not None and not self._masked.confirmed:
+        if stage == "confirm" and self._masked is not None and self._masked.shares and not self._masked.confirmed:
             return self._confirm(invitation, self._masked, received)
         if stage == "reveal" and self._masked is not None and self._masked.shares:
             masked, self._masked = self._masked, secure_sum.Masked({})  # once
-            if self.signer is not None:
-                _confirmed(self.signer, invitation, masked, received)
+            if self.signer is not None or agreed.partners is None:
+                self._check_confirmed(invitation, masked, received)
             revealed = secure_sum.reveal(agreed, me, masked, _arrived(received, invitation))
             own = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
             return own | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
         raise ValueError(f"stage: {stage!r} is out of turn")
 
     def _confirm(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> Message:
-        """Its signature under one list of arrivals and no other, if it signs."""
-        if self.signer is None:
+        """What tells the others that this site goes by one list of arrivals and no other: a signature, or a word to each."""
+        if self.signer is None and invitation.agreed.partners is not None:
             return {}
-        secure_sum.reveal(invitation.agreed, self.number, masked, _arrived(received, invitation))  # if that may be
-        self._masked = masked._replace(confirmed=received["arrived"])
-        return {"signature": self.signer.sign(invitation.digest, self.number, Arrived(received["arrived"]))}
+        there = _arrived(received, invitation)
+        secure_sum.reveal(invitation.agreed, self.number, masked, there)  # if that may be
+        text = received["arrived"]
+        self._masked = masked._replace(confirmed=text)
+        if self.signer is not None:
+            return {"signature": self.signer.sign(invitation.digest, self.number, Arrived(text))}
+        words = secure_sum.vouch(masked, self.number, invitation.digest + text)
+        return {str(j): word for j, word in words.items()}
+
+    def _check_confirmed(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
+        """Raise unless as many as have to be in the sum vouch for the list of arrivals that this site has."""
+        if not masked.confirmed or received.get("arrived") != masked.confirmed:
+            raise RunRefused("arrived: expected the list that this site has confirmed")
+        least, who = invitation.agreed.least, set(_arrived(received, invitation))
+        said = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
+        for i, text in said.items():
+            if self.signer is not None:
+                self.signer.check(invitation.digest, i, Arrived(masked.confirmed), text)
+            elif not secure_sum.vouched(masked, i, invitation.digest + masked.confirmed, text):
+                raise RunRefused(f"arrived: site {i} does not vouch for the list that this site has")
+        if len(confirming := who & {self.number, *said}) < least:
+            raise TooFewOwners("confirm", len(confirming), least)
 
     def _adverts(self, invitation: Invitation, received: Mapping[int, bytes]) -> dict[int, Advert]:
         """Public keys as their owners signed them, if this site knows the owners'."""
@@ -203,19 +223,25 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     arrived_from = _read(replies, letters, lambda _, reply: Sent(read_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
-    signed: Message = {}
-    if any(signatures.values()):
+    said: dict[int, Message] = {}
+    if agreed.partners is None or any(signatures.values()):
         replies = yield "confirm", {i: {"arrived": names} for i in arrived_from}
-        found = _read(replies, arrived_from, lambda _, reply: reply["signature"])
-        _enough("confirm", found, agreed)
-        signed = {str(i): signature for i, signature in found.items()}
-    replies = yield "reveal", {i: {"arrived": names} | signed for i in arrived_from}
+        said = _read(replies, arrived_from, lambda i, reply: _confirming(i, reply, arrived_from))
+        _enough("confirm", said, agreed)
+    told = {i: {str(j): words[str(i)] for j, words in said.items() if str(i) in words} for i in arrived_from}
+    replies = yield "reveal", {i: {"arrived": names} | told[i] for i in arrived_from}
     revealed = _read(replies, arrived_from, _revealed)
     return secure_sum.total(agreed, adverts, letters, arrived_from, revealed), len(arrived_from)
 
 
 def settle(
-    invitation: Invitation, total: Vector, sites: int, *, unsafe_seed: int | None = None, ledger: Ledger | None = None
+    invitation: Invitation,
+    total: Vector,
+    sites: int,
+    *,
+    unsafe_seed: int | None = None,
+    seeded: bool = False,
+    ledger: Ledger | None = None,
 ) -> Release:
     """The release of a sum, with the server's noise where the sites have added none.
 
@@ -224,6 +250,7 @@ def settle(
         total: of :func:`serve`.
         sites: that are in it.
         unsafe_seed: draws the noise from this seed, for demonstrations; the seed of the sites, if these add it.
+        seeded: some site draws its share of the noise from a seed, so that the release guarantees nothing.
         ledger: of the server, which pays before noise is drawn; where sites add the noise, theirs have paid.
 
     Raises:
@@ -244,7 +271,7 @@ def settle(
         if ledger is not None:
             raise ValueError("ledger: expected none where sites add the noise; theirs have paid")
         law = replace(invitation.share, owners=sites)
-        return arrived(A, replace(settled, mechanisms=(law,)), seeded=unsafe_seed is not None)
+        return arrived(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
     return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
 
 
@@ -315,16 +342,11 @@ def _numbered(received: Message, invitation: Invitation) -> dict[int, bytes]:
     return found
 
 
-def _confirmed(signer: Signer, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
-    """Raise unless as many as have to be in the sum have signed the list of arrivals that this site has."""
-    if not masked.confirmed or received.get("arrived") != masked.confirmed:
-        raise RunRefused("arrived: expected the list that this site has signed")
-    agreed, who = invitation.agreed, set(_arrived(received, invitation))
-    signatures = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
-    for i, signature in signatures.items():
-        signer.check(invitation.digest, i, Arrived(masked.confirmed), signature)
-    if len(who & signatures.keys()) < agreed.least:
-        raise TooFewOwners("confirm", len(who & signatures.keys()), agreed.least)
+def _confirming(i: int, reply: Message, arrived_from: Collection[int]) -> Message:
+    """What a site says to each of the others, by their numbers: one signature for all, or a word for each."""
+    if "signature" in reply:
+        return dict.fromkeys(map(str, arrived_from), reply["signature"])
+    return {str(j): reply[str(j)] for j in arrived_from if j != i}
 
 
 def _arrived(received: Message, invitation: Invitation) -> list[int]:

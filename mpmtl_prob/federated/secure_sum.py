@@ -11,8 +11,10 @@ Four stages, each with a message to the server, which passes on what is for othe
     mask         the vector under its masks
     reveal       of every partner one share: of the own mask of one who arrived, of the key of one who did not
 
-Fewer than ``threshold`` owners together, with the server or without, see nothing but the sum and what follows from it.
-Honest but curious: everybody does as agreed and may keep what it sees.
+Fewer than ``threshold`` owners together, with the server or without, see nothing but the sum and what follows from it, if
+everybody does as agreed. A server may lie about who is there, if all share masks with all: before the last stage owners
+vouch to each other for one list of arrivals (:func:`vouch`), and :func:`mpmtl_prob.federated.thresholds.undivided` says why
+that is enough, and how many shares it takes.
 
 Source: Bonawitz et al. (2017), CCS, figure 4; Bell et al. (2020), CCS, for few partners instead of all.
 """
@@ -20,6 +22,7 @@ Source: Bonawitz et al. (2017), CCS, figure 4; Bell et al. (2020), CCS, for few 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,7 +44,7 @@ Random = Callable[[int], bytes]
 
 PRIME = 2**256 + 297  # shares of 32 bytes are numbers modulo this
 RUN = 16  # bytes of a run's name
-_SECRET, _SHARE = 32, 33  # bytes of a secret, and of a share of it
+_SECRET, _SHARE, _TAG = 32, 33, 16  # bytes of a secret, of a share of it, and of a word that vouches
 
 
 class TooFewOwners(RuntimeError):
@@ -66,7 +69,7 @@ class Agreed(NamedTuple):
 
     run: bytes  #: of this sum and no other
     length: int  #: of a vector
-    threshold: int  #: shares that open a secret; with few partners at least :func:`unbroken`
+    threshold: int  #: shares that open a secret; see :mod:`mpmtl_prob.federated.thresholds`
     partners: int | None = None  #: of every owner; None for all others
     least: int = 2  #: owners in a sum
 
@@ -98,6 +101,8 @@ class Masked(NamedTuple):
     """What it keeps when its vector is out: a share of the seed and of the key of every partner who sent one."""
 
     shares: Mapping[int, tuple[int, int]]
+    words: Mapping[int, bytes] = {}  #: keys that it shares with each of these, to vouch for a list of arrivals
+    silent: tuple[int, ...] = ()  #: partners who sent none
     confirmed: bytes = b""  #: the list of arrivals that it signed, if it signs any
 
 
@@ -136,40 +141,6 @@ def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tupl
     return {circle[k]: tuple(sorted(circle[(k + offset) % n] for offset in near)) for k in range(n)}
 
 
-def unbroken(partners: int, colluders: int = 0) -> int:
-    """The threshold from which on a circle of few partners gives one sum or none, whoever vanishes.
-
-    Two gaps across which nobody shares a mask would leave a sum of either side. A gap has at least half of the k partners of
-    the owner at its edge, in a row, who are gone or collude. Say c of these collude. If no other of them wrote letters, that
-    owner has k / 2 + c letters at most, and goes on with no fewer than the threshold less one; if another did, its key must
-    be opened, and k / 2 + 1 + c shares of it are there at most. A threshold above that is enough for both; and at one of two
-    gaps are at most half of the colluders.
-    """
-    return partners // 2 + 2 + colluders // 2
-
-
-def risk(agreed: Agreed, owners: int, gone: int) -> float:
-    """A bound on the probability that no sum is opened, if so many of the owners vanish whatever their places on the circle.
-
-    Somebody's mask is not opened where fewer than the threshold stay of those who hold a share of it: an owner who stays
-    and its partners, or the partners of one who vanished. Of k partners a hypergeometric number stays; owners add up.
-
-    Source: Bell et al. (2020), CCS, section 3.2, whose bound is by binomials.
-    """
-    n, k, t = owners, agreed.partners, agreed.threshold
-    if k is None or k >= n - 1:
-        return float(n - gone < t)
-    vanished = gone * _fewer(t, n - 1, n - gone, k) if gone else 0.0
-    stayed = (n - gone) * _fewer(t - 1, n - 1, n - gone - 1, k) if gone < n else 0.0
-    return float(min(1.0, vanished + stayed))
-
-
-def _fewer(than: int, owners: int, there: int, drawn: int) -> float:
-    """P(fewer than so many of those drawn, without replacement, are there)."""
-    ways = sum(math.comb(there, x) * math.comb(owners - there, drawn - x) for x in range(min(than, drawn + 1)))
-    return ways / math.comb(owners, drawn)
-
-
 def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:
     """An owner's first stage: keys for one run."""
     keys = Keys(random(_SECRET), random(_SECRET))
@@ -204,7 +175,7 @@ def share(
     letters, own = {}, _private(keys.letters)
     for j in partners:
         text = seeds[j].to_bytes(_SHARE) + masks[j].to_bytes(_SHARE)
-        letters[j] = _box(agreed, own, adverts[j].letters, me, j).encrypt(bytes(12), text, None)
+        letters[j] = _box(agreed, _exchanged(own, adverts[j].letters), me, j).encrypt(bytes(12), text, None)
     return Shared(seed, (seeds[me], masks[me]), partners, dict(adverts)), letters
 
 
@@ -231,11 +202,13 @@ def mask(
     if strangers := set(letters) - set(shared.partners):
         raise ValueError(f"letters: expected those of partners, got some of {sorted(strangers)}")
     _enough("mask", len(letters) + 1, agreed)
-    shares, hidden = {me: shared.own}, vector + stream(agreed, shared.seed)
+    shares, words, hidden = {me: shared.own}, {}, vector + stream(agreed, shared.seed)
     own, masks = _private(keys.letters), _private(keys.masks)
     for j, letter in letters.items():
+        both = _exchanged(own, shared.adverts[j].letters)
+        words[j] = _derived(agreed, both, b"word")
         try:
-            text = _box(agreed, own, shared.adverts[j].letters, j, me).decrypt(bytes(12), letter, None)
+            text = _box(agreed, both, j, me).decrypt(bytes(12), letter, None)
         except InvalidTag:
             text = b""
         if len(text) != 2 * _SHARE:
@@ -243,7 +216,18 @@ def mask(
         shares[j] = (int.from_bytes(text[:_SHARE]), int.from_bytes(text[_SHARE:]))
         pair = stream(agreed, _secret(agreed, masks, shared.adverts[j].masks, b"mask"))
         hidden = hidden + pair if me < j else hidden - pair
-    return Masked(shares), Sent(hidden, _seal(agreed, shared.seed))
+    silent = tuple(j for j in shared.partners if j not in letters)
+    return Masked(shares, words, silent), Sent(hidden, _seal(agreed, shared.seed))
+
+
+def vouch(masked: Masked, me: int, said: bytes) -> dict[int, bytes]:
+    """Return a word for every partner by which it knows that this owner said so: nobody else but these two can make it."""
+    return {j: _word(key, me, said) for j, key in masked.words.items()}
+
+
+def vouched(masked: Masked, by: int, said: bytes, word: bytes) -> bool:
+    """Return whether a partner said so to this owner."""
+    return by in masked.words and hmac.compare_digest(_word(masked.words[by], by, said), word)
 
 
 def reveal(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) -> Revealed:
@@ -256,7 +240,9 @@ def reveal(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) ->
     there = frozenset(arrived)
     if me not in there:
         raise ValueError("arrived: expected this owner among those whose vector arrived")
-    if agreed.partners is None and (strangers := there - set(masked.shares)):
+    # who holds letters back from some owners, and says later that those who wrote them arrived, makes small sums
+    strangers = there - set(masked.shares) if agreed.partners is None else there & set(masked.silent)
+    if strangers:
         raise ValueError(f"arrived: expected owners who wrote letters, got some of {sorted(strangers)[:3]}")
     if len(there) < max(agreed.least, 2):
         raise TooFewOwners("reveal", len(there), max(agreed.least, 2))
@@ -383,16 +369,28 @@ def _public(private: bytes) -> bytes:
 
 def _secret(agreed: Agreed, private: X25519PrivateKey, public: bytes, use: bytes) -> bytes:
     """What two owners share, and nobody else knows."""
+    return _derived(agreed, _exchanged(private, public), use)
+
+
+def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
+    """The same from either side; keys for any use are derived from it."""
     try:
-        both = private.exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:  # of another length, or one of the few with which everybody shares the same
         raise ValueError("adverts: expected public keys, got one that is none") from None
+
+
+def _derived(agreed: Agreed, both: bytes, use: bytes) -> bytes:
     return HKDF(SHA256(), _SECRET, salt=agreed.run, info=use).derive(both)
 
 
-def _box(agreed: Agreed, private: X25519PrivateKey, public: bytes, writer: int, reader: int) -> ChaCha20Poly1305:
+def _box(agreed: Agreed, both: bytes, writer: int, reader: int) -> ChaCha20Poly1305:
     """For one letter: its key is used once."""
-    return ChaCha20Poly1305(_secret(agreed, private, public, b"letter %d %d" % (writer, reader)))
+    return ChaCha20Poly1305(_derived(agreed, both, b"letter %d %d" % (writer, reader)))
+
+
+def _word(key: bytes, writer: int, said: bytes) -> bytes:
+    return hmac.digest(key, b"%d " % writer + said, "sha256")[:_TAG]
 
 
 def _seal(agreed: Agreed, seed: bytes) -> bytes:

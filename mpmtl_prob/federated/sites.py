@@ -111,7 +111,7 @@ class Sites:
         """How many there are if nobody is lost."""
         if config.get("trust") == "curator":
             return 3 if config.get("shards") else 2
-        return 6 if self._signed else 5
+        return 6 if self._signed or not config.get("partners") else 5
 
     def stop(self) -> None:
         """End every process that was started, and whatever these have started."""
@@ -125,7 +125,7 @@ class Sites:
         self._wait()
         for i, config in enumerate(self._nodes):
             home = self.folder / f"node-{i}"
-            home.mkdir(exist_ok=True)
+            home.mkdir(mode=0o700, exist_ok=True)
             options = ["--superlink", f"127.0.0.1:{self._port}", "--port", str(_free_port()), *known]
             node = {"folder": str(home / "owner")} | self._keys(home, i) | dict(config)
             options += [*self._admitted(home), "--node-config", _toml(node, " ")]
@@ -167,8 +167,9 @@ class Sites:
         return {"signing-key": str(private), "known-keys": str(known)}
 
     def _launch(self, name: str, command: Sequence[str]) -> None:
-        (self.folder / name).mkdir(parents=True, exist_ok=True)
-        with open(self.folder / name / "log", "wb") as log:
+        (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        log_file = self.folder / name / "log"  # of a site, which may name what is in its rows
+        with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
             self.processes[name] = self._popen(command, name, stdout=log)
 
     def _popen(self, command: Sequence[str], name: str, **options: Any) -> subprocess.Popen[bytes]:

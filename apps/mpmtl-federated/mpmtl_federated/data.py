@@ -12,18 +12,29 @@ from mpmtl_prob._files import read_table
 from mpmtl_prob.federated import Conditions, Signer
 from mpmtl_prob.privacy import Ledger
 
+#: What a node's configuration may say.
+KNOWN = {
+    "folder", "data", "task", "target", "part", "parts", "demo", "trust", "epsilon", "delta", "adjacency", "least",
+    "colluders", "runs", "signing-key", "known-keys", "unsafe-seed", "partition-id", "num-partitions",
+}  # fmt: skip
+
 
 def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of :func:`mpmtl_prob.federated.flower.answer`.
 
     A node of a simulation, which has a ``partition-id`` and no owner, takes its part of the data that the run names; any
     other goes by its own configuration alone.
+
+    Raises:
+        ValueError: a configuration that says something else than README.md lists.
     """
     if "partition-id" in node and "folder" not in node:
         number, parts = int(node["partition-id"]), int(node["num-partitions"])
         folder = Path(str(run["out"])) / f"owner-{number}"
         own = {"demo": run["simulated"], "part": number, "parts": parts, "folder": str(folder), "trust": "curator"}
         return owner(own, run)
+    if unknown := node.keys() - KNOWN:  # a condition that is misspelt is none
+        raise ValueError(f"node configuration: expected {', '.join(sorted(KNOWN))}, got {', '.join(sorted(unknown))}")
     folder = Path(str(node["folder"]))
     ledger = folder / "ledger.db"
     seed = node.get("unsafe-seed", -1)
@@ -34,7 +45,9 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
             trust=node.get("trust", "secure_sum"),
             epsilon=node.get("epsilon"),
             delta=node.get("delta"),
+            adjacency=node.get("adjacency"),
             least=node.get("least", 2),
+            colluders=node.get("colluders", 0),
         ),
         "runs": node.get("runs", 1),
         "ledger": Ledger(ledger) if ledger.exists() else None,
