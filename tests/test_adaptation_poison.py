@@ -20,6 +20,7 @@ from mpmtl_prob.adaptation import (
     problems,
     tilted,
 )
+from mpmtl_prob.adaptation.domain import pair
 from mpmtl_prob.adaptation.report import adapt
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Ledger
@@ -102,6 +103,44 @@ def test_any_object_in_a_cell_is_one_record_of_zeros_and_no_other_cell_is_read_o
         assert of.y[:7].tolist() == [1.0] * 7
         assert not np.isfinite(of.y[7])
         assert (of.bounded(1e30, 1.0).X[7], of.bounded(1e30, 1.0).y[7]) == (0, 0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("cell", ["unknown", None, 7.0, pd.Timedelta("3D"), np.timedelta64(3, "ns")], ids=repr)
+def test_one_text_among_durations_changes_no_other_record(cell):
+    """A duration is no number, in a column of durations and in one of anything."""
+    days = np.arange(260, 268).astype("m8[D]")
+    spoilt = days.astype(object)
+    spoilt[5] = cell
+    for container in (list, pd.Series, lambda values: values):
+        clean, other = (Domain(np.ones((8, 1)), container(y)).bounded(1.0, 300.0).y for y in (days, spoilt))
+        assert np.array_equal(np.delete(clean, 5), np.delete(other, 5))
+        assert np.array_equal(np.delete(clean, 5), np.zeros(7))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("row", [[], [1.0], [1.0, 2.0, 3.0, 4.0], None, 7.0, "4711 Main Street"], ids=repr)
+def test_a_row_of_another_length_is_one_record_of_zeros(row):
+    source, X = DATA.source, DATA.target.X.tolist()
+    spoilt = [row, *X[1:]]
+    for others in (X, spoilt):
+        _, private = pair(source, (others, DATA.target.y))
+        assert np.array_equal(private.X[1:], DATA.target.X[1:])
+    assert not private.bounded(1.0, 1.0).X[0].any()
+    assert np.array_equal(Domain(spoilt, DATA.target.y).X[1:], DATA.target.X[1:])
+    fit = lambda rows: AdaSSP(epsilon=1.0, delta=1e-2, unsafe_seed=1).fit(source, (rows, DATA.target.y)).coef_
+    assert np.array_equal(fit(spoilt), fit([[np.nan] * 3, *X[1:]]))
+
+
+def test_no_error_shows_the_names_of_a_private_table():
+    """In a table without a head they are its first record."""
+    source = pd.DataFrame(DATA.source.X, columns=["a", "b", "c"])
+    private = pd.DataFrame(DATA.target.X, columns=["4711 Main Street", "0.25", "1"])
+    with pytest.raises(
+        ValueError, match=r"^target: expected the source's features \['a', 'b', 'c'\] in this order"
+    ) as error:
+        pair((source, DATA.source.y), (private, DATA.target.y))
+    assert "4711" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", PRIVATE)

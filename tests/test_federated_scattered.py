@@ -113,6 +113,16 @@ def test_a_list_that_is_none_is_as_good_as_lost():
     np.testing.assert_array_equal(gathered(EVERYWHERE, change=change)[0].sigma, ONE_MACHINE)
 
 
+@pytest.mark.parametrize("spelling", [0, "0", " 0"])
+def test_a_task_in_two_shards_is_refused(spelling):
+    """It would send two messages, wherever the shards are and however its name is spelled there."""
+    again = mp.TaskShards((Part("another shard", (spelling,), (0, 1, 2), partial(part, (0,))),), progress_bar=False)
+    with pytest.raises(
+        ValueError, match=r"shards: expected every task in one shard, got one in (shard 0|another shard) and in"
+    ):
+        gathered([shards(0, 1, 2), shards(3, 4, 5), again])
+
+
 def test_it_takes_trust_in_a_curator():
     with pytest.raises(ValueError, match="trust: expected 'curator'"):
         gathered(EVERYWHERE, invite("secure_sum"))

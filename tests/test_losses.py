@@ -177,3 +177,17 @@ def test_bad_arguments_are_named():
         Logistic().of(TaskData.from_lists([np.ones((2, 1))], [[0.0, 1.0]]))
     with pytest.raises(ValueError, match="strong_convexity: expected a number >= 0, got -1"):
         LeastSquares(strong_convexity=-1.0)
+
+
+def test_a_loop_over_rows_is_compiled_without_their_number():
+    """Other tasks' last bits would follow n_max, the size of one, if XLA could unroll the loop."""
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal((n, 3)) for n in (4, 5, 700)]
+    tasks = TaskData.from_lists(rows, [np.where(x[:, 0] > 0, 1.0, -1.0) for x in rows])
+    loss = Logistic().of(tasks)
+    W = np.ones((3, 3))
+    traced = jax.jit(lambda loss, W: loss.gradient(W)).lower(loss, W).compile().as_text()
+    constant = jax.jit(loss.gradient).lower(W).compile().as_text()
+    assert "known_trip_count" in constant  # else this test no longer sees what it looks for
+    assert "while" in traced
+    assert "known_trip_count" not in traced

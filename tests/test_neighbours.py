@@ -276,6 +276,16 @@ def test_other_tasks_later_messages_are_equal_bit_for_bit(public, monkeypatch, c
     assert bits(found[0]) != bits(found[1])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_later_message_warns_nobody_of_one_tasks_rows(public, monkeypatch):
+    """Whoever runs the rounds would learn from a warning that somebody's features are tiny."""
+    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
+    X, y = make(binary=True)
+    X[CHANGED] = X[CHANGED] * 1e-160
+    release = dataclasses.replace(public.release, scaling="none")
+    assert np.isfinite(posterior_draws(TaskData.from_lists(X, y), 0, "bernoulli")(release)).all()
+
+
 def instead_of_a_chain(model, *given, chains, draws, **options):
     """Of the joint models: draws that are others as soon as a bit of what the chain would be given is."""
     rng = np.random.default_rng(list(hashlib.sha256(repr((model.__name__, bits((given, options)))).encode()).digest()))

@@ -24,7 +24,7 @@ from mpmtl_prob.privacy import (
     delta,
 )
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
-from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, release
+from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, message, release, terms
 from mpmtl_prob.releases.release import perturb
 
 RNG = np.random.default_rng(0)
@@ -80,6 +80,20 @@ def test_two_releases_never_share_noise_and_a_seed_guarantees_nothing():
     assert np.array_equal(seeded[0].sigma, seeded[1].sigma)
     assert seeded[0].guarantee.proved is None
     assert "fixed seed" in seeded[0].guarantee.reason
+
+
+@pytest.mark.parametrize("options", [{}, {"message": "clip", "clip": 1.5}])
+def test_a_message_is_the_same_alone_and_among_others(options):
+    """Bit for bit: what an owner sends by itself is what the curator would have made of its rows."""
+    rng = np.random.default_rng(0)
+    for d in (1, 2, 7, 8, 9, 31, 40):
+        agreed = terms(1.0, 5, d, 1e-3, scaling="none", **options)
+        for _ in range(20):
+            vectors = rng.standard_normal((d, 5)) * np.exp(3 * rng.standard_normal(5))
+            for sent in (vectors, message(vectors, agreed)):  # on the grid the last bit of a length decides
+                together = message(sent, agreed)
+                alone = np.concatenate([message(sent[:, [i]], agreed) for i in range(5)], axis=1)
+                assert np.array_equal(together, alone)
 
 
 def test_directions_say_nothing_of_norms():

@@ -165,6 +165,38 @@ def test_rows_of_a_task_apart_are_refused_where_parts_are_cut_by_rows(tmp_path):
         TaskShards.from_xarray(path, target="z")
 
 
+def two_files(tmp_path, first, second):
+    """A folder of two files of one task each, whose names are spelled like this."""
+    table = pd.DataFrame({"x": [1.0, 2.0], "z": [0.5, 0.1], "y": [1.0, 0.0]})
+    for name, labels in (("a", first), ("b", second)):
+        table.assign(task=labels).to_parquet(tmp_path / f"{name}.parquet")
+    return TaskShards.from_parquet(tmp_path, task="task", target="y", **QUIET)
+
+
+def test_a_task_is_in_one_file_however_it_is_spelled(tmp_path):
+    """Two spellings would be two tasks, with two messages and half the protection."""
+    types = r"task: expected one type of the column 'task' in all files, got string in b\.parquet and int64 in a"
+    with pytest.raises(ValueError, match=types):
+        two_files(tmp_path, 7, "7")
+    with pytest.raises(ValueError, match="shards: expected every task in one part, got tasks in several"):
+        two_files(tmp_path, "7", " 7")
+    with pytest.raises(ValueError, match="shards: expected every task in one part"):
+        two_files(tmp_path, "Zo\u00eb", "Zoe\u0308")
+    assert two_files(tmp_path, "7", "07").num_tasks == 2
+
+
+def test_encoded_and_plain_names_are_of_one_type(tmp_path):
+    assert two_files(tmp_path, pd.Categorical(["a", "a"]), "b").num_tasks == 2
+    with pytest.raises(ValueError, match="shards: expected every task in one part"):
+        two_files(tmp_path, pd.Categorical(["a", "a"]), "a")
+
+
+def test_tasks_may_be_days(tmp_path):
+    days = [np.datetime64("2020-01-02", unit) for unit in ("s", "ns")]
+    shards = two_files(tmp_path, days[0], np.datetime64("2021-01-02", "s"))
+    assert [str(task)[:10] for part in shards for task in part.tasks] == ["2020-01-02", "2021-01-02"]
+
+
 def test_more_rounds_need_the_messages_again(store):
     shards = TaskShards.from_xarray(store, **QUIET)
     for options in ({"rounds": 2}, {"respond": lambda release: release.sigma[0]}):

@@ -240,8 +240,13 @@ class LogisticRows(_Rows):
         return self._sum(slope, jnp.zeros_like(W)) + self.mu * W
 
     def _sum(self, of: Callable[[Array, Array, Array], Array], zero: Array) -> Array:
-        """Over blocks of rows, in a loop compiled without their number: n_max tells of one task, and must not change the
-        order in which the rows of another are added up. Can be differentiated in forward mode only."""
+        """Sum over blocks of rows, in a loop compiled without their number; it can be differentiated in forward mode only.
+
+        The number of blocks follows from n_max, which tells of one task, and must not change the order in which the rows of
+        another are added up.
+        """
+        # The loss has to be an argument of the compiled function, as it is everywhere in this library. Where it is a constant
+        # of that function, XLA knows the number of blocks, unrolls the loop, and other tasks' last bits follow n_max.
         parts = (self.X, self.y, self.weight)
 
         def add(b: Array, total: Array) -> Array:

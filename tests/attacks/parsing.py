@@ -287,8 +287,9 @@ def alone(rng: np.random.Generator, effort: float) -> Iterator[Case]:
         options = [{}, {"message": "clip", "clip": float(rng.uniform(0.1, 5))}][int(rng.integers(2))]
         W = rng.standard_normal((d, m)) * np.exp(3 * rng.standard_normal(m))
         agreed = terms(1.0, m, d, 1e-3, scaling="none", **options)
-        same = np.array_equal(message(W, agreed)[:, i], message(W[:, [i]], agreed)[:, 0])
-        yield Case(ALONE, same, f"vectors of {d} entries, {options or 'directions'}")
+        for vectors in (W, message(W, agreed)):  # on the grid the last bit of a length decides
+            same = np.array_equal(message(vectors, agreed)[:, i], message(vectors[:, [i]], agreed)[:, 0])
+            yield Case(ALONE, same, f"vectors of {d} entries, {options or 'directions'}")
         if rng.random() < 0.15:
             rows = [rng.standard_normal((int(rng.integers(1, 30)), min(d, 8))) for _ in range(m)]
             y = [rng.standard_normal(len(x)) for x in rows]
