@@ -286,10 +286,14 @@ def alone(rng: np.random.Generator, effort: float) -> Iterator[Case]:
         i = int(rng.integers(m))
         options = [{}, {"message": "clip", "clip": float(rng.uniform(0.1, 5))}][int(rng.integers(2))]
         W = rng.standard_normal((d, m)) * np.exp(3 * rng.standard_normal(m))
+        if "clip" in options and d > 2:  # steps of the grid of the clip norm's length: its last bit decides
+            half = rng.integers(1, 40, d - 1)
+            steps = np.append(2 * half, np.sum(half**2) - 1)
+            W = np.stack([rng.permutation(steps) for _ in range(m)], axis=1) / 4096
+            options = {"message": "clip", "clip": float(np.sum(half**2) + 1) / 4096}
         agreed = terms(1.0, m, d, 1e-3, scaling="none", **options)
-        for vectors in (W, message(W, agreed)):  # on the grid the last bit of a length decides
-            same = np.array_equal(message(vectors, agreed)[:, i], message(vectors[:, [i]], agreed)[:, 0])
-            yield Case(ALONE, same, f"vectors of {d} entries, {options or 'directions'}")
+        same = np.array_equal(message(W, agreed)[:, i], message(W[:, [i]], agreed)[:, 0])
+        yield Case(ALONE, same, f"vectors of {d} entries, {options or 'directions'}")
         if rng.random() < 0.15:
             rows = [rng.standard_normal((int(rng.integers(1, 30)), min(d, 8))) for _ in range(m)]
             y = [rng.standard_normal(len(x)) for x in rows]
