@@ -105,6 +105,8 @@ def test_the_lattice_follows_from_the_files_numbers(published):
         assert back.arithmetic == "double precision, not covered"
         assert "from its clip norm, sizes and noise one of" in back.reason
         assert back.proved == published.guarantee.proved
+    far = replace(published, sigma=published.sigma * 2.0**40)
+    assert Release.from_xarray(far.to_xarray()).guarantee.arithmetic.startswith("double")
     for change in ({"num_tasks": 10**15}, {"mechanisms__0__clip": published.mechanisms[0].clip / 4}):
         assert Release.from_xarray(edited(published, **change)).guarantee.arithmetic.startswith("double")
 

@@ -159,7 +159,8 @@ def _doubt(laws: Sequence[MatrixNoise], vectors: int, sigma: FloatArray, lattice
         return (
             "The file says that arithmetic was exact, and its noise is in shares on another lattice than its messages."
         )
-    if not np.all(np.mod(sigma, lattice**2) == 0):
+    # a double of another size is on any lattice, and whatever was added to it is lost
+    if not np.all((np.mod(sigma, lattice**2) == 0) & (np.abs(sigma) <= 2.0**53 * lattice**2)):
         return "The file says that arithmetic was exact, and Sigma is not on its lattice."
     return ""
 
