@@ -96,9 +96,9 @@ def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *
         data.to_netcdf(unfinished, engine="h5netcdf")
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text that is public, whole or not at all."""
-    with whole(path, private=False) as unfinished, open(unfinished, "w") as file:
+def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
+    """Write text, whole or not at all; ``private`` as for :func:`whole`."""
+    with whole(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
 
