@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +22,33 @@ FOREIGN = (OSError, KeyError, TypeError, json.JSONDecodeError)
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Where to write: it takes the place of path when all went well, and a file that was there stays until then."""
+def whole(path: str | os.PathLike[str], *, private: bool) -> Iterator[str]:
+    """Where to write: it takes the place of path when all went well, and a file that was there stays until then.
+
+    Args:
+        path: of the file.
+        private: what is written is for the owner of the file alone, from its first byte and whatever the umask (mode 0600);
+            else the umask decides. Rows, models that depend on them, and what says whether somebody guessed them right are
+            private; what is proved to protect them, simulations and public data are not.
+    """
     unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
     try:
+        if private:
+            _empty_for_its_owner(unfinished)
         yield unfinished
         os.replace(unfinished, path)
     finally:
         if os.path.exists(unfinished):
             os.remove(unfinished)
+
+
+def _empty_for_its_owner(path: str) -> None:
+    """Make an empty file that nobody else can open; one that was there is left to whoever has it open."""
+    with suppress(FileNotFoundError):
+        os.remove(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.close(handle)
+    os.chmod(path, 0o600)  # where the umask took more
 
 
 def check_place(name: str, path: str | os.PathLike[str]) -> None:
@@ -73,14 +91,16 @@ def check_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
-def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str]) -> None:
+def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, private: bool) -> None:
+    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`whole`."""
     check_there(os.path.dirname(os.path.abspath(path)))
-    with whole(path) as unfinished:
+    with whole(path, private=private) as unfinished:
         data.to_netcdf(unfinished, engine="h5netcdf")
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    with whole(path) as unfinished, open(unfinished, "w") as file:
+def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
+    """Write text, whole or not at all; ``private`` as for :func:`whole`."""
+    with whole(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
 

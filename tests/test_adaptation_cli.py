@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -258,6 +259,19 @@ def test_what_is_paid_for_is_printed_whatever_becomes_of_its_files_and_never_ove
     assert main(asked(files, "--out", str(files / "out"))) == 2
     assert "--out: expected a folder without model.json" in capsys.readouterr().err
     assert (files / "out" / "model.json").read_text() == "paid for"
+
+
+def test_a_model_of_which_nothing_is_proved_is_its_owners(tmp_path):
+    before = os.umask(0o022)
+    try:
+        for seed in (None, 3):
+            adapt(DATA.sources, DATA.target, label="y", epsilon=1.0, unsafe_seed=seed).save(tmp_path / str(seed))
+    finally:
+        os.umask(before)
+    modes = {
+        folder: {os.stat(path).st_mode & 0o777 for path in (tmp_path / folder).iterdir()} for folder in ("None", "3")
+    }
+    assert modes == {"None": {0o644}, "3": {0o600}}
 
 
 def test_a_ledger_of_tasks_is_refused(files, capsys):

@@ -1,11 +1,14 @@
 """Releases of moments and what was made of them, written and read: whatever a file says is checked."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, infer, problems
+from mpmtl_prob.releases import files
 
 DATA = problems.two_sources((120, 60), num_features=3, tests=50, seed=5)
 
@@ -53,6 +56,65 @@ def test_a_key_signs_it(model, tmp_path):
     assert np.array_equal(MomentRelease.load(path, key=key).sigma, model.release_.sigma)
     with pytest.raises(ValueError, match="signed with another key"):
         MomentRelease.load(path, key=b"another, as long as it")
+
+
+def edited(release, **change):
+    """The release's data with fields changed, or with dots for what lies deeper: ``guarantee__proved__unit``."""
+    data = release.to_xarray()
+    meta = json.loads(data.attrs["release"])
+    for name, value in change.items():
+        *path, last = name.split("__")
+        inner = meta
+        for key in path:
+            inner = inner[key]
+        inner[last] = value
+    return data.assign_attrs(release=json.dumps(meta))
+
+
+def test_what_is_protected_is_a_record_whatever_a_file_says(model):
+    for unit in ("task", "row", "person"):
+        back = MomentRelease.from_xarray(edited(model.release_, guarantee__proved__unit=unit)).guarantee
+        assert back.proved is None
+        assert back.reason.endswith("which no release of its kind gives: what it protects is one target record.")
+    data = model.release_.to_xarray()
+    meta = json.loads(data.attrs["release"])
+    del meta["guarantee"]["proved"]["unit"]
+    silent = MomentRelease.from_xarray(data.assign_attrs(release=json.dumps(meta)))
+    assert silent.guarantee.proved == model.release_.guarantee.proved
+
+
+def test_the_noise_covers_records_of_the_files_size(model):
+    """Noise on fewer numbers, or for shorter records, gives away less than what is in Sigma does."""
+    little = model.release_.guarantee.proved.delta / 1e3
+    for change in ({"mechanism__num_features": 1}, {"mechanism__num_features": 9}, {"mechanism__clip": 0.125}):
+        with pytest.raises(
+            ValueError, match=r"^mechanism: expected Gaussian noise on 4 numbers, for vectors up to 1.25"
+        ):
+            MomentRelease.from_xarray(edited(model.release_, guarantee__proved__delta=little, **change))
+    with pytest.raises(ValueError, match=r"^residual_unit: expected the residual bound over 0.75"):
+        MomentRelease.from_xarray(edited(model.release_, residual_unit=model.release_.residual_unit / 2))
+
+
+def test_a_lattice_of_moments_follows_from_their_numbers(model):
+    off = replace(model.release_, sigma=model.release_.sigma * (1 + 1e-6))
+    for change in ({"lattice": 2.0**-200}, {"lattice": model.release_.lattice / 2}, {"num_records": 10**15}):
+        assert MomentRelease.from_xarray(edited(off, **change)).guarantee.arithmetic.startswith("double")
+
+
+def test_a_signature_covers_all_that_is_read(model, tmp_path):
+    """The centre of the moments among it: what is said of a target's weights is centre + ..."""
+    key, path = b"sixteen secret bytes", tmp_path / "signed.nc"
+    model.release_.save(path, key=key)
+    signed = files.read(path)
+    for changed in (
+        signed.assign(centre=signed["centre"] + 1.0),
+        signed.assign(centre=signed["centre"] * (1 + 1e-15)),
+        signed.rename(centre="middle"),
+        signed.assign(weights=signed["centre"]),
+    ):
+        write_netcdf(changed, tmp_path / "changed.nc", private=False)
+        with pytest.raises(ValueError, match=r"key: .* was signed with another key, or changed"):
+            MomentRelease.load(tmp_path / "changed.nc", key=key)
 
 
 def test_a_model_predicts_as_before_and_its_posterior_can_be_made_again(model, tmp_path):

@@ -1,14 +1,22 @@
 """A release's file in the hands of somebody else: edited, signed, broken."""
 
 import json
+import os
+from dataclasses import replace
 
+import h5netcdf
 import numpy as np
 import pytest
 import xarray as xr
 
+from mpmtl_prob._files import whole as files_whole
+from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
-from mpmtl_prob.privacy import Bound, delta
-from mpmtl_prob.releases import Release, buy_clip, files, release
+from mpmtl_prob.privacy import Bound, Gaussian, delta
+from mpmtl_prob.privacy.guarantee import DISCRETE
+from mpmtl_prob.privacy.laws import GaussianShares
+from mpmtl_prob.releases import Release, buy_clip, files, release, terms
+from mpmtl_prob.releases.release import arrived
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 KEY = b"sixteen bytes or more"
@@ -67,6 +75,58 @@ def test_arithmetic_is_exact_only_on_the_lattice(published):
         assert Release.from_xarray(edited(published, **change)).guarantee.arithmetic.startswith("double")
 
 
+def test_who_is_protected_follows_from_the_kind(published):
+    """A release of tasks' messages protects a task, and with it a row; never a person, whatever its file says."""
+    for unit in ("person", "target record"):
+        back = Release.from_xarray(edited(published, guarantee__proved__unit=unit)).guarantee
+        assert back.proved is None
+        assert back.reason.endswith("which no release of its kind gives: what it protects is one task.")
+    again = Release.from_xarray(edited(published, guarantee__proved__unit="row")).guarantee
+    assert again == published.guarantee
+
+
+def test_a_direction_has_length_1_in_a_file_too():
+    """Else a release of eps = 8 says eps = .1 where its file says ``clip: 0.1``, as noise is measured by the clip norm."""
+    out = release(W, 8.0, 1e-3)
+    proved = {"epsilon": 0.1, "delta": 1e-3, "adjacency": "replace", "unit": "task"}
+    for clip in (0.1, 2.0):
+        with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as directions have unit length, got"):
+            Release.from_xarray(edited(out, mechanisms__0__clip=clip, guarantee__proved=proved))
+        with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0"):
+            replace(out, mechanisms=(replace(out.mechanisms[0], clip=clip),))
+
+
+def test_the_lattice_follows_from_the_files_numbers(published):
+    """On a lattice of 2^-200 every double lies, and Sigma would be called exact however it was drawn and added."""
+    drawn_in_doubles = replace(published, sigma=published.sigma * (1 + 1e-6))
+    assert not np.all(np.mod(drawn_in_doubles.sigma, published.lattice**2) == 0)
+    for finer in (published.lattice / 2, 2.0**-100, 2.0**-500, 1e-300):
+        back = Release.from_xarray(edited(drawn_in_doubles, lattice=finer)).guarantee
+        assert back.arithmetic == "double precision, not covered"
+        assert "from its clip norm, sizes and noise one of" in back.reason
+        assert back.proved == published.guarantee.proved
+    far = replace(published, sigma=published.sigma * 2.0**40)
+    assert Release.from_xarray(far.to_xarray()).guarantee.arithmetic.startswith("double")
+    for change in ({"num_tasks": 10**15}, {"mechanisms__0__clip": published.mechanisms[0].clip / 4}):
+        assert Release.from_xarray(edited(published, **change)).guarantee.arithmetic.startswith("double")
+
+
+def test_shares_of_noise_are_on_the_lattice():
+    settled = terms(1.0, 8, 3, mechanism=Gaussian(3, 2.0))
+    law = GaussianShares(3, 1.0, 4, settled.lattice**2)
+    out = arrived(np.zeros((3, 3)), replace(settled, mechanisms=(law,)))
+    assert Release.from_xarray(out.to_xarray()).guarantee == out.guarantee
+    assert out.guarantee.arithmetic == DISCRETE
+    other = Release.from_xarray(edited(out, mechanisms__0__step=settled.lattice**2 / 4)).guarantee
+    assert other.arithmetic.startswith("double")
+    assert "its noise is in shares on another lattice" in other.reason
+
+
+def test_features_of_one_name_are_refused(published):
+    with pytest.raises(ValueError, match=r"^features: expected distinct names"):
+        Release.from_xarray(edited(published, features=["a", "b", "a"]))
+
+
 def test_a_seeded_release_stays_unproved(tmp_path):
     out = release(W, 1.0, 1e-3, unsafe_seed=3)
     out.save(tmp_path / "out.nc")
@@ -95,6 +155,59 @@ def test_a_signature_tells_the_holder_of_the_key_what_was_changed(published, tmp
     published.save(path)
     with pytest.raises(ValueError, match=r"^key: expected a signed release"):
         Release.load(path, key=KEY)
+
+
+def test_any_edit_of_a_signed_file_is_noticed(published, tmp_path):
+    """Also of what :meth:`Release.load` does not read, but whoever opens the file with another library does."""
+    path, other = tmp_path / "out.nc", tmp_path / "changed.nc"
+    published.save(path, key=KEY)
+    signed = files.read(path)
+    names = signed.sizes["feature"] * ["another"]
+    for changed in (
+        signed.assign_coords(round=[7]), signed.assign_coords(feature=names), signed.assign_coords(source=7.0),
+        signed.assign(centre=("feature", np.zeros(3))), signed.drop_vars("feature_other"), signed.assign_attrs(by="me"),
+        signed.assign(sigma=signed["sigma"].astype(np.float32).astype(float)), signed.rename(feature_other="column"),
+        signed.assign(sigma=signed["sigma"].assign_attrs(units="metres")),
+    ):  # fmt: skip
+        write_netcdf(changed, other, private=False)
+        with pytest.raises(ValueError, match=r"^key: .* was signed with another key, or changed"):
+            Release.load(other, key=KEY)
+    write_netcdf(signed, other, private=False)
+    assert Release.load(other, key=KEY).features == published.features
+    with h5netcdf.File(other, "a") as file:
+        file.create_group("appendix").attrs["release"] = "Trust me."
+    with pytest.raises(ValueError, match=r"^path: expected a release and nothing beside it .*'appendix'"):
+        Release.load(other, key=KEY)
+
+
+def test_private_files_are_their_owners_alone(published, tmp_path):
+    """From the first byte, in place of a file that was not, and whatever the umask."""
+    path = tmp_path / "private.nc"
+    for umask in (0o000, 0o022, 0o277):
+        before = os.umask(umask)
+        try:
+            with files_whole(path, private=True) as unfinished:
+                assert os.stat(unfinished).st_mode & 0o777 == 0o600
+                with open(unfinished, "w") as file:
+                    file.write("rows")
+            assert os.stat(path).st_mode & 0o777 == 0o600
+            path.chmod(0o644)
+            write_netcdf(published.to_xarray(), path, private=True)
+            assert os.stat(path).st_mode & 0o777 == 0o600
+        finally:
+            os.umask(before)
+        path.chmod(0o644)
+
+
+def test_a_release_is_public_only_if_it_is_proved(published, tmp_path):
+    before = os.umask(0o022)
+    try:
+        published.save(tmp_path / "proved.nc")
+        release(W, 1.0, 1e-3, unsafe_seed=3).save(tmp_path / "seeded.nc")
+    finally:
+        os.umask(before)
+    assert os.stat(tmp_path / "proved.nc").st_mode & 0o777 == 0o644
+    assert os.stat(tmp_path / "seeded.nc").st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("key", [b"short", "sixteen characters", 7, True])

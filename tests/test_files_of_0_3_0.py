@@ -13,13 +13,14 @@ from files_of_0_3_0.example import FEATURES, HOSPITALS, KEY, RUN, plain_regressi
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
+from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.adaptation import MomentRelease, OneRelease
 from mpmtl_prob.federated import wire
 from mpmtl_prob.federated.kept import KeptSite
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, fit
 from mpmtl_prob.privacy import Ledger, LedgerAltered
 from mpmtl_prob.privacy.laws import write_law
-from mpmtl_prob.releases import Release
+from mpmtl_prob.releases import Release, files
 
 FOLDER = Path(__file__).parent / "files_of_0_3_0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
@@ -101,11 +102,29 @@ def test_a_signed_release_still_verifies():
         Release.load(FOLDER / "release_signed.nc", key=KEY + b"!")
 
 
+def test_a_release_signed_by_0_3_0_holds_nothing_else(tmp_path):
+    """Its signature covers Sigma and what else a release is made of; so nothing may lie in the file beside that."""
+    signed = files.read(FOLDER / "release_signed.nc")
+    other = [f"{name}?" for name in signed["feature"].values]
+    for changed in (signed.assign_coords(feature=other), signed.assign(more=1.0), signed.assign_attrs(by="me")):
+        write_netcdf(changed, tmp_path / "changed.nc", private=False)
+        with pytest.raises(ValueError, match=r"^key: the signature in .* is of version 0.3.0, which did not cover"):
+            Release.load(tmp_path / "changed.nc", key=KEY)
+
+
 @pytest.mark.parametrize("name", names("shared_"))
 def test_a_shared_posterior_keeps_its_draws(name):
     posterior = SharedPosterior.load(FOLDER / name)
     np.testing.assert_array_equal(posterior.to_arviz()["posterior"]["Omega"].values, EXPECTED[name]["Omega"])
     assert type(posterior.structure).__name__ == EXPECTED[name]["structure"]
+
+
+def test_owners_models_are_written_for_their_owner_alone(tmp_path):
+    path = tmp_path / "own.nc"
+    shutil.copy(FOLDER / "owners_plug_in.nc", path)
+    path.chmod(0o644)
+    OwnerPosteriors.load(path).save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", names("owners_"))
@@ -141,6 +160,17 @@ def test_a_moment_release_says_what_it_said():
 def test_a_signed_moment_release_is_read_without_its_key():
     release = MomentRelease.load(FOLDER / "moment_release_signed.nc")
     same_guarantee(release.guarantee, EXPECTED["moment_release_signed.nc"]["guarantee"])
+
+
+def test_a_moment_release_signed_by_0_3_0_is_refused(tmp_path):
+    """Its signature does not cover the centre. What its owner knows to be right is signed anew."""
+    path = FOLDER / "moment_release_signed.nc"
+    with pytest.raises(ValueError, match=r"of version 0.3.0, which did not cover centre: .* must be signed anew"):
+        MomentRelease.load(path, key=KEY)
+    with pytest.raises(ValueError, match=r"key: .* was signed with another key"):
+        MomentRelease.load(path, key=KEY + b"!")
+    MomentRelease.load(path).save(tmp_path / "anew.nc", key=KEY)
+    assert MomentRelease.load(tmp_path / "anew.nc", key=KEY).guarantee.proved is not None
 
 
 @pytest.mark.parametrize("name", names("one_release"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.inference.sampling.chains import most_steps
 from mpmtl_prob.inference.sampling.diagnostics import diagnose
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
+from mpmtl_prob.privacy import NOTHING_SHARED
 
 QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile
 
@@ -262,6 +264,24 @@ def test_posterior_survives_a_file(data, posterior, tmp_path):
     (tmp_path / "other.nc").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="holds no posterior of mpmtl_prob"):
         Posterior.load(tmp_path / "other.nc")
+
+
+def test_a_file_does_not_show_that_nothing_was_shared(posterior, tmp_path):
+    dataclasses.replace(posterior, guarantee=NOTHING_SHARED).save(tmp_path / "posterior.nc")
+    loaded = Posterior.load(tmp_path / "posterior.nc").guarantee
+    assert loaded.proved is None
+    assert "holds no release that it could follow from" in loaded.reason
+
+
+def test_a_curators_files_are_its_own(data, posterior, tmp_path):
+    """Rows and models of all tasks are in them: nobody else on the machine can open them."""
+    before = os.umask(0o022)
+    try:
+        posterior.save(tmp_path / "posterior.nc")
+        fit(group_sparse, data.train, checkpoint=tmp_path / "run.npz", **QUICK)
+    finally:
+        os.umask(before)
+    assert [os.stat(path).st_mode & 0o777 for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
 
 
 def test_subjects_survive_a_file(data, posterior, tmp_path):

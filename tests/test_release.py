@@ -85,7 +85,7 @@ def test_two_releases_never_share_noise_and_a_seed_guarantees_nothing():
 def test_a_message_is_the_same_alone_and_among_others():
     """Bit for bit: what an owner sends by itself is what the curator would have made of its rows.
 
-    Messages of whole steps of the grid whose length is the clip norm exactly: there the last bit of a computed length decides.
+    These are messages of whole steps of the grid whose length is the clip norm: the last bit of a computed length decides.
     """
     rng = np.random.default_rng(0)
     for _ in range(40):

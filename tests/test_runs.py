@@ -7,7 +7,7 @@ from numpyro.diagnostics import effective_sample_size
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, Until, first_look, shared_covariance
-from mpmtl_prob.inference.sampling import chains
+from mpmtl_prob.inference.sampling import chains, checkpoint
 from mpmtl_prob.inference.sampling.runs import worst
 
 FAST = {"chains": 2, "warmup": 200, "progress_bar": False}
@@ -137,3 +137,20 @@ def test_a_first_look_sees_what_stands_clear_and_invents_nothing():
     nothing = first_look(mp.release(messages(20), 0.01, 0.01, unsafe_seed=0))
     assert nothing.shown == 0
     assert nothing.spectrum[0] < 0.7
+
+
+def test_marks_of_two_checkpoints_say_nothing_of_each_other(tmp_path):
+    """Of the same run: else whoever has seen a mark could test guesses of the rows against it."""
+    run = checkpoint.fingerprint({"seed": 0}, [np.arange(3.0)])
+    reached = chains.Reached((np.zeros(2),), 1, 2)
+    marks = set()
+    for name in ("one.npz", "other.npz"):
+        checkpoint.write(tmp_path / name, run, reached, {"W": np.ones((1, 2))}, {})
+        with np.load(tmp_path / name) as file:
+            marks.add(str(file["mark"]))
+        again, draws, _ = checkpoint.read(tmp_path / name, run, reached)
+        assert (again.warmed, again.drawn, draws["W"].tolist()) == (1, 2, [[1.0, 1.0]])
+        with pytest.raises(ValueError, match="holds another run"):
+            checkpoint.read(tmp_path / name, checkpoint.fingerprint({"seed": 0}, [np.arange(3.0) + 1]), reached)
+    assert len(marks) == 2
+    assert run not in marks

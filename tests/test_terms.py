@@ -1,5 +1,7 @@
 """A release in two steps: owners make messages, a curator who sees their sum alone publishes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -8,6 +10,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, releases
 from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
 from mpmtl_prob.releases import BoughtClip, message, publish, terms
+from mpmtl_prob.releases.release import arrived
 
 RNG = np.random.default_rng(3)
 X = [RNG.standard_normal((n, 3)) for n in (7, 9, 5, 30, 2)]
@@ -89,3 +92,30 @@ def test_terms_are_public_numbers_and_say_what_is_wrong_with_others():
     with pytest.raises(ValueError, match=r"^source: expected 4 features, as the terms say, got 3"):
         message(alone(0), terms(1.0, 5, 4))
     assert releases.default_delta(5) == pytest.approx(1 / (5 * np.log(5)))
+
+
+def test_all_rounds_bound_messages_alike():
+    """Messages are cut to the first law's clip norm: a second law that knows of a smaller one would promise too much."""
+    settled = terms(1.0, 5, 3, DELTA, message="clip", clip=10.0, rounds=2)
+    first, second = settled.mechanisms
+    with pytest.raises(ValueError, match=r"^mechanisms: expected one clip norm in all rounds, got 1.0, 10.0"):
+        replace(settled, mechanisms=(first, replace(second, clip=1.0)))
+    with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as directions have unit length, got 10.0"):
+        replace(settled, message="direction")
+
+
+def test_a_lattice_is_one_on_which_sums_are_exact():
+    """Terms may name any; what doubles do not add exactly is not released, before anything is charged."""
+    book, settled = Ledger(epsilon=1.0, delta=0.1), terms(0.6, 5, 3, DELTA)
+    for h in (2.0**-40, 2.0**-200, 3 * settled.lattice):
+        with pytest.raises(ValueError, match=r"^lattice: expected a power of two of at least"):
+            publish(np.zeros((3, 3)), replace(settled, lattice=h), ledger=book)
+        with pytest.raises(ValueError, match=r"^lattice: expected a power of two of at least"):
+            arrived(np.zeros((3, 3)), replace(settled, lattice=h))
+    assert book.charges() == []
+    assert publish(np.zeros((3, 3)), replace(settled, lattice=2 * settled.lattice), ledger=book).rounds == 1
+
+
+def test_terms_name_no_feature_twice():
+    with pytest.raises(ValueError, match=r"^features: expected distinct names"):
+        terms(1.0, 5, ["a", "b", "a"])

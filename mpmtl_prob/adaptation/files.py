@@ -16,7 +16,8 @@ import numpy as np
 from mpmtl_prob._check import positive, whole
 from mpmtl_prob._files import read_tree, write_netcdf
 from mpmtl_prob.privacy.laws import Gaussian, read_law, write_law
-from mpmtl_prob.releases import files
+from mpmtl_prob.privacy.units import Unit
+from mpmtl_prob.releases import files, signatures
 from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
@@ -48,45 +49,64 @@ def of_release(release: MomentRelease) -> xr.Dataset:
     )
 
 
-def release_fields(data: xr.Dataset) -> dict[str, Any]:
-    """The fields of the release that :func:`of_release` turned into data. Raises ValueError for other data."""
+def release_fields(data: xr.Dataset, *, weight: float, longest: float) -> dict[str, Any]:
+    """The fields of the release that :func:`of_release` turned into data.
+
+    Args:
+        data: what a file holds.
+        weight: b, the largest |rho| / u.
+        longest: of the vectors v, which the noise has to cover.
+
+    Raises:
+        ValueError: other data.
+    """
     try:
         meta = json.loads(data.attrs["release"])
         if meta["kind"] != "moments":
             raise ValueError(f"release: expected one of moments, got {meta['kind']!r}")
         sigma, centre = _numbers(data, "sigma"), _numbers(data, "centre")
         law, lattice = read_law(meta["mechanism"]), positive("lattice", meta["lattice"])
-        if not isinstance(law, Gaussian):
-            raise ValueError(f"mechanism: expected a Gaussian, got {type(law).__name__}")
-        features = _names(meta["features"])
-        if len(features) != len(centre):
-            raise ValueError(f"features: expected {len(centre)} names, got {len(features)}")
+        features = files.names(meta["features"])
+        if centre.shape != (len(features),):
+            raise ValueError(f"centre: expected {len(features)} weights, one per feature, got shape {centre.shape}")
+        if not isinstance(law, Gaussian) or (law.num_features, law.clip) != (len(features) + 1, longest):
+            expected = f"expected Gaussian noise on {len(features) + 1} numbers, for vectors up to {longest:g} long"
+            raise ValueError(f"mechanism: {expected}, got {law}")
+        bound, unit = (positive(name, meta[name]) for name in ("residual_bound", "residual_unit"))
+        if unit != bound / weight:
+            raise ValueError(
+                f"residual_unit: expected the residual bound over {weight:g}, {bound / weight!r}, got {unit!r}"
+            )
+        num_records = whole("num_records", meta["num_records"], 0)
         return {
             "sigma": sigma,
             "mechanism": law,
-            "num_records": whole("num_records", meta["num_records"], 0),
+            "num_records": num_records,
             "centre": centre,
-            "residual_bound": positive("residual_bound", meta["residual_bound"]),
-            "residual_unit": positive("residual_unit", meta["residual_unit"]),
+            "residual_bound": bound,
+            "residual_unit": unit,
             "row_bound": positive("row_bound", meta["row_bound"]),
             "features": features,
-            "guarantee": files.guarantee(meta["guarantee"], lattice, sigma, (law,)),
+            "guarantee": files.guarantee(
+                meta["guarantee"], (law,),
+                unit=Unit.TARGET_RECORD, vectors=max(num_records, 1), sigma=sigma, lattice=lattice,
+            ),
             "lattice": lattice,
-        }
+        }  # fmt: skip
     except _FOREIGN as error:
         raise ValueError(f"release: expected the fields that to_xarray writes: {error!r}") from error
 
 
-def write(data: xr.Dataset, path: str | os.PathLike[str], key: bytes | None) -> None:
-    """A NetCDF file, signed if there is a key."""
-    write_netcdf(data if key is None else files.signed(data, key), path)
+def write(data: xr.Dataset, path: str | os.PathLike[str], key: bytes | None, *, private: bool) -> None:
+    """Write a NetCDF file, signed if there is a key, and for its owner alone if what is in it is private."""
+    write_netcdf(data if key is None else signatures.sign(data, key), path, private=private)
 
 
 def read(path: str | os.PathLike[str], key: bytes | None) -> xr.Dataset:
     """What :func:`write` wrote. Raises ValueError for another signature than the key's."""
     data = files.read(path)
     if key is not None:
-        files.check_signature(data, key, path)
+        signatures.check(data, key, path)
     return data
 
 

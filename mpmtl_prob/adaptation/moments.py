@@ -146,11 +146,11 @@ class MomentRelease:
     @classmethod
     def from_xarray(cls, data: Dataset) -> MomentRelease:
         """The release that :meth:`to_xarray` turned into data, as :meth:`load`. Raises ValueError for other data."""
-        return cls(**files.release_fields(data))
+        return cls(**files.release_fields(data, weight=WEIGHT, longest=LONGEST))
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write to a NetCDF file; ``key`` as in :meth:`mpmtl_prob.Release.save`."""
-        files.write(self.to_xarray(), path, key)
+        files.write(self.to_xarray(), path, key, private=self.guarantee.proved is None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> MomentRelease:

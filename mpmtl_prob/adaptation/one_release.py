@@ -227,6 +227,7 @@ class OneRelease(Adaptation):
         """Write release, prior and posterior to a NetCDF file: all of it public. Raises ValueError before a fit.
 
         Of the parameters only ``intercept`` and ``row_bound`` are kept, which a prediction needs, and no public record.
+        Where nothing is proved of a release in it, the file is for its owner alone (mode 0600).
         """
         import xarray as xr  # with pandas, nearly a second to import
 
@@ -243,7 +244,8 @@ class OneRelease(Adaptation):
             groups["others"] = self.others_.to_xarray()
         tree = xr.DataTree.from_dict(groups)
         tree.attrs = {"intercept": int(self.intercept), "row_bound": self.row_bound}
-        write_netcdf(tree, path)
+        unproved = any(guarantee.proved is None for guarantee in self.guarantees_.values())
+        write_netcdf(tree, path, private=unproved)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> OneRelease:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._files import check_place
+from mpmtl_prob._files import check_place, whole, write_text
 from mpmtl_prob._table import aligned
 from mpmtl_prob.adaptation.conditional import Prior
 from mpmtl_prob.adaptation.domain import Domain, pair, several, stacked
@@ -190,15 +190,20 @@ class Report:
         return sorted(self.posterior.domain_weights.items(), key=lambda each: -each[1])
 
     def save(self, out: Path) -> list[str]:
-        """Write the model, and the picture where there is matplotlib; returns the names of what was written."""
-        (folder(out) / MODEL).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        """Write the model, and the picture where there is matplotlib; returns the names of what was written.
+
+        Where nothing is proved of the release, they are for their owner alone (mode 0600).
+        """
+        private = self.release.guarantee.proved is None
+        write_text(folder(out) / MODEL, json.dumps(self.to_dict(), indent=2) + "\n", private=private)
         try:
             from matplotlib.figure import Figure
         except ImportError:
             return [MODEL]
         page = Figure(figsize=(8.0, 4.0), layout="constrained")
         self.plot(page.subplots(1, 2, width_ratios=(2, 1)))
-        page.savefig(out / PICTURE, dpi=120, metadata={"Software": None})
+        with whole(out / PICTURE, private=private) as unfinished:
+            page.savefig(unfinished, format="png", dpi=120, metadata={"Software": None})
         return [MODEL, PICTURE]
 
     def plot(self, axes: Any) -> None:

@@ -33,10 +33,18 @@ def step(clip: float, num_features: int, num_tasks: int, laws: Sequence[Any]) ->
     """
     if not 1e-100 <= clip <= 1e100:
         raise ValueError(f"clip: expected a norm between 1e-100 and 1e100, got {clip!r}")
-    finest = ERROR * clip / np.sqrt(num_features)
+    fine_enough = float(2.0 ** np.floor(np.log2(ERROR * clip / np.sqrt(num_features))))
+    return max(fine_enough, finest(clip, num_tasks, laws))
+
+
+def finest(clip: float, num_tasks: int, laws: Sequence[Any]) -> float:
+    """The least h on which doubles add the second moments of so many messages, and their noise, exactly.
+
+    Arguments as for :func:`step`.
+    """
     # 64 times its size away from its mean noise has next to no probability
     largest = num_tasks * clip**2 + max((np.max(np.abs(law.mean)) + 64 * law.fluctuation for law in laws), default=0.0)
-    return float(2.0 ** max(np.floor(np.log2(finest)), np.ceil((np.log2(largest) - _ROOM) / 2)))
+    return float(2.0 ** np.ceil((np.log2(largest) - _ROOM) / 2))
 
 
 def bound(clip: float, h: float) -> float:

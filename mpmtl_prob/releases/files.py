@@ -1,27 +1,29 @@
 """A release as a file that anybody may have written: what is read is checked, and its guarantee worked out anew.
 
-Whoever can edit a file can make it say anything. What a reader can find out alone is whether the noise laws that the file
-names give the guarantee that it states, and this is done on every reading. Whether Sigma is what those laws made of
-somebody's data no reader can see; a signature says that it is what the holder of a key wrote.
+Whoever can edit a file can make it say anything. What a reader can find out alone is whether the file's own numbers give what
+it states, and this is done on every reading: who is protected follows from the kind of release, delta from the noise laws,
+the lattice from the clip norm, the sizes and the laws. Whether Sigma is what those laws made of somebody's data no reader can
+see; a signature says that it is what the holder of a key wrote: :mod:`mpmtl_prob.releases.signatures`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpmtl_prob._check import in_range, one_of, positive, whole
-from mpmtl_prob._files import check_there, holding
+from mpmtl_prob._files import holding, read_tree
 from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guarantee, of_release
-from mpmtl_prob.privacy.laws import Law, MatrixNoise, read_law, write_law
+from mpmtl_prob.privacy.lattice import step
+from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, read_law, write_law
 from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
+from mpmtl_prob.releases.terms import check_laws
 from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 #: A recomputed delta may exceed the stated one by this much of it: another processor rounds in another way.
 _SLACK = 1e-6
-_KEY_BYTES = 16
 
 
 def to_dataset(release: Release) -> xr.Dataset:
@@ -63,80 +64,115 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
         meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
         if sigma.dtype.kind != "f":
             raise ValueError(f"sigma: expected floating-point numbers, got {sigma.dtype}")
-        laws, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
-        if not laws or not all(isinstance(law, MatrixNoise) for law in laws):
+        read, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
+        laws = tuple(law for law in read if isinstance(law, MatrixNoise))
+        if not laws or laws != read:
             raise ValueError("mechanisms: expected the noise of every round")
+        features = names(meta["features"])
+        message = one_of("message", meta["message"], MESSAGES)
+        check_laws(laws, len(features), message)  # now, as the guarantee is worked out from matrices of this size
         lattice = None if meta.get("lattice") is None else positive("lattice", meta["lattice"])
+        num_tasks = whole("num_tasks", meta["num_tasks"])
         return {
             "sigma": sigma,
             "mechanisms": laws,
-            "num_tasks": whole("num_tasks", meta["num_tasks"]),
-            "features": tuple(_each("features", meta["features"], str | int | float | bool)),
-            "guarantee": guarantee(meta["guarantee"], lattice, sigma, (*laws, *besides)),
-            "message": one_of("message", meta["message"], MESSAGES),
+            "num_tasks": num_tasks,
+            "features": features,
+            "guarantee": guarantee(
+                meta["guarantee"], laws, besides,
+                unit=Unit.TASK, vectors=num_tasks, sigma=sigma, lattice=lattice,
+            ),
+            "message": message,
             "scaling": one_of("scaling", meta["scaling"], SCALINGS),
             "library_version": _text("library_version", meta["library_version"]),
             "besides": besides,
             "lattice": lattice,
-        }
+        }  # fmt: skip
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"release: expected the fields that to_xarray writes: {error!r}") from error
 
 
 def read(path: str | os.PathLike[str]) -> xr.Dataset:
-    """The data in a file. Raises ValueError for one that is no NetCDF."""
-    import xarray as xr  # with pandas, nearly a second to import
-
-    check_there(path)
-    with holding("release", path, foreign=(Exception,)), xr.open_dataset(path, engine="h5netcdf") as data:
-        return data.load()
-
-
-def signed(data: xr.Dataset, key: bytes) -> xr.Dataset:
-    """The data with the attribute ``signature``. Raises ValueError for a key that is not at least 16 bytes."""
-    return data.assign_attrs(signature=_signature(data, key))
+    """The data in a file. Raises ValueError for one that is no NetCDF, or holds more than one release."""
+    with holding("release", path, foreign=(Exception,)):
+        tree = read_tree(path)
+    if tree.children:  # no signature is under them
+        groups = ", ".join(map(repr, tree.children))
+        raise ValueError(
+            f"path: expected a release and nothing beside it in {os.fspath(path)!r}, got the groups {groups}"
+        )
+    return tree.to_dataset()
 
 
-def check_signature(data: xr.Dataset, key: bytes, path: str | os.PathLike[str]) -> None:
-    """Raise ValueError unless the holder of the key signed these data."""
-    expected, found = _signature(data, key), data.attrs.get("signature")
-    if not isinstance(found, str):
-        raise ValueError(f"key: expected a signed release, got none in {os.fspath(path)!r}")
-    if not hmac.compare_digest(expected.encode(), found.encode()):
-        raise ValueError(f"key: {os.fspath(path)!r} was signed with another key, or changed after it was signed")
-
-
-def _signature(data: xr.Dataset, key: bytes) -> str:
-    if not isinstance(key, bytes) or len(key) < _KEY_BYTES:
-        got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(f"key: expected at least {_KEY_BYTES} bytes, got {got}")
-    digest = hmac.new(key, digestmod=hashlib.sha256)
-    sigma = np.ascontiguousarray(data["sigma"].values, dtype="<f8") if "sigma" in data else np.zeros(0)
-    digest.update(json.dumps(["mpmtl_prob release", str(data.attrs.get("release")), sigma.shape]).encode())
-    digest.update(sigma.tobytes())
-    return digest.hexdigest()
-
-
-def guarantee(meta: Mapping[str, Any], lattice: float | None, sigma: FloatArray, laws: Sequence[Law]) -> Guarantee:
-    """What noise laws give, of the eps that a file states as proved.
+def guarantee(
+    meta: Mapping[str, Any],
+    laws: Sequence[MatrixNoise],
+    besides: Sequence[Law] = (),
+    *,
+    unit: Unit,
+    vectors: int,
+    sigma: FloatArray,
+    lattice: float | None,
+) -> Guarantee:
+    """What the numbers of a file give, at the eps that it states as proved.
 
     Args:
         meta: what the file states.
-        lattice: h of messages, if any.
-        sigma: their noisy second moments; arithmetic is exact only if they lie on the lattice.
-        laws: of the noise.
+        laws: of the noise, one per round.
+        besides: of what was bought for the release.
+        unit: that such a release protects.
+        vectors: how many are in a second moment, each no longer than the laws' clip norm.
+        sigma: the noisy second moments.
+        lattice: h of the vectors, if any.
 
     Raises:
         ValueError: a statement that is none; KeyError and TypeError likewise.
     """
-    return _recomputed(_guarantee(meta, lattice, sigma), laws)
+    said = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DISCRETE, DOUBLES))
+    stated = Guarantee(
+        _bound("claimed", meta["claimed"], unit),
+        _bound("proved", meta["proved"], unit),
+        _text("reason", meta["reason"]),
+    )
+    doubt = "" if said == DOUBLES else _doubt(laws, vectors, sigma, lattice)
+    exact = DISCRETE if any(isinstance(law, GaussianShares) for law in laws) else EXACT
+    arithmetic = DOUBLES if said == DOUBLES or doubt else exact
+    found = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *besides), unit)
+    return replace(found, reason=f"{found.reason} {doubt}".strip())
 
 
-def _recomputed(stated: Guarantee, laws: Sequence[Law]) -> Guarantee:
+def _doubt(laws: Sequence[MatrixNoise], vectors: int, sigma: FloatArray, lattice: float | None) -> str:
+    """Why a file cannot say that its arithmetic was exact; empty if it can."""
+    if lattice is None:
+        return "The file says that arithmetic was exact, and names no lattice that it was exact on."
+    try:
+        with np.errstate(all="ignore"):
+            expected = step(laws[0].clip, laws[0].num_features, vectors, laws)
+    except (ValueError, OverflowError, ArithmeticError) as error:
+        return f"The file says that arithmetic was exact, and no lattice follows from its numbers: {error}."
+    if lattice != expected:
+        return (
+            f"The file says that arithmetic was exact on a lattice of {lattice:.3g}; from its clip norm, sizes and noise one "
+            f"of {expected:.3g} follows."
+        )
+    if any(isinstance(law, GaussianShares) and law.step != lattice**2 for law in laws):
+        return (
+            "The file says that arithmetic was exact, and its noise is in shares on another lattice than its messages."
+        )
+    # a double of another size is on any lattice, and whatever was added to it is lost
+    if not np.all((np.mod(sigma, lattice**2) == 0) & (np.abs(sigma) <= 2.0**53 * lattice**2)):
+        return "The file says that arithmetic was exact, and Sigma is not on its lattice."
+    return ""
+
+
+def _recomputed(stated: Guarantee, laws: Sequence[Law], unit: Unit) -> Guarantee:
     """What the laws give at the eps that is stated as proved; nothing where that is less than what is stated."""
     said = stated.proved
     if said is None:
         return stated
+    if not unit.protects(Unit.of(said.unit)):
+        reason = f"The file says {said}, which no release of its kind gives: what it protects is one {unit}."
+        return replace(stated, proved=None, reason=reason)
     reason = f"The file says {said}, which its noise laws do not give: "
     try:
         found = of_release(
@@ -145,30 +181,17 @@ def _recomputed(stated: Guarantee, laws: Sequence[Law]) -> Guarantee:
             adjacency=said.adjacency,
             claimed=stated.claimed,
             seeded=False,
-            unit=said.unit,
+            unit=unit,
             arithmetic=stated.arithmetic,
         )
     except Exception:  # laws beyond all bounds fail in more ways than the accountant names
-        return Guarantee(stated.claimed, None, reason + "nothing could be computed from them.", stated.arithmetic)
+        return replace(stated, proved=None, reason=reason + "nothing could be computed from them.")
     if found.proved is None or found.proved.delta <= said.delta * (1 + _SLACK):
         return found
-    reason += f"at that eps their delta is {found.proved.delta:.3g}."
-    return Guarantee(stated.claimed, None, reason, stated.arithmetic)
+    return replace(stated, proved=None, reason=f"{reason}at that eps their delta is {found.proved.delta:.3g}.")
 
 
-def _guarantee(meta: Mapping[str, Any], lattice: float | None, sigma: FloatArray) -> Guarantee:
-    """What the file states; that arithmetic is exact only if Sigma lies on the lattice."""
-    on_lattice = lattice is not None and bool(np.all(np.mod(sigma, lattice**2) == 0))
-    stated = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DISCRETE, DOUBLES))
-    return Guarantee(
-        _bound("claimed", meta["claimed"]),
-        _bound("proved", meta["proved"]),
-        _text("reason", meta["reason"]),
-        stated if on_lattice else DOUBLES,
-    )
-
-
-def _bound(name: str, meta: Mapping[str, Any] | None) -> Bound | None:
+def _bound(name: str, meta: Mapping[str, Any] | None, unit: Unit) -> Bound | None:
     if meta is None:
         return None
     delta = meta["delta"]
@@ -176,8 +199,16 @@ def _bound(name: str, meta: Mapping[str, Any] | None) -> Bound | None:
         positive(f"{name}: epsilon", meta["epsilon"]),
         1.0 if delta == 1 else in_range(f"{name}: delta", delta, 0, 1, left_closed=True),
         Adjacency.of(meta["adjacency"], f"{name}: adjacency"),
-        Unit.of(meta.get("unit", "task"), f"{name}: unit"),
+        Unit.of(meta.get("unit", unit), f"{name}: unit"),
     )
+
+
+def names(values: Any) -> tuple[Hashable, ...]:
+    """Names of features, as a file has them. Raises ValueError for others, or one that is there twice."""
+    found = tuple(_each("features", values, str | int | float | bool))
+    if len(set(found)) < len(found):
+        raise ValueError("features: expected distinct names, got a name twice")
+    return found
 
 
 def _laws(meta: Any) -> tuple[Law, ...]:

@@ -27,11 +27,11 @@ from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
 from mpmtl_prob.privacy.laws import Law, MatrixNoise
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases import files
+from mpmtl_prob.releases import files, signatures
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
 from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
 from mpmtl_prob.releases.streamed import second_moment as streamed
-from mpmtl_prob.releases.terms import Terms, check_dimension, default_delta, terms
+from mpmtl_prob.releases.terms import Terms, check_lattice, check_laws, default_delta, terms
 from mpmtl_prob.shards import TaskShards
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -85,7 +85,7 @@ class Release:
         definite = np.array([mechanism.positive_definite for mechanism in self.mechanisms])
         if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
-        check_dimension(self.mechanisms, d)
+        check_laws(self.mechanisms, d, self.message)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
@@ -119,33 +119,32 @@ class Release:
         return files.to_dataset(self)
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
-        """Write the release to a NetCDF file; a file that was there stays until the new one is whole.
+        """Write the release to a NetCDF file; for its owner alone (mode 0600) where nothing is proved of it.
 
         Args:
-            path: of the file.
-            key: signs it (HMAC-SHA256), for readers who share the key: at least 16 secret bytes.
+            path: of the file; one that was there stays until the new one is whole.
+            key: signs all that is in it (HMAC-SHA256), for readers who share the key: at least 16 secret bytes.
 
         Raises:
             ValueError: a key that is none.
         """
         data = self.to_xarray()
-        write_netcdf(data if key is None else files.signed(data, key), path)
+        write_netcdf(data if key is None else signatures.sign(data, key), path, private=self.guarantee.proved is None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Release:
         """Read a release that :meth:`save` wrote.
 
-        The guarantee is worked out anew from the noise laws in the file; what they do not give is not called proved. That
-        Sigma is what those laws made of the messages, and that the noise was fresh, rests on who wrote the file: with a
+        The guarantee is worked out anew from the file's own numbers; what they do not give is not called proved. That
+        Sigma is what its noise laws made of the messages, and that the noise was fresh, rests on who wrote the file: with a
         ``key`` it must be signed by it.
 
         Raises:
-            ValueError: a file that holds no release or a law that this version does not know; with a ``key``, a signature
-                that is missing or wrong.
+            ValueError: a file that holds no release, or a law of no name here; with ``key``, one that it did not sign.
         """
         data = files.read(path)
         if key is not None:
-            files.check_signature(data, key, path)
+            signatures.check(data, key, path)
         try:
             return cls.from_xarray(data)
         except ValueError as error:
@@ -164,12 +163,11 @@ class Release:
         return f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds}"
 
     def _repr_html_(self) -> str:
+        longest = f"length at most {self.mechanisms[0].clip:.3g}"
         facts = {
             "published": f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks' vectors",
             "rounds": self.rounds,
-            "vectors": "unit length"
-            if self.message == "direction"
-            else f"length at most {self.mechanisms[0].clip:.3g}",
+            "vectors": "unit length" if self.message == "direction" else longest,
             "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
         }
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
@@ -312,6 +310,7 @@ def arrived(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
     Raises:
         ValueError: numbers that are not on the lattice.
     """
+    check_lattice(terms)
     guarantee = of_release(
         terms.mechanisms,
         epsilon=terms.epsilon,
@@ -356,6 +355,7 @@ def perturb[Private](
 def _drawn(
     terms: Terms, unsafe_seed: int | None, ledger: Ledger | None, data: TaskData | ArrayLike | None
 ) -> tuple[FloatArray, Guarantee]:
+    check_lattice(terms)
     return draw_matrices(
         terms.mechanisms,
         epsilon=terms.epsilon,

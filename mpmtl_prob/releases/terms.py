@@ -62,9 +62,11 @@ class Terms:
         one_of("message", self.message, MESSAGES)
         one_of("scaling", self.scaling, SCALINGS)
         object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
+        if len(set(self.features)) < len(self.features):
+            raise ValueError("features: expected distinct names, got a name twice")
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
-        check_dimension(self.mechanisms, len(self.features))
+        check_laws(self.mechanisms, len(self.features), self.message)
 
     @property
     def clip(self) -> float:
@@ -171,12 +173,24 @@ def default_delta(num_tasks: int) -> float:
     return 1 / (num_tasks * np.log(num_tasks))
 
 
-def check_dimension(mechanisms: Sequence[MatrixNoise], d: int) -> None:
-    """Raise ValueError unless the noise is of dimension d."""
+def check_laws(mechanisms: Sequence[MatrixNoise], d: int, message: str) -> None:
+    """Raise ValueError unless the noise of all rounds is of dimension d, and for one clip norm K; for directions, 1."""
     if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
         raise ValueError(
             f"mechanisms: expected noise of dimension {d}, the number of features, got {wrong.num_features}"
         )
+    clips = sorted({mechanism.clip for mechanism in mechanisms})
+    if len(clips) > 1:
+        raise ValueError(f"mechanisms: expected one clip norm in all rounds, got {', '.join(map(repr, clips))}")
+    if message == "direction" and clips != [1.0]:
+        raise ValueError(f"mechanisms: expected clip = 1.0, as directions have unit length, got {clips[0]!r}")
+
+
+def check_lattice(terms: Terms) -> None:
+    """Raise ValueError for a lattice on which sums are not exact, so that nothing could be said of their last bits."""
+    least = lattice.finest(terms.clip, terms.num_tasks, terms.mechanisms)
+    if terms.lattice < least or np.frexp(terms.lattice)[0] != 0.5:
+        raise ValueError(f"lattice: expected a power of two of at least {least:.3g}, got {terms.lattice!r}")
 
 
 def _name(feature: Hashable) -> Hashable:

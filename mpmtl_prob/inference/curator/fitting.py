@@ -66,8 +66,8 @@ def fit(
         thin: iterations per draw.
         seed: of the chains. The result is a function of the arguments.
         progress_bar: show one.
-        checkpoint: a file in which the run is kept while it goes on. If it is there, the same call goes on from it; with
-            more draws, it adds them.
+        checkpoint: a file in which the run is kept while it goes on, for its owner alone (mode 0600). If it is there, the
+            same call goes on from it; with more draws, it adds them.
         options: of :func:`mpmtl_prob.models.penalised.observe`, for models of this library: ``rate``, ``sigma``,
             ``smoothing``, ``precondition``, ``with_release``.
 
@@ -127,7 +127,7 @@ class _Run:
             )
         found: tuple[Draws, Draws] = ({}, {})
         if self.checkpoint is not None and os.path.exists(self.checkpoint):
-            reached, *kept = read(self.checkpoint, self._mark, reached)
+            reached, *kept = read(self.checkpoint, self._fingerprint, reached)
             found = (kept[0], kept[1])
         return self._go_on(reached, found, draws, progress_bar, -begin)
 
@@ -136,7 +136,7 @@ class _Run:
         return Sampling(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
 
     @property
-    def _mark(self) -> str:
+    def _fingerprint(self) -> str:
         settings = {k: getattr(self, k) for k in ("model", "name", "chains", "warmup", "thin", "seed")}
         return fingerprint(settings | {"x64": jax.config.jax_enable_x64}, self.args)
 
@@ -179,7 +179,11 @@ class _Run:
     def _save(self, reached: Reached, parts: list[tuple[Draws, Draws]]) -> None:
         if self.checkpoint is not None:
             write(
-                self.checkpoint, self._mark, reached, loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts])
+                self.checkpoint,
+                self._fingerprint,
+                reached,
+                loop.join([p[0] for p in parts]),
+                loop.join([p[1] for p in parts]),
             )
 
 

@@ -18,7 +18,7 @@ from mpmtl_prob._names import places
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Guarantee
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 
@@ -167,7 +167,10 @@ class Posterior:
         return diagnose(functionals, self.statistics, exact=self.exact)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior."""
+        """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior.
+
+        It holds everybody's rows and models, and is for its owner alone (mode 0600).
+        """
         tree = self.to_arviz(pointwise=False)
         meta = {
             "name": self.name,
@@ -179,7 +182,7 @@ class Posterior:
             "released": self.release is not None,
         }
         tree.attrs["posterior"] = json.dumps(meta)
-        write_netcdf(tree, path)
+        write_netcdf(tree, path, private=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Posterior:
@@ -187,6 +190,7 @@ class Posterior:
         with holding("posterior", path):
             tree = read_tree(path)
             meta = json.loads(tree.attrs["posterior"])
+            stated = Guarantee.from_dict(meta["guarantee"])
             sets = {name: group.to_dataset() for name, group in tree.children.items()}
             groups = [{str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")]
             X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
@@ -201,10 +205,8 @@ class Posterior:
             features=features,
             subject=None if subject is None else [subject[w] for w in which],
         )
-        stated = Guarantee.from_dict(meta["guarantee"])
-        if (
-            stated.proved is not None and stated != NOTHING_SHARED
-        ):  # anybody can write a file: a release is worked out anew
+        # anybody can write a file: a release is worked out anew, and that nothing was shared no file shows
+        if stated.proved is not None:
             stated = Guarantee(stated.claimed, None, UNFOUNDED) if release is None else release.guarantee
         return cls(
             name=meta["name"],

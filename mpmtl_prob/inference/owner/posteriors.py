@@ -134,7 +134,10 @@ class OwnerPosteriors:
         return replace(public, advice=tuple(advice))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors. It holds the owners' models."""
+        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
+
+        It holds the owners' models and targets, and is for its owner alone (mode 0600).
+        """
         tree, public = self.to_arviz(), self.shared.to_arviz()
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
         for group in _OF_SHARED:
@@ -145,7 +148,7 @@ class OwnerPosteriors:
             "shared_seconds": self.shared.seconds,
             "structure": self.shared.structure.name,
         }
-        write_netcdf(tree, path)
+        write_netcdf(tree, path, private=True)
 
     @classmethod
     def load(

@@ -188,10 +188,13 @@ class SharedPosterior:
         return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release."""
+        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
+
+        Where nothing is proved of the release, the file is for its owner alone (mode 0600).
+        """
         tree = self.to_arviz()
         tree.attrs["seconds"] = self.seconds
-        write_netcdf(tree, path)
+        write_netcdf(tree, path, private=self.guarantee.proved is None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> SharedPosterior:

@@ -1,10 +1,17 @@
-"""A run of chains on disk, so that what was drawn survives an interruption."""
+"""A run of chains on disk, so that what was drawn survives an interruption.
+
+The file holds draws of models that depend on rows, so that it is for its owner alone (mode 0600). Whether it is of the same
+rows is told by a mark that is keyed with a salt of the file's own: marks of two files say nothing of each other, and a mark
+without its file cannot be compared with that of guessed rows. Whoever has the file can compare, and has its draws as well.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,11 +22,15 @@ import numpy as np
 from mpmtl_prob._files import holding, whole
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
 
-_FORMAT = 1
+_FORMAT = 2  # of version 0.3.0: 1, in which the mark is the fingerprint itself
+_SALT_BYTES = 32
 
 
 def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
-    """Of what must be the same for a run to go on: the settings and the numbers of the model's arguments."""
+    """A hash of what must be the same for a run to go on: the settings and the numbers of the model's arguments.
+
+    It tells right guesses of the rows from wrong ones, and is not to be written down.
+    """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for leaf in jax.tree.leaves(args):
         array = np.asarray(leaf)
@@ -27,17 +38,19 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], mark: str, reached: Reached, draws: Draws, statistics: Draws) -> None:
-    """Write a run; a file that was there stays until the new one is whole."""
+def write(path: str | os.PathLike[str], run: str, reached: Reached, draws: Draws, statistics: Draws) -> None:
+    """Write a run of this fingerprint; a file that was there stays until the new one is whole."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(reached.state)]
     arrays: dict[str, Any] = {f"state/{i:03d}": leaf for i, leaf in enumerate(leaves)}
     arrays |= {f"draws/{k}": v for k, v in draws.items()} | {f"statistics/{k}": v for k, v in statistics.items()}
-    with whole(path) as unfinished, open(unfinished, "wb") as file:
-        np.savez(file, format=_FORMAT, mark=mark, reached=[reached.warmed, reached.drawn], **arrays)
+    salt = secrets.token_bytes(_SALT_BYTES)
+    arrays |= {"salt": np.frombuffer(salt, dtype=np.uint8), "mark": _mark(salt, run)}
+    with whole(path, private=True) as unfinished, open(unfinished, "wb") as file:
+        np.savez(file, format=_FORMAT, reached=[reached.warmed, reached.drawn], **arrays)
 
 
-def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reached, Draws, Draws]:
-    """Read a run that :func:`write` wrote, into a state of the same structure.
+def read(path: str | os.PathLike[str], run: str, like: Reached) -> tuple[Reached, Draws, Draws]:
+    """Read a run that :func:`write` wrote, or version 0.3.0, into a state of the same structure.
 
     Raises:
         ValueError: a file of another run, or none at all.
@@ -45,7 +58,8 @@ def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reache
     with holding("run", path, name="checkpoint", foreign=(OSError, KeyError, ValueError)):
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
-        same = str(found["mark"]) == mark
+        mark = _mark(found["salt"].tobytes(), run) if "salt" in found else run
+        same = hmac.compare_digest(str(found["mark"]), mark)
     if not same:
         raise ValueError(
             f"checkpoint: {os.fspath(path)!r} holds another run; expected the same model, data, kernel, chains, warm-up, "
@@ -56,6 +70,10 @@ def read(path: str | os.PathLike[str], mark: str, like: Reached) -> tuple[Reache
     warmed, drawn = (int(n) for n in found["reached"])
     parts = [{k.split("/", 1)[1]: v for k, v in found.items() if k.startswith(p)} for p in ("draws/", "statistics/")]
     return Reached(jax.tree.unflatten(structure, state), warmed, drawn), parts[0], parts[1]
+
+
+def _mark(salt: bytes, run: str) -> str:
+    return hmac.new(salt, run.encode(), hashlib.sha256).hexdigest()
 
 
 def _is_key(leaf: Any) -> bool:
