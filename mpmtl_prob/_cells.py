@@ -49,9 +49,10 @@ def as_numbers(column: Any) -> NDArray[np.float64]:
     """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
     if isinstance(getattr(column, "dtype", None), np.dtype) and column.dtype.kind in _NUMERIC:
         with np.errstate(all="ignore"):  # a warning would tell of one record
+            values = np.array(column, dtype=np.float64)
             if isinstance(column, np.ma.MaskedArray):
-                column = column.astype(np.float64).filled(np.nan)  # a masked cell is missing
-            return np.asarray(column).astype(np.float64)
+                values[np.ma.getmaskarray(column)] = np.nan  # a masked cell is missing
+            return values
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.fromiter(map(as_number, column), dtype=np.float64)

@@ -77,7 +77,7 @@ def reproduce(
         return adaptations.reproduce(study, out, **options)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
     found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
-    write_netcdf(results, out / f"{study.name}.nc")
+    write_netcdf(results, out / f"{study.name}.nc", private=False)
     write_text(out / f"{study.name}.json", json.dumps(found, indent=1) + "\n")
     figures.draw(found, results, out / f"{study.name}.png")
     return found
