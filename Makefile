@@ -59,6 +59,7 @@ mutants: $(READY) ## Mistakes that would break a guarantee, one by one: does a t
 
 attack: $(READY) ## Attacks on what is called proved, with the counts on docs/security_testing.md: an hour at most, every week
 	$(BIN)/python tests/attacks/run.py --json docs/results/attacks.json
+	$(BIN)/python tests/attacks/page.py
 
 $(BIN)/.flower: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[flower]'
