@@ -107,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
         "--mechanism", default="wishart", help="wishart, the default; gaussian; or paper, whose eps is only claimed"
     )
     publish.add_argument(
-        "--scaling", default="pareto", help="of features: pareto, the default; unit, where units are wild; or none"
+        "--scaling",
+        help="of features by every task's own rows: unit variance (unit), the default of a CSV file; pareto; none",
     )
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")

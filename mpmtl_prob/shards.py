@@ -64,6 +64,7 @@ class TaskShards:
             ``if __name__ == "__main__"``. Each holds a part in memory.
         progress_bar: show one where all parts are worked on.
         intercept: tasks have one of their own, their last feature.
+        scaling: as of :class:`TaskData`: "unit" for tables in parquet files.
 
     Raises:
         ValueError: no parts, parts of different features, or a task that is in two, however its name is spelled there.
@@ -73,6 +74,7 @@ class TaskShards:
     workers: int = 1
     progress_bar: bool = True
     intercept: bool = False
+    scaling: str = "pareto"
 
     def __post_init__(self) -> None:
         whole("workers", self.workers)
@@ -140,7 +142,7 @@ class TaskShards:
                 f"task: expected one type of the column {task!r} in all files, got {types[other]} in {other} and {kind} in "
                 f"{first}; the same task might be spelled in two ways"
             )
-        return cls(tuple(parts), workers, progress_bar, intercept)
+        return cls(tuple(parts), workers, progress_bar, intercept, scaling="unit")
 
     @classmethod
     def from_xarray(

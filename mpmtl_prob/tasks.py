@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
 
+_IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 #: The largest number in the rows: sums of its squares are still numbers.
 LARGEST = 1e150
 
@@ -32,7 +33,7 @@ LARGEST = 1e150
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept", "centred"],
+    meta_fields=["tasks", "features", "intercept", "centred", "scaling"],
 )
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -51,6 +52,9 @@ class TaskData:
             all rows of a subject together, whatever the task. None where every row is about somebody else.
         intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
         centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
+        scaling: how messages and estimators scale the features by every task's own rows, unless they are told otherwise:
+            "unit", to unit variance, for tasks that come from a table, whose columns may be age and income; "pareto", by the
+            root of that, for tasks that come from arrays. It never follows from the rows.
     """
 
     X: FloatArray
@@ -61,6 +65,7 @@ class TaskData:
     subject: NDArray[np.int64] | None = None
     intercept: bool = False
     centred: bool = False
+    scaling: str = "pareto"
 
     @classmethod
     def from_lists(
@@ -175,7 +180,7 @@ class TaskData:
         features: Sequence[str] | None = None,
         intercept: bool = False,
     ) -> Self:
-        """Tasks from a data frame with one row per observation.
+        """Tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
 
         Args:
             frame: the table.
@@ -197,7 +202,7 @@ class TaskData:
         labels = task_labels(frame[task])
         X = numeric_columns("features", frame, columns, labels)
         y = numeric_columns("target", frame, [target], labels)[:, 0]
-        tasks = cls.from_rows(X, y, labels, features=columns)
+        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit")
         return tasks.with_intercept() if intercept else tasks
 
     @classmethod
@@ -258,7 +263,8 @@ class TaskData:
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
-        return type(self)(*_stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1], centred=True)
+        X, y, mask = _stacked(*zip(*rows, strict=True))
+        return type(self)(X, y, mask, self.tasks, self.features[:-1], centred=True, scaling=self.scaling)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
@@ -334,7 +340,7 @@ class TaskData:
         y = [v[r] for v, r in zip(self.y, rows, strict=True)]
         subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
         found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
-        return replace(found, intercept=self.intercept)
+        return replace(found, intercept=self.intercept, scaling=self.scaling)
 
     def _where(self, keep: NDArray[np.bool_]) -> TaskData:
         """The rows where keep (m, n_max) is True."""
@@ -346,7 +352,7 @@ class TaskData:
         n = np.asarray(self.mask).sum(axis=1)
         return (
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
-            f"{n.min()} to {n.max()} per task)"
+            f"{n.min()} to {n.max()} per task{_IN_UNITS if self.scaling == 'unit' else ''})"
         )
 
     def _repr_html_(self) -> str:
@@ -357,6 +363,8 @@ class TaskData:
             "features": f"{self.num_features}: {', '.join(shown)}",
             "rows": f"{self.num_rows}, from {n.min()} to {n.max()} per task, median {np.median(n):g}",
         }
+        if self.scaling == "unit":
+            facts["scaling"] = "to unit variance, by every task's own rows"
         return card("TaskData", facts, "Rows are private, and not shown.")
 
 

@@ -146,7 +146,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_a_module_holds_one_idea_and_a_function_one_step():
-    long = [module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    long = [module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 600]
     for module, path in MODULES.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and (module, node.name) not in LONG:

@@ -77,6 +77,7 @@ class DPAggr:
     ledger: Ledger | None = None
 
     name = "DP-AGGR"
+    scales_tables = False  # its bounds of rows are public numbers in the units of the table
 
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:

@@ -66,6 +66,8 @@ class DPMTRL:
 
     name = "DP-MTRL, reconstructed"
 
+    scales_tables = False  # rows have length one in the units of the table
+
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """The result's W is W^ of the last round; ``history`` holds ``W`` (T, d, m) and ``sensitivity`` (T, m).

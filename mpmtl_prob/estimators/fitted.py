@@ -17,6 +17,7 @@ from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
+from mpmtl_prob.taskwise import conjugate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,14 +88,45 @@ def slopes(tasks: TaskData, loss: Loss | None = None) -> TaskData:
     return tasks.slopes if loss is None or isinstance(loss, LeastSquares) else tasks
 
 
+def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
+    """Scale the features of tasks that come from a table to unit variance, each task's by its own rows.
+
+    Returns:
+        The scaled tasks, and the scale S, (m, d): weights in the table's own units are ``S.T * W``. Tasks that come from
+        arrays stay as they are, and S is None. An intercept is not scaled.
+    """
+    if tasks.scaling != "unit":
+        return tasks, None
+    scale = conjugate.scales(tasks.slopes.gram, "unit")
+    if tasks.intercept:
+        scale = np.column_stack([scale, np.ones(len(scale))])
+    return replace(tasks, X=tasks.X * scale[:, None, :], scaling="none"), scale
+
+
+def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:
+    """Return a fit of :func:`in_unit_variance` tasks with weights in the units of the table."""
+    if scale is None:
+        return fitted
+    release = None if fitted.release is None else replace(fitted.release, scaling="unit")
+    history = {name: scale.T * values if name == "W" else values for name, values in fitted.history.items()}
+    return replace(fitted, W=scale.T * fitted.W, release=release, history=history)
+
+
 def intercept_aside[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
-    """A method ``fit(self, tasks)`` that fits the slopes; every task then gets its intercept from its own rows."""
+    """A method ``fit(self, tasks)`` that fits the slopes; every task then gets its intercept from its own rows.
+
+    Features of tasks that come from a table are scaled to unit variance first, unless the estimator's attribute
+    ``scales_tables`` is False. Penalties, clip norms and step sizes are in these units.
+    """
 
     @wraps(fit)
     def aside(self: Any, tasks: TaskData, *arguments: Any, **options: Any) -> Fitted:
-        rows = slopes(tasks, getattr(self, "loss", None))
-        found = fit(self, rows, *arguments, **options)  # type: ignore[arg-type]
-        return found if rows is tasks else replace(found, W=completed(found.W, tasks))
+        slope_rows = slopes(tasks, getattr(self, "loss", None))
+        rows, scale = in_unit_variance(slope_rows) if getattr(self, "scales_tables", True) else (slope_rows, None)
+        if scale is not None and isinstance(start := getattr(self, "start", None), np.ndarray):
+            self = replace(self, start=start / scale.T)
+        fitted = in_own_units(fit(self, rows, *arguments, **options), scale)  # type: ignore[arg-type]
+        return fitted if slope_rows is tasks else replace(fitted, W=completed(fitted.W, tasks))
 
     return by_name(aside)  # type: ignore[arg-type]
 

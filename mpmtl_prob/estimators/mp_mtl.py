@@ -134,6 +134,11 @@ class MPMTL(Discreet):
         return f"Algorithm 5 on {name}" if self.rows else name
 
     @property
+    def scales_tables(self) -> bool:
+        """Whether features of a table are scaled by every task's own rows: not where single rows are protected."""
+        return self.rows is None
+
+    @property
     def _alone(self) -> bool:
         """M = I reads nothing off Sigma: there is nothing to publish."""
         return isinstance(self.sharing, Proximal) and isinstance(self.sharing.norm, NoPenalty)

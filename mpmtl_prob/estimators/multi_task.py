@@ -20,7 +20,7 @@ from mpmtl_prob._check import positive, whole
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
-from mpmtl_prob.estimators.fitted import Fitted, intercept_aside, named, slopes
+from mpmtl_prob.estimators.fitted import Fitted, in_unit_variance, intercept_aside, named, slopes
 from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
@@ -69,7 +69,8 @@ class MultiTask:
         begin = time.perf_counter()
         for penalty in penalties:
             replace(self, penalty=penalty).check()
-        rows = slopes(tasks, self.loss)
+        slope_rows = slopes(tasks, self.loss)
+        rows, scale = in_unit_variance(slope_rows)
         smooth = self.loss.of(rows)
         curvature = smooth.curvature()
         with jax.enable_x64(True):
@@ -84,7 +85,8 @@ class MultiTask:
             )
         share = (time.perf_counter() - begin) / len(penalties)
         each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
-        weights = [one.W if rows is tasks else completed(one.W, tasks) for one in each]
+        weights = [one.W if scale is None else scale.T * one.W for one in each]
+        weights = weights if slope_rows is tasks else [completed(W, tasks) for W in weights]
         return [named(fitted(W, one, share, self.name), tasks) for W, one in zip(weights, each, strict=True)]
 
     @property

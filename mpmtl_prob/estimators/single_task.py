@@ -12,7 +12,7 @@ from mpmtl_prob._check import one_of, positive
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
-from mpmtl_prob.estimators.fitted import Fitted, by_name, intercept_aside, named
+from mpmtl_prob.estimators.fitted import Fitted, by_name, in_own_units, in_unit_variance, intercept_aside, named
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
@@ -27,8 +27,8 @@ class Ridge:
 
     Attributes:
         penalty: of argmin 0.5 ||y - X w||^2 + (penalty/2) ||w||^2, >= 0, in squared units of X; or "evidence", the
-            posterior mean with the penalty averaged over each task's own evidence, on Pareto-scaled features. Columns whose
-            units differ by orders of magnitude, as age and income, have to be brought to one first.
+            posterior mean with the penalty averaged over each task's own evidence, on Pareto-scaled features. Features of
+            tasks that come from a table are scaled to unit variance first, and a penalty is in these units.
     """
 
     penalty: float | str = "evidence"
@@ -53,9 +53,10 @@ class Ridge:
         for penalty in penalties:
             if not penalty >= 0:
                 raise ValueError(f"penalty: expected a number >= 0 or 'evidence', got {penalty!r}")
-        rows = tasks.slopes
-        found = conjugate.ridge_path(rows.gram, penalties)
-        weights = found if rows is tasks else [completed(W, tasks) for W in found]
+        rows, scale = in_unit_variance(tasks.slopes)
+        scaled = conjugate.ridge_path(rows.gram, penalties)
+        weights = scaled if scale is None else [scale.T * W for W in scaled]
+        weights = [completed(W, tasks) for W in weights] if tasks.intercept else weights
         share = (time.perf_counter() - start) / len(penalties)
         return [named(Fitted(W, NOTHING_SHARED, seconds=share, name="STL ridge"), tasks) for W in weights]
 
@@ -111,13 +112,16 @@ class RidgeLogistic:
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
+        rows, scale = in_unit_variance(tasks)
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
-            Logistic().alone(tasks)  # checks the targets
+            Logistic().alone(rows)  # checks the targets
             start = time.perf_counter()
-            W = laplace.logistic_posteriors(tasks, scale=conjugate.scales(tasks.gram)).mean
-            return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")
-        return _each(self.problem, tasks, "STL ridge logistic")
+            W = laplace.logistic_posteriors(rows, scale=conjugate.scales(rows.gram)).mean
+            fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")
+        else:
+            fitted = _each(self.problem, rows, "STL ridge logistic")
+        return in_own_units(fitted, scale)
 
 
 def _each(problem: MultiTask, tasks: TaskData, name: str) -> Fitted:

@@ -10,7 +10,7 @@ import numpy as np
 from mpmtl_prob.convex.losses import Loss
 from mpmtl_prob.convex.penalties import GroupLasso, Penalty
 from mpmtl_prob.estimators import DPMTRL, L1, MPMTL, Alone, DPAggr, Lasso, LeastSquares, MultiTask, Ridge, RidgeLogistic
-from mpmtl_prob.estimators.fitted import slopes
+from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: candidates per estimator
@@ -22,13 +22,13 @@ _ROUGH: dict[str, Any] = {"tolerance": 1e-3, "max_iterations": 500}
 
 def ridge(train: TaskData) -> list[Ridge]:
     """The evidence, and penalties from a millionth of the largest curvature up to it."""
-    curvature = LeastSquares().of(train.slopes).curvature().max()
+    curvature = LeastSquares().of(_rows(train)).curvature().max()
     return [Ridge(), *(Ridge(float(curvature * share)) for share in np.geomspace(1e-6, 1.0, SIZE - 1))]
 
 
 def ridge_logistic(train: TaskData) -> list[RidgeLogistic]:
     """Penalties from a hundred-thousandth of the largest curvature of least squares up to it."""
-    curvature = LeastSquares().of(train).curvature().max()
+    curvature = LeastSquares().of(in_unit_variance(train)[0]).curvature().max()
     return [RidgeLogistic(float(curvature * share), **_ROUGH) for share in np.geomspace(1e-5, 1.0, SIZE)]
 
 
@@ -55,7 +55,7 @@ def alone(train: TaskData, loss: Loss | None = None) -> list[Alone]:
     The one step size is 1/L of the training rows, chosen here like all else in a grid.
     """
     chosen = LeastSquares() if loss is None else loss
-    largest = float(chosen.of(slopes(train, chosen)).curvature().max())
+    largest = float(chosen.of(_rows(train, chosen)).curvature().max())
     steps: tuple[dict[str, Any], ...] = ({"step_size": None, "curvature": largest}, {"step_size": "per_task"})
     starts: tuple[Ridge | str, ...] = (Ridge(), "zero")
     return [
@@ -77,7 +77,7 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
     """
     begin = Ridge() if start is None else start
     loss: Loss = options.get("loss", LeastSquares())
-    train = slopes(train, loss)
+    train = _rows(train, loss)
     W = begin.fit(train).W
     median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
     curvature = loss.of(train).curvature().max()
@@ -122,5 +122,10 @@ def dp_mtrl(train: TaskData, **options: Any) -> list[DPMTRL]:
 
 
 def _gradient_at_zero(train: TaskData, loss: Loss) -> FloatArray:
-    rows = slopes(train, loss)
+    rows = _rows(train, loss)
     return np.asarray(loss.of(rows).gradient(np.zeros((rows.num_features, rows.num_tasks))))  # type: ignore[arg-type]
+
+
+def _rows(train: TaskData, loss: Loss | None = None) -> TaskData:
+    """The rows that are fitted: contrasts where an intercept cancels, and features of a table in unit variance."""
+    return in_unit_variance(slopes(train, loss))[0]

@@ -25,7 +25,7 @@ from mpmtl_prob._check import one_of
 from mpmtl_prob._discreet import public, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Ridge, Run, Sharing, framework
-from mpmtl_prob.estimators.fitted import slopes
+from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 from mpmtl_prob.estimators.plan import Plan, Rows
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
 from mpmtl_prob.intercept import completed
@@ -140,6 +140,8 @@ def cross_validate[E: Estimator](
     one_of("metric", metric, tuple(METRICS))
     if isinstance(folds, int):
         folds = tasks.folds(min(folds, int(tasks.mask.sum(axis=1).min())), seed)
+    if all(getattr(candidate, "scales_tables", True) for candidate in candidates):
+        folds = [_in_one_unit(*fold) for fold in folds]
     score, more_is_better = METRICS[metric]
     scores = np.full((len(candidates), len(folds)), np.nan)
     jobs = [(j, job) for j, (train, _) in enumerate(folds) for job in _jobs(candidates, train, seed + j)]
@@ -159,6 +161,12 @@ def cross_validate[E: Estimator](
     mean = scores.mean(axis=1)
     best = np.nanargmax(mean) if more_is_better else np.nanargmin(mean)
     return Selection(tuple(candidates), scores, metric, candidates[int(best)])
+
+
+def _in_one_unit(train: TaskData, held: TaskData) -> tuple[TaskData, TaskData]:
+    """Scale the training and validation rows of a table by the sizes of the training rows."""
+    rows, scale = in_unit_variance(train)
+    return rows, held if scale is None else replace(held, X=held.X * scale[:, None, :], scaling="none")
 
 
 Job = Callable[[], list[tuple[int, FloatArray]]]

@@ -34,7 +34,8 @@ class NoiseAware:
         delta: in (0, 1); default 1 / (m log m).
         adjacency: what a task's data are compared with: "replace" or "zero_out".
         mechanism: of the noise, as in :func:`mpmtl_prob.release`.
-        scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none".
+        scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none"; default by the tasks, "unit"
+            where they come from a table.
         rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
             method "joint".
         structure: of the shared covariance; default "low_rank" where tasks are many and noise is small, else "full", by
@@ -54,7 +55,7 @@ class NoiseAware:
     delta: float | None = None
     adjacency: str = "replace"
     mechanism: str | MatrixNoise = "wishart"
-    scaling: str = "pareto"
+    scaling: str | None = None
     rounds: int | str = "auto"
     structure: str | Structure | None = None
     method: str = "plug_in"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,7 +50,7 @@ def buy_clip(
     low: float,
     high: float,
     quantile: float = 0.5,
-    scaling: str = "pareto",
+    scaling: str | None = None,
     ledger: Ledger | None = None,
 ) -> BoughtClip:
     """A quantile of the messages' norms, by the exponential mechanism on a logarithmic grid of 100 points.
@@ -67,7 +68,7 @@ def buy_clip(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    one_of("scaling", scaling, SCALINGS)
+    scaling = scaling_of(source, scaling)
     law = Quantile(positive("epsilon", epsilon))
     low, high, quantile = positive("low", low), positive("high", high), in_range("quantile", quantile, 0, 1)
     if high <= low:
@@ -76,6 +77,14 @@ def buy_clip(
     check_ledger(ledger, None)
     paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}
     return BoughtClip(law.draw(lattice.lengths(W), np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
+
+
+def scaling_of(source: Any, scaling: str | None) -> str:
+    """Return the scaling that was asked for, or else that of the tasks: "unit" for tables, "pareto" for arrays.
+
+    Raises ValueError for one that is none.
+    """
+    return one_of("scaling", getattr(source, "scaling", "pareto") if scaling is None else scaling, SCALINGS)
 
 
 def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:

@@ -28,7 +28,7 @@ from mpmtl_prob.privacy.laws import Law, MatrixNoise
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases import files, signatures
-from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
+from mpmtl_prob.releases.messages import MESSAGES, BoughtClip, clip_norm, messages, scaling_of
 from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
 from mpmtl_prob.releases.streamed import second_moment as streamed
 from mpmtl_prob.releases.terms import Terms, check_lattice, check_laws, default_delta, terms
@@ -182,7 +182,7 @@ def release(
     clip: float | BoughtClip | None = None,
     mechanism: str | MatrixNoise = "wishart",
     adjacency: str = "replace",
-    scaling: str = "pareto",
+    scaling: str | None = None,
     rounds: int | str = 1,
     respond: Callable[[Release], ArrayLike] | None = None,
     unsafe_seed: int | None = None,
@@ -204,9 +204,10 @@ def release(
             "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
             claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        scaling: with TaskData, "pareto" lets every owner scale its features by its own rows, by the root of their size, which
-            makes tasks alike; "unit" by their size, for features whose units differ by orders of magnitude; "none" leaves
-            them. Messages that you bring are taken as they are.
+        scaling: with TaskData, "unit" lets every owner scale its features by its own rows to unit variance, whatever their
+            units, which is the default for tasks that come from a table; "pareto" by the root of that, which makes tasks
+            alike whose features have one unit, the default for tasks that come from arrays; "none" leaves them. It is
+            public, and never follows from the rows. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
             moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, and with a law of
@@ -234,7 +235,7 @@ def release(
     eps = 1, delta = 0.0068 = 1 / (40 log 40)
     """
     one_of("message", message, MESSAGES)
-    one_of("scaling", scaling, SCALINGS)
+    scaling = scaling_of(source, scaling)
     epsilon = positive("epsilon", epsilon)
     adjacency = Adjacency.of(adjacency)
     if isinstance(source, TaskShards):

@@ -2,7 +2,7 @@
 
     python tests/attacks/page.py
 
-The counts are docs/results/attacks.json (`make attack`) and docs/results/attacks_0_3_0.json, of the attacks against version 0.3.0.
+The counts are docs/results/attacks.json, by `make attack`, and docs/results/attacks_0_3_0.json, of attacks on version 0.3.0.
 """
 
 from __future__ import annotations
