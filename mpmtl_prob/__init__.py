@@ -8,9 +8,9 @@ TaskData(2 tasks, 2 features, 5 rows, 2 to 3 per task)
 >>> tasks = mp.TaskData.from_pandas(frame, task="school", target="mark")
 >>> mp.estimators.Ridge(penalty=1.0).fit(tasks).predict(tasks).to_pandas().round(2)
   task  row  mean
-0    A    0  2.83
-1    A    1  5.67
-2    B    0  6.30
+0    A    0  2.27
+1    A    1  4.53
+2    B    0  3.50
 """
 
 from __future__ import annotations

@@ -31,12 +31,14 @@ class Part(NamedTuple):
         tasks: their names, in the order in which they are read.
         features: as the part has them.
         read: the rows; another process can call it.
+        scaling: as of :class:`TaskData`, "unit" for a table in a parquet file.
     """
 
     name: str
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
     read: Callable[[], TaskData]
+    scaling: str = "pareto"
 
     def load(self) -> TaskData:
         """The rows. Raises ValueError, with the part's name, for rows that no :class:`TaskData` can hold."""
@@ -64,7 +66,6 @@ class TaskShards:
             ``if __name__ == "__main__"``. Each holds a part in memory.
         progress_bar: show one where all parts are worked on.
         intercept: tasks have one of their own, their last feature.
-        scaling: as of :class:`TaskData`: "unit" for tables in parquet files.
 
     Raises:
         ValueError: no parts, parts of different features, or a task that is in two, however its name is spelled there.
@@ -74,7 +75,6 @@ class TaskShards:
     workers: int = 1
     progress_bar: bool = True
     intercept: bool = False
-    scaling: str = "pareto"
 
     def __post_init__(self) -> None:
         whole("workers", self.workers)
@@ -85,6 +85,8 @@ class TaskShards:
                 f"shards: {other.name}: expected the features of {self.parts[0].name}, {list(self.features)}, "
                 f"got {list(other.features)}"
             )
+        if other := next((part for part in self.parts if part.scaling != self.scaling), None):
+            raise ValueError(f"shards: {other.name}: expected scaling {self.scaling!r} as in {self.parts[0].name}")
         count = Counter(label_text(task) for task in chain.from_iterable(part.tasks for part in self.parts))
         if len(count) < self.num_tasks:
             where = [part.name for part in self.parts if any(count[label_text(task)] > 1 for task in part.tasks)]
@@ -135,14 +137,14 @@ class TaskShards:
             names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
             check_labels("task", names)
             read = partial(_parquet, str(path), task, target, own, intercept)
-            parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read))
+            parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read, scaling="unit"))
         if other := next((name for name, kind in types.items() if kind != next(iter(types.values()))), None):
             first, kind = next(iter(types.items()))
             raise ValueError(
                 f"task: expected one type of the column {task!r} in all files, got {types[other]} in {other} and {kind} in "
                 f"{first}; the same task might be spelled in two ways"
             )
-        return cls(tuple(parts), workers, progress_bar, intercept, scaling="unit")
+        return cls(tuple(parts), workers, progress_bar, intercept)
 
     @classmethod
     def from_xarray(
@@ -202,6 +204,11 @@ class TaskShards:
     def features(self) -> tuple[Hashable, ...]:
         """Names, d of them."""
         return self.parts[0].features
+
+    @property
+    def scaling(self) -> str:
+        """How messages scale the features unless a release is told otherwise, as of :class:`TaskData`."""
+        return self.parts[0].scaling
 
     @property
     def slopes(self) -> tuple[Hashable, ...]:

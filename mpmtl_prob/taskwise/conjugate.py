@@ -119,8 +119,8 @@ SCALINGS = {"pareto": -0.25, "unit": -0.5, "none": 0.0}
 def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
     """The diagonals of S_i, (m, d): rms(x_ij)^-1 with "unit", its root with "pareto", halfway there, or 1 with "none".
 
-    Each task computes them from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one that
-    is not; so is one below a millionth of the largest, but with "unit", as columns of a table may be in any units.
+    Each task computes them from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one
+    that is not; so is one below a millionth of the largest, but with "unit", as columns of a table may be in any units.
 
     Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
     """
