@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable
@@ -11,6 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._discreet import shown
+
+#: As many numbers as nobody draws or keeps: more are refused before anything is paid for, not by a lack of memory after it.
+MANY = 2**31
+#: Between these and one over them, numbers have powers and products that doubles hold.
+LARGEST = 1e30
 
 
 def positive(name: str, value: float) -> float:
@@ -39,15 +45,47 @@ def fraction(name: str, value: float) -> float:
     return in_range(name, value, 0, 1)
 
 
-def whole(name: str, value: int, least: int = 1) -> int:
-    """A whole number of at least ``least``."""
+def moderate(name: str, value: float, *, zero: bool = False) -> float:
+    """A number between 1e-30 and 1e30, or 0 where that is allowed: what is worked out of several stays a double."""
+    number = not_negative(name, value) if zero else positive(name, value)
+    if number and not 1 / LARGEST <= number <= LARGEST:
+        raise ValueError(f"{name}: expected a number between {1 / LARGEST:g} and {LARGEST:g}, got {_got(value)}")
+    return number
+
+
+def optional[T](check: Callable[[str, Any], T], name: str, value: Any) -> T | None:
+    """None, or what the check makes of the value."""
+    return None if value is None else check(name, value)
+
+
+def whole(name: str, value: int, least: int = 1, upto: int | None = None) -> int:
+    """A whole number of at least ``least``, and at most ``upto``."""
     try:
-        number = operator.index(value)
+        number = int(operator.index(value))  # of True too, which is 1
     except TypeError:
         raise ValueError(f"{name}: expected a whole number, got {_got(value)}") from None
     if number < least:
         raise ValueError(f"{name}: expected a whole number >= {least}, got {_got(value)}")
+    if upto is not None and number > upto:
+        raise ValueError(f"{name}: expected a whole number <= {upto}, got {_got(value)}")
     return number
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name}: expected True or False, got {_got(value)}")
+    return bool(value)
+
+
+def function(name: str, value: object, what: str) -> None:
+    """Raise ValueError unless the value can be called with one argument, as far as that can be known before."""
+    try:
+        inspect.signature(value).bind(None)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name}: expected a function {what}, got {_got(value)}") from None
+    except ValueError:  # a function of another language, which says nothing of its arguments
+        pass
 
 
 def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> None:

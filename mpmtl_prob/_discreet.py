@@ -20,7 +20,9 @@ def shown(value: Any) -> str:
         return f"({', '.join(map(shown, value))}{',' * (len(value) == 1)})"
     if _hashable(value):
         return repr(value)
-    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else f" of {np.size(value)}"
+    shape = (
+        f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else f" of {len(value)}" if _sized(value) else ""
+    )
     return f"<{type(value).__name__}{shape}>"
 
 
@@ -59,6 +61,10 @@ def _is_array(value: tuple[Any, ...]) -> bool:
     """A row or a matrix, by its look: settings are pairs of numbers at most, and names may be whole numbers."""
     row = lambda part: isinstance(part, tuple) and part != () and all(isinstance(x, Number) for x in part)
     return sum(isinstance(part, float | np.floating) for part in value) > 2 or any(map(row, value))
+
+
+def _sized(value: Any) -> bool:
+    return hasattr(value, "__len__")
 
 
 def _hashable(value: Any) -> bool:

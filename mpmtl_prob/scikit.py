@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mpmtl_prob._check import instance
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.tasks import FloatArray, TaskData
 
@@ -69,7 +70,7 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
             return np.zeros(len(X)), X
         if isinstance(self.task, bool) or not isinstance(self.task, int | np.integer):
             raise ValueError(
-                f"task: expected the position of a column of X, a whole number, or None, got {self.task!r}"
+                f"task: expected the position of a column of X, a whole number, or None, got {shown(self.task)}"
             )
         if not -X.shape[1] <= self.task < X.shape[1]:
             raise ValueError(f"task: expected a column of X, which has {X.shape[1]}, got {self.task!r}")

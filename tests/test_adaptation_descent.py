@@ -189,7 +189,7 @@ def test_no_rounding_error_carries_a_gradient_past_its_bound():
 def test_a_record_warns_nobody():
     X, y = DATA.target.X.copy(), DATA.target.y.copy()
     X[3], y[3] = 1e300, 1e300
-    model = CnvxAdap(steps=2, discrepancy=0.0, target_bound=1e307, unsafe_seed=1)
+    model = CnvxAdap(steps=2, discrepancy=0.0, target_bound=1e30, unsafe_seed=1)
     model.fit(DATA.source, Domain(X, y))
     far = release_moments((X, y), centre=np.full(3, 1e308), residual_bound=1.0, epsilon=1.0, unsafe_seed=1)
     assert np.isfinite(far.sigma).all()

@@ -297,7 +297,7 @@ def test_private_rounds_without_noise_sample_the_posterior(tasks):
 
 def test_private_rounds_name_bad_arguments(tasks):
     estimator = mp.estimators.LowRank(1.0, epsilon=1.0, clip=1.0, rounds=3, unsafe_seed=0)
-    with pytest.raises(ValueError, match="temperature: expected a number >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"temperature: expected a number in \[0, inf\), got -1"):
         private_langevin(estimator, tasks, temperature=-1)
     with pytest.raises(ValueError, match="skip: expected fewer than the 3 rounds, got 3"):
         private_langevin(estimator, tasks, skip=3)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpmtl_prob._check import flag, moderate
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import release_moments
 from mpmtl_prob.adaptation.public_fit import robust
@@ -43,14 +44,15 @@ class AdaSSP(Adaptation):
     def fit(self, source: Any, target: Any) -> Self:
         """Fit; raises as :func:`release_moments`."""
         public, private = self._pair(source, target)
-        public = public.bounded(self.row_bound, self.target_bound)
-        centre, c = np.zeros(public.num_features), self.target_bound
-        if self.residuals:
+        r, t = moderate("row_bound", self.row_bound), moderate("target_bound", self.target_bound)
+        public = public.bounded(r, t)
+        centre, c = np.zeros(public.num_features), t
+        if flag("residuals", self.residuals):
             fit = robust(public)
             centre, c = fit.w, fit.residual_bound(public)
         self.release_ = release_moments(
             private, centre=centre, residual_bound=c, epsilon=self.epsilon, delta=self.delta,
-            row_bound=self.row_bound, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
+            row_bound=r, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.coef_, self.guarantee_ = self.release_.ridge(), self.release_.guarantee
         return self

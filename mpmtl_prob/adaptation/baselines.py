@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, whole
+from mpmtl_prob._check import in_range, moderate, one_of, optional, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.descent import PrivateSums
@@ -101,18 +101,23 @@ class NoisyGradient(Adaptation):
     def fit(self, source: Any, target: Any) -> Self:
         """Fit to the private target; the source is used for the start alone, if at all."""
         public, private = (each.bounded(self.row_bound, self.target_bound) for each in self._pair(source, target))
-        loss, d, T = Squared(self.row_bound, self.weight_bound, self.target_bound), public.num_features, self.steps
+        loss, d, T = (
+            Squared(self.row_bound, self.weight_bound, self.target_bound),
+            public.num_features,
+            whole("steps", self.steps),
+        )
+        step = optional(moderate, "step_size", self.step_size)
         first = CnvxAdap(start=self.start, weight_bound=self.weight_bound)._first(public)
         budget = Budget(self.epsilon, self.delta, "exact", 0.5)
         drawn = draw(
             budget, public, private, 0.0,
-            steps=whole("steps", T), size=d, queries=1, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
+            steps=T, size=d, queries=1, ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         n = max(private.num_records, 1)
         sigma = 2 * loss.lipschitz / n * drawn.ratio
         printed = loss.weight_bound / np.sqrt(T * (loss.lipschitz**2 + d * sigma**2))
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
-        step, w, total = float(printed if self.step_size is None else self.step_size), first, np.zeros(d)
+        step, w, total = float(printed if step is None else step), first, np.zeros(d)
         for t in range(T):
             w = descent.project(w - step * sums.gradient(t, w, np.ones(private.num_records)) / n, loss.weight_bound)
             total += w
@@ -131,5 +136,5 @@ class WarmDescent(CnvxAdap):
 
     def _first(self, public: Domain) -> FloatArray:
         if self.start is None:
-            return descent.project(robust(public).w, self.weight_bound)
+            return descent.project(robust(public).w, moderate("weight_bound", self.weight_bound))
         return super()._first(public)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._check import moderate, numbers, one_of, optional, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.discrepancy import Ball
@@ -121,9 +121,10 @@ class CnvxAdap(Adaptation):
         public, private = self._pair(source, target)
         variant(self.variant)
         loss = Squared(self.row_bound, self.weight_bound, self.target_bound)
-        positive("kappa_1", self.kappa_1)
+        optional(moderate, "step_size", self.step_size)
+        moderate("kappa_1", self.kappa_1)
         penalties = Convex(self.kappa_1, self.kappa_2, self.kappa_inf)
-        if self.variant == "profiled" and (self.kappa_2 or self.kappa_inf) and self.epsilon is not None:
+        if self.variant == "profiled" and (penalties.kappa_2 or penalties.kappa_inf) and self.epsilon is not None:
             raise ValueError(
                 "variant: expected another than 'profiled' with kappa_2 or kappa_inf, which tie all weights"
             )
@@ -132,18 +133,19 @@ class CnvxAdap(Adaptation):
         return public, private, loss, penalties, Sizes(public.num_records, private.num_records, self.source_weight)
 
     def _first(self, public: Domain) -> FloatArray:
-        d = public.num_features
+        d, radius = public.num_features, moderate("weight_bound", self.weight_bound)
         if isinstance(self.start, str):
             one_of("start", self.start, ("source",))
-            return descent.project(robust(public).w, self.weight_bound)
-        start = np.zeros(d) if self.start is None else np.asarray(self.start, dtype=np.float64)
+            return descent.project(robust(public).w, radius)
+        start = np.zeros(d) if self.start is None else numbers("start", self.start)
         if start.shape != (d,) or not np.all(np.isfinite(start)):
             raise ValueError(f"start: expected {d} numbers, got shape {start.shape}")
-        return descent.project(start, self.weight_bound)
+        return descent.project(start, radius)
 
     def step_sizes(self, sizes: Sizes, loss: Squared, ratio: float, num_features: int) -> StepSizes:
         """eta of Algorithm 1, line 4, for sigma_j = s_j ``ratio``; "rescaled" moves u~ by what is printed for u / sqrt n."""
-        a, b, m, n, T = self.source_weight, 1 - self.source_weight, sizes.public, max(sizes.private, 1), self.steps
+        m, n, T, step = sizes.public, max(sizes.private, 1), whole("steps", self.steps), self.step_size
+        a, b = sizes.source_weight, 1 - sizes.source_weight
         B, G, wide = loss.bound, loss.lipschitz, loss.bound + Convex(self.kappa_1, self.kappa_2, self.kappa_inf).total
         sigma_1, sigma_2 = 2 * b * G / n * ratio, b**2 * B / n**2 * ratio  # lines 2 and 3
         w = loss.weight_bound / np.sqrt(T * (G**2 + num_features * sigma_1**2))
@@ -151,7 +153,7 @@ class CnvxAdap(Adaptation):
         private = n**1.5 / np.sqrt(T * (b**4 * wide**2 + n**4 * sigma_2**2))
         if self.variant != "printed":
             public, private = public * np.sqrt(m) * m / a, private * np.sqrt(n) * n / b
-        return StepSizes(float(w if self.step_size is None else self.step_size), float(public), float(private))
+        return StepSizes(float(w) if step is None else moderate("step_size", step), float(public), float(private))
 
     def _descend(
         self,
@@ -163,13 +165,12 @@ class CnvxAdap(Adaptation):
         drawn: Drawn,
         first: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        d, T = len(first), self.steps
+        d, T, step = len(first), whole("steps", self.steps), optional(moderate, "step_size", self.step_size)
         if self.variant == "profiled":
             # a gradient is psi'(L) 2 (w.x - y) x, as long as 2 r min(Lambda r + t, sqrt kappa_1)
-            longest = min(loss.lipschitz, 2 * loss.row_bound * float(np.sqrt(self.kappa_1)))
+            longest = min(loss.lipschitz, 2 * loss.row_bound * float(np.sqrt(penalties.kappa_1)))
             sums = PrivateSums(private, loss, longest, drawn.noise, drawn.lattice)
-            step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
-            slope = penalties.profile_slope
+            slope, step = penalties.profile_slope, 1 / loss.smoothness if step is None else step
             path = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, first).w[1:]
             best = penalties.best_weights(loss.values(path[-1], public.X, public.y) + drawn.discrepancy)
             return path, best

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._check import MANY, whole
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
 from mpmtl_prob.adaptation.objective import Penalties, Sizes
@@ -31,7 +32,13 @@ def law(steps: int, size: int, queries: int, ratio: float) -> VectorGaussian:
         size: noisy numbers in a step: d, or d + n with weights of private records.
         queries: k, 1 or 2 in a step; T steps of k queries move by sqrt(k T) in all.
         ratio: sigma_j / s_j.
+
+    Raises:
+        ValueError: more noise than anybody draws.
     """
+    steps, size = whole("steps", steps), whole("size", size)
+    if steps * size > MANY:
+        raise ValueError(f"steps: expected at most {MANY // size}, with {size} noisy numbers in each, got {steps}")
     return VectorGaussian(steps * size, ratio, float(np.sqrt(steps * queries)))
 
 

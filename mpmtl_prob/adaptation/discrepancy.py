@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive, settle
+from mpmtl_prob._check import moderate, positive, settle
 from mpmtl_prob.adaptation.domain import Domain, pair
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_each
@@ -64,7 +64,7 @@ class Ball:
     row_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, positive, "radius", "residual_bound", "row_bound")
+        settle(self, moderate, "radius", "residual_bound", "row_bound")
 
     @property
     def loss_range(self) -> float:
@@ -202,6 +202,8 @@ def private_discrepancy(
         ValueError: an argument outside its range. Nothing was charged.
     """
     public, private = pair(source, target)
+    if not isinstance(ball, Ball):
+        raise ValueError(f"ball: expected a Ball, got {type(ball).__name__}")
     ball.difference(public, public)  # what is wrong with the ball is said before anything is paid
     law = price(ball.loss_range, private.num_records, positive("epsilon", epsilon))
     (noise,), guarantee = draw_each(

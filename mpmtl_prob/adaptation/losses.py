@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import positive as _positive
-from mpmtl_prob._check import settle, whole
+from mpmtl_prob._check import moderate, settle, whole
 from mpmtl_prob.tasks import FloatArray
 
 
@@ -23,7 +22,7 @@ class Loss(ABC):
     """On rows of length at most r, with weights of length at most Lambda.
 
     Attributes:
-        row_bound: r.
+        row_bound: r, which is, like all bounds, between 1e-30 and 1e30.
         weight_bound: Lambda.
     """
 
@@ -31,7 +30,7 @@ class Loss(ABC):
     weight_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, _positive, "row_bound", "weight_bound")
+        settle(self, moderate, "row_bound", "weight_bound")
 
     #: columns of the weights
     outputs = 1
@@ -81,7 +80,7 @@ class Squared(Loss):
     target_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, _positive, "row_bound", "weight_bound", "target_bound")
+        settle(self, moderate, "row_bound", "weight_bound", "target_bound")
 
     @property
     def _largest(self) -> float:
@@ -144,7 +143,7 @@ class Softmax(Loss):
     outputs: int = 2
 
     def __post_init__(self) -> None:
-        settle(self, _positive, "row_bound", "weight_bound")
+        settle(self, moderate, "row_bound", "weight_bound")
         settle(self, whole, "outputs")
 
     @property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from mpmtl_prob._check import in_range, positive
+from mpmtl_prob._check import in_range, moderate, numbers, positive
 from mpmtl_prob.adaptation import files
 from mpmtl_prob.adaptation.accounting import default_delta
 from mpmtl_prob.adaptation.clipping import moments
@@ -190,16 +190,12 @@ def release_moments(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    w = np.array(centre, dtype=np.float64)
+    w = np.array(numbers("centre", centre))
     private = domain("target", target, w.size)
-    r, c, n, d = (
-        positive("row_bound", row_bound),
-        positive("residual_bound", residual_bound),
-        private.num_records,
-        len(w),
-    )
-    if w.shape != (private.num_features,) or not np.all(np.isfinite(w)):
-        raise ValueError(f"centre: expected {private.num_features} finite weights, got shape {w.shape}")
+    r, c = moderate("row_bound", row_bound), moderate("residual_bound", residual_bound)
+    n, d = private.num_records, private.num_features
+    if w.shape != (d,) or not np.all(np.isfinite(w)):
+        raise ValueError(f"centre: expected {d} finite weights, got shape {w.shape}")
     delta = default_delta(n) if delta is None else in_range("delta", delta, 0, 1)
     law = noise(epsilon, delta, d)
     h = lattice.step(LONGEST, d + 1, max(n, 1), (law,))

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._check import moderate, one_of, optional, whole
 from mpmtl_prob.adaptation import bounds, descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.domain import Domain
@@ -127,22 +127,21 @@ class NCnvxAdap(Adaptation):
     def _settled(self, source: Any, target: Any) -> tuple[Domain, Domain, Loss, Smoothed, Sizes]:
         public, private = self._pair(source, target)
         one_of("variant", self.variant, ("printed", "profiled"))
-        positive("lambda_1", self.lambda_1)
-        if self.variant == "profiled" and (self.lambda_2 or self.lambda_inf) and self.epsilon is not None:
-            raise ValueError(
-                "variant: expected 'printed' with lambda_2 or lambda_inf, which tie all weights, got 'profiled'"
-            )
+        moderate("lambda_1", self.lambda_1)
+        optional(moderate, "step_size", self.step_size)
+        whole("seed", self.seed, 0)
         self.classes_ = np.unique(public.y)
         if len(self.classes_) < 2:
             raise ValueError(f"source: expected labels of at least two classes, got {len(self.classes_)}")
         loss = self._loss(len(self.classes_))
         m, n = public.num_records, private.num_records
-        inverse_temperature = (
-            (m + n) ** (2 / 3)
-            if self.inverse_temperature is None
-            else positive("inverse_temperature", self.inverse_temperature)
-        )
-        penalties = Smoothed(self.lambda_1, self.lambda_2, self.lambda_inf, float(inverse_temperature))
+        inverse_temperature = optional(moderate, "inverse_temperature", self.inverse_temperature)
+        inverse_temperature = (m + n) ** (2 / 3) if inverse_temperature is None else inverse_temperature
+        penalties = Smoothed(self.lambda_1, self.lambda_2, self.lambda_inf, inverse_temperature)
+        if self.variant == "profiled" and (penalties.lambda_2 or penalties.lambda_inf) and self.epsilon is not None:
+            raise ValueError(
+                "variant: expected 'printed' with lambda_2 or lambda_inf, which tie all weights, got 'profiled'"
+            )
         public, private = (self._coded(each, loss) for each in (public, private))
         return public, private, loss, penalties, Sizes(m, n, self.source_weight)
 
@@ -165,7 +164,7 @@ class NCnvxAdap(Adaptation):
         drawn: Drawn,
         start: FloatArray,
     ) -> FloatArray:
-        T = self.steps
+        T, step = whole("steps", self.steps), optional(moderate, "step_size", self.step_size)
         if self.epsilon is None and loss.convex:
             problem = Problem(public, private, loss, sizes, drawn.discrepancy)
             best = min(
@@ -176,14 +175,13 @@ class NCnvxAdap(Adaptation):
             return best.w
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
         if self.variant == "profiled":
-            step = 1 / loss.smoothness if self.step_size is None else positive("step_size", self.step_size)
-            slope = penalties.profile_slope
+            slope, step = penalties.profile_slope, 1 / loss.smoothness if step is None else step
             found = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
             self.path_ = found.w[1:]
             self.answers_ = None if drawn.noise is None else found  # without noise they are no one's to show
             self.noise_sd_ = 2 * loss.lipschitz * drawn.ratio
             return self.path_[T // 2 :].mean(axis=0)
-        eta = 1 / bounds.smoothness(loss, penalties, sizes) if self.step_size is None else self.step_size
+        eta = 1 / bounds.smoothness(loss, penalties, sizes) if step is None else step
         self.path_ = descent.with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, StepSizes(eta, eta, eta), T, start, move_private=True
         ).w

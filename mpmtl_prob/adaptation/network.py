@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._check import MANY, moderate, settle, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
@@ -47,8 +47,9 @@ class Network(Loss):
     convex = False
 
     def __post_init__(self) -> None:
-        settle(self, positive, "row_bound", "weight_bound", "gradient_bound", "loss_bound")
+        settle(self, moderate, "row_bound", "weight_bound", "gradient_bound", "loss_bound")
         settle(self, whole, "outputs", "hidden")
+        whole("hidden", self.hidden, upto=MANY // self.outputs)
 
     @property
     def bound(self) -> float:
@@ -171,7 +172,7 @@ class NetworkAdap(NCnvxAdap):
         """Fit as :class:`NCnvxAdap` does, with its errors, and one for a step size that is not said."""
         if self.step_size is None:
             raise ValueError("step_size: expected a number for a network, whose curvature nobody knows, got None")
-        positive("step_size", self.step_size)
+        moderate("step_size", self.step_size)
         return super().fit(source, target)
 
     def decision(self, X: ArrayLike) -> FloatArray:

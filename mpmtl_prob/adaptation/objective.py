@@ -15,12 +15,15 @@ Source: Bassily et al. (2023), (3), (5), (6) and (7).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from mpmtl_prob._check import fraction, not_negative, one_of, settle, whole
+from mpmtl_prob._check import fraction, moderate, one_of, positive, settle, whole
 from mpmtl_prob.tasks import FloatArray
+
+_or_zero = partial(moderate, zero=True)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Sizes:
     def __post_init__(self) -> None:
         settle(self, whole, "public")
         object.__setattr__(self, "private", whole("private", self.private, 0))
-        share = 1.0 if self.source_weight == 1.0 else fraction("source_weight", self.source_weight)
+        share = positive("source_weight", self.source_weight)
+        share = share if share == 1.0 else fraction("source_weight", share)
         object.__setattr__(self, "source_weight", share)
 
     @property
@@ -85,7 +89,7 @@ class Convex:
     kappa_inf: float = 0.0
 
     def __post_init__(self) -> None:
-        settle(self, not_negative, "kappa_1", "kappa_2", "kappa_inf")
+        settle(self, _or_zero, "kappa_1", "kappa_2", "kappa_inf")
 
     @property
     def total(self) -> float:
@@ -133,7 +137,7 @@ class Smoothed:
     inverse_temperature: float = 1e4
 
     def __post_init__(self) -> None:
-        settle(self, not_negative, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
+        settle(self, _or_zero, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
 
     @property
     def total(self) -> float:

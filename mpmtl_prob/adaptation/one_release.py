@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._blas import one_thread
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import MANY, flag, in_range, moderate, one_of, optional, whole
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob.adaptation import files, task_prior
 from mpmtl_prob.adaptation.accounting import default_delta
@@ -28,6 +28,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.releases.rounds import kept
 from mpmtl_prob.tasks import FloatArray
 
 #: the domain of targets that resemble no public one
@@ -35,6 +36,9 @@ NONE = "none"
 #: the domain of all public records together
 ALL = "all"
 _DRAWS = ("w", "tau", "sigma", "domain")
+#: Beyond these the posterior's arithmetic has no digits left, which must not be found out when the release is paid for: the
+#: scale of shifts and the cut of residuals, in units of the public records'; the bound of rows, of the longest public one.
+_WIDEST, _NARROWEST, _SHORTEST = 1e3, 0.2, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +170,7 @@ class OneRelease(Adaptation):
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
         """
-        one_of("posterior", self.posterior, ("conditional", "nuts"))
-        draws, seed = whole("draws", self.draws), whole("seed", self.seed, 0)
-        whole("chains", self.chains)
-        whole("warmup", self.warmup)
-        positive("target_bound", self.target_bound)
-        if self.sharpness is not None:
-            positive("sharpness", self.sharpness)
+        sampling = self._sampling()
         source, others = task_prior.apart(source)
         public, private = self._domains(source, target)
         self._check(others, public, private)
@@ -188,23 +186,38 @@ class OneRelease(Adaptation):
             [*public, *([ALL] if len(public) > 1 else [])],
             next((each.release for each in others.values()), None),
         )
-        for name, shared in others.items():
-            self.prior_, nodes = task_prior.beside(
-                self.prior_, shared, self.release_,
-                sharpness=self.sharpness, intercept=self.intercept, target_bound=self.target_bound,
-            )  # fmt: skip
-            names += [name] * nodes
-        self.posterior_ = infer(
-            self.release_, self.prior_, (*names, NONE),
-            posterior=self.posterior, draws=draws, chains=self.chains, warmup=self.warmup, seed=seed,
-            progress_bar=self.progress_bar,
-        )  # fmt: skip
+        with kept(self.release_):
+            for name, shared in others.items():
+                self.prior_, nodes = task_prior.beside(
+                    self.prior_, shared, self.release_,
+                    sharpness=self.sharpness, intercept=self.intercept, target_bound=self.target_bound,
+                )  # fmt: skip
+                names += [name] * nodes
+            self.posterior_ = infer(self.release_, self.prior_, (*names, NONE), **sampling)
         self._read()
         return self
 
+    def _sampling(self) -> dict[str, Any]:
+        """What :func:`infer` is told. Raises ValueError for arguments that would end a fit after it is paid for."""
+        draws, chains = whole("draws", self.draws), whole("chains", self.chains)
+        if draws * chains > MANY:
+            raise ValueError(f"draws: expected at most {MANY // chains} in each of {chains} chains, got {draws}")
+        moderate("target_bound", self.target_bound)
+        flag("intercept", self.intercept)
+        for name in ("sharpness", "shift_scale", "residual_bound"):
+            optional(moderate, name, getattr(self, name))
+        return {
+            "posterior": one_of("posterior", self.posterior, ("conditional", "nuts")),
+            "draws": draws,
+            "chains": chains,
+            "warmup": whole("warmup", self.warmup, upto=MANY),
+            "seed": whole("seed", self.seed, 0),
+            "progress_bar": self.progress_bar,
+        }
+
     @property
     def _bound(self) -> float:
-        r = positive("row_bound", self.row_bound)
+        r = moderate("row_bound", self.row_bound)
         return float(np.hypot(r, 1.0)) if self.intercept else r
 
     def _read(self) -> None:
@@ -274,6 +287,10 @@ class OneRelease(Adaptation):
             public[name], private = pair(each, private)
         if self.intercept:
             private, public = private.with_intercept(), {k: each.with_intercept() for k, each in public.items()}
+        longest = max((float(np.linalg.norm(each.X, axis=1).max()) for each in public.values()), default=0.0)
+        if r < _SHORTEST * longest:
+            raise ValueError(f"row_bound: expected at least {_SHORTEST * longest:.3g}, {_SHORTEST:g} of the longest public "
+                             f"row, got {r!r}")  # fmt: skip
         return {name: each.bounded(r, self.target_bound) for name, each in public.items()}, private
 
     def _check(self, others: Mapping[Hashable, Any], public: Mapping[Hashable, Domain], private: Domain) -> None:
@@ -309,9 +326,12 @@ class OneRelease(Adaptation):
         moment = every.X.T @ every.X / every.num_records
         width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
         sigma = min(fit.scale for fit in fits)
-        wanted = self.shift_scale
-        near = shift_scale(sigma, width) if wanted is None else positive("shift_scale", wanted)
         far = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
+        wanted = optional(moderate, "shift_scale", self.shift_scale)
+        if wanted is not None and wanted > _WIDEST * far:
+            raise ValueError(f"shift_scale: expected at most {_WIDEST * far:.3g}, {_WIDEST:g} times the weights that the "
+                             f"public targets' size allows, got {wanted!r}")  # fmt: skip
+        near = shift_scale(sigma, width) if wanted is None else wanted
         means = np.stack([*(fit.w for fit in fits), np.zeros(d)])
         covariances = np.stack([*(fit.covariance for fit in fits), np.zeros((d, d))])
         log_odds = np.log([(1 - NONE_BEFORE) / len(fits)] * len(fits) + [NONE_BEFORE])
@@ -320,7 +340,11 @@ class OneRelease(Adaptation):
         slopes = np.stack([*(fit.slopes(records) for fit, records in zip(fits, parts, strict=True)), np.zeros(d)])
         prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same, slopes)
         if self.residual_bound is not None:
-            return whole_fit.w, positive("residual_bound", self.residual_bound), prior
+            c = moderate("residual_bound", self.residual_bound)
+            if c < _NARROWEST * sigma:
+                raise ValueError(f"residual_bound: expected at least {_NARROWEST * sigma:.3g}, {_NARROWEST:g} of the scale "
+                                 f"of the public residuals, got {c!r}")  # fmt: skip
+            return whole_fit.w, c, prior
         delta = default_delta(n) if self.delta is None else in_range("delta", self.delta, 0, 1)
         return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r / WEIGHT, n, width), prior
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import fraction, in_range, one_of, positive, settle
+from mpmtl_prob._check import fraction, in_range, moderate, one_of, settle, whole
 from mpmtl_prob.adaptation import accounting, descent
 from mpmtl_prob.adaptation.discrepancy import Ball, discrepancy, grid, noisy, price
 from mpmtl_prob.adaptation.domain import Domain
@@ -42,7 +42,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            settle(self, positive, "epsilon")
+            settle(self, moderate, "epsilon")
         if self.delta is not None:
             settle(self, fraction, "delta")
         one_of("accounting", self.accounting, ACCOUNTING)
@@ -108,6 +108,7 @@ def draw(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
+    steps, size, queries = whole("steps", steps), whole("size", size), whole("queries", queries)
     n, search = target.num_records, _search(found, source, target)
     if budget.epsilon is None:
         if ledger is not None:
@@ -138,7 +139,7 @@ def draw(
 def _search(found: Any, source: Domain, target: Domain) -> tuple[Any, float] | None:
     if isinstance(found, Ball):
         return (lambda: discrepancy(found.difference(source, target), found.radius).value), found.loss_range
-    if isinstance(found, tuple):
+    if isinstance(found, tuple) and len(found) == 2 and callable(found[0]):
         return (lambda: found[0](source, target)), found[1]
     in_range("discrepancy", found, 0, np.inf, left_closed=True)
     return None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._check import flag
 from mpmtl_prob._files import check_place, whole, write_text
 from mpmtl_prob._table import aligned
 from mpmtl_prob.adaptation.conditional import Prior
@@ -257,6 +258,7 @@ def adapt(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
     """
+    flag("intercept", intercept)
     public: Mapping[Hashable, Domain] = several(source)
     every = stacked(public)
     _, private = pair(every, target)

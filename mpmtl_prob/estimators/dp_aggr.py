@@ -13,6 +13,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from mpmtl_prob._check import one_of, positive, whole
+from mpmtl_prob._discreet import shown
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy import lattice
@@ -93,6 +94,8 @@ class DPAggr:
         if lam < WEAKEST * R * R:
             raise ValueError(f"penalty: expected one at which every task's model is found, got {lam!r}, with rows of "
                              f"length {R:g} less than {WEAKEST * R * R:.3g}")  # fmt: skip
+        if not isinstance(self.loss, LeastSquares | Logistic):
+            raise ValueError(f"loss: expected LeastSquares() or Logistic(), got {shown(self.loss)}")
         one_of("noise", self.noise, ("circulated", "tight"))
         one_of("level", self.level, ("task", "row"))
         bounded = self._bounded(tasks)

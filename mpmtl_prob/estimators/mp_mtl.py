@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._check import MANY, flag, in_range, numbers, one_of, positive, whole
 from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
@@ -40,6 +40,8 @@ STEP_READ_OFF = (
     "curvature of all tasks' rows, which reaches the releases around the noise. Give curvature, or a step_size, chosen "
     "without looking at them."
 )
+#: The least scale of the noise, in units of the grid times the features: a sum with it is positive definite on the grid too.
+_FINEST = 2.0**10
 START_SHARED = "The rounds start from models that depend on other tasks' rows; start from a single-task method."
 
 
@@ -172,6 +174,9 @@ class MPMTL(Discreet):
             )
         K = clip_norm(self.clip)
         h = lattice.step(K, tasks.num_features, tasks.num_tasks, mechanisms) if mechanisms or row_mechanisms else None
+        if h is not None and min((law.scale for law in mechanisms), default=np.inf) < _FINEST * size * h**2:
+            raise ValueError(f"{'alpha' if self.q is None else 'q'}: expected budgets that differ less from round to round; "
+                             "the largest noise leaves a double no room for the least")  # fmt: skip
         noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
         run = Run(
             loss=smooth,
@@ -299,17 +304,21 @@ class MPMTL(Discreet):
         return W0, found is not None and found.guarantee.proved != NOTHING_SHARED.proved
 
     def _check(self) -> None:
-        whole("rounds", self.rounds)
+        whole("rounds", self.rounds, upto=MANY)
+        flag("debias", self.debias)
+        flag("record", self.record)
         Adjacency.of(self.adjacency)
         one_of("mechanism", self.mechanism, MECHANISMS)
         if isinstance(self.acceleration, str):
             one_of("acceleration", self.acceleration, ACCELERATIONS)
+        else:
+            flag("acceleration", self.acceleration)
         if self._acceleration == "strongly_convex" and not self.loss.strong_convexity > 0:
             raise ValueError("acceleration: 'strongly_convex' needs a loss with strong_convexity > 0, got 0")
         if self.mechanism == "calibrated" and self.sharing.moment == "tasks":
             raise ValueError("mechanism: expected 'paper' for W'W, of which nothing is proved with any noise")
         pair = isinstance(self.sharing, ProximalSum)
-        penalty = np.asarray(self.penalty, dtype=np.float64)
+        penalty = numbers("penalty", self.penalty)
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
             raise ValueError(f"penalty: expected {expected}, got {shown(self.penalty)}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._check import MANY, positive, whole
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import GaussianShares, exact
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, VectorNoise
@@ -55,7 +55,14 @@ def draw_matrices(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
-    rounds, step = _of_one_dimension(mechanisms, MatrixNoise, "second moments"), positive("lattice", lattice) ** 2
+    rounds = _of_one_dimension(mechanisms, MatrixNoise, "second moments")
+    step = positive("lattice", positive("lattice", lattice) ** 2)
+    largest = max(float(np.max(np.abs(law.mean))) + 64 * law.fluctuation for law in rounds)
+    if largest > 2.0**53 * step:
+        raise ValueError(
+            f"lattice: expected at least {np.sqrt(largest / 2.0**53):.3g} for noise of this size, got {lattice!r}"
+        )
+    _check_room(sum(law.num_features**2 for law in rounds))
     guarantee = _pay(rounds, epsilon, adjacency, unit, claimed, unsafe_seed, ledger, data, besides)
     return np.stack([law.draw(step, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]), guarantee
 
@@ -102,8 +109,8 @@ def draw_vectors(
         ValueError: an argument outside its range, or a ledger for what is not proved. Nothing was charged, nothing drawn.
     """
     rounds = _of_one_dimension(mechanisms, VectorNoise, "vectors")
-    whole("vectors", vectors)
-    lattice = positive("lattice", lattice)
+    vectors, lattice = whole("vectors", vectors), positive("lattice", lattice)
+    _check_room(vectors * sum(law.num_features for law in rounds))
     if unproved and ledger is not None:
         raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
     held = 2.0**52 * lattice  # above, sums on the lattice are rounded, and show what was added
@@ -145,6 +152,7 @@ def draw_each(
     if not laws or not all(isinstance(law, VectorNoise) for law in laws) or len(lattices) != len(laws):
         raise ValueError("mechanisms: expected noise on vectors, at least one, and a lattice for each")
     lattices = [positive("lattice", lattice) for lattice in lattices]
+    _check_room(sum(law.num_features for law in laws))
     for law, lattice in zip(laws, lattices, strict=True):
         held = 2.0**52 * lattice  # as in draw_vectors
         if (64 + 2 * law.num_features) * law.scale >= held:
@@ -211,6 +219,12 @@ def _pay(
     if ledger is not None:
         ledger.charge(rounds, data=data, unit=unit, adjacency=adjacency, bought=besides)
     return guarantee
+
+
+def _check_room(numbers: int) -> None:
+    """Raise ValueError for more noise than there is memory for, before it is paid for."""
+    if numbers > MANY:
+        raise ValueError(f"mechanisms: expected noise of at most {MANY} numbers in all, got {numbers}")
 
 
 def _of_one_dimension[L: MatrixNoise | VectorNoise](laws: Sequence[L], kind: type, what: str) -> tuple[L, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, numbers, one_of, positive
+from mpmtl_prob._check import function, in_range, numbers, one_of, positive
 from mpmtl_prob._discreet import shown
 from mpmtl_prob._files import write_netcdf
 from mpmtl_prob._html import card
@@ -163,11 +163,11 @@ class Release:
         return f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds}"
 
     def _repr_html_(self) -> str:
-        longest = f"length at most {self.mechanisms[0].clip:.3g}"
+        length = "unit length" if self.message == "direction" else f"length at most {self.mechanisms[0].clip:.3g}"
         facts = {
             "published": f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks' vectors",
             "rounds": self.rounds,
-            "vectors": "unit length" if self.message == "direction" else longest,
+            "vectors": length,
             "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
         }
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
@@ -210,10 +210,10 @@ def release(
             public, and never follows from the rows. Messages that you bring are taken as they are.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
-            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, and with a law of
-            your own, 1.
+            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
-            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. An error of it has ``release``.
+            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. It is asked when all rounds are paid
+            for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
 
@@ -253,7 +253,7 @@ def release(
     promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     prices = tuple(purchase.law for purchase in purchases)
     one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, besides=prices)
-    T = how_many(rounds, m, respond is not None, one_round if isinstance(mechanism, str) else None)
+    T = how_many(rounds, (d, m), respond, one_round if isinstance(mechanism, str) else None)
     settled = terms(
         epsilon, m, features, delta,
         message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,
@@ -348,6 +348,7 @@ def perturb[Private](
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
+    function("run", run, "from the noise to second moments with it, and what stays in the room")
     noise, guarantee = _drawn(terms, unsafe_seed, ledger, data)
     sigma, private = run(noise)
     return _published(sigma, terms, guarantee), private

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._check import not_negative, whole
 from mpmtl_prob._discreet import Discreet, shown
 from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum, Run, Sharing, first_round, one_round
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
@@ -152,9 +152,11 @@ def private_langevin(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    if not (np.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature: expected a number >= 0, got {temperature!r}")
-    if whole("skip", skip, 0) >= estimator.rounds:
+    temperature, skip = not_negative("temperature", temperature), whole("skip", skip, 0)
+    whole("seed", seed, 0)
+    if not isinstance(estimator, MPMTL):
+        raise ValueError(f"estimator: expected Algorithm 2, 3 or 4, got {type(estimator).__name__}")
+    if skip >= estimator.rounds:
         raise ValueError(f"skip: expected fewer than the {estimator.rounds} rounds, got {skip}")
     if not isinstance(estimator.sharing, Proximal | ProximalSum):
         raise ValueError("estimator: expected Algorithm 2, 3 or 4, whose rounds are proximal steps")

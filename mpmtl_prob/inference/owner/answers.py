@@ -41,4 +41,5 @@ def posterior_draws(
             V: FloatArray = answers.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
         return np.where(np.isfinite(V).all(axis=0), V, 0.0)  # as in the first round: beyond double precision, silence
 
+    respond.shape = tasks.slopes.num_features, tasks.num_tasks  # type: ignore[attr-defined] # before a round is paid for
     return respond

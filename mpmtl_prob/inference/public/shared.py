@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import numbers, whole
+from mpmtl_prob._check import MANY, numbers, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob.inference.public import omega as law
@@ -316,12 +316,12 @@ def shared_covariance(
     sampled = _Sampled(
         release,
         asked,
-        Sampling(kernel(chosen.model), (observed(release),), warmup, watched=_watched),
+        Sampling(kernel(chosen.model), (observed(release),), int(warmup), watched=_watched),
         seed,
         asked.double,
     )
     with sampled.precision():
-        reached = sampled.run.begin(chains, seed, chosen.start)
+        reached = sampled.run.begin(int(chains), seed, chosen.start)
     return sampled.go_on(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
 
@@ -358,16 +358,17 @@ class _Sampled:
 
 def check_sampling(chains: int, warmup: int, draws: int | None, seed: int, until: Until | None = None) -> int:
     """The most draws per chain. Raises ValueError for an argument outside its range."""
-    for name, value in (("chains", chains), ("warmup", warmup)):
-        whole(name, value)
+    whole("warmup", warmup, upto=MANY - 1)  # which compiled programs count
     whole("seed", seed, 0)
-    return _most(draws, until)
+    most = _most(draws, until)
+    whole("chains", chains, upto=max(MANY // most, 1))
+    return most
 
 
 def _most(draws: int | None, until: Until | None) -> int:
     if until is not None and not isinstance(until, Until):
         raise ValueError(f"until: expected Until(ess=..., rhat=...), got {type(until).__name__}")
-    return whole("draws", (300 if until is None else 10_000) if draws is None else draws)
+    return whole("draws", (300 if until is None else 10_000) if draws is None else draws, upto=MANY)
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
