@@ -22,7 +22,7 @@ from mpmtl_prob.privacy import (
     delta_bracket,
     epsilon,
 )
-from mpmtl_prob.privacy.accounting.composition import FEW_ROUNDS, ROUND_OFF, profile
+from mpmtl_prob.privacy.accounting.composition import profile
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.laws.pld import directions, masses
 
@@ -83,8 +83,8 @@ def test_composition_agrees_with_monte_carlo(shape, theta, T):
         assert abs(getattr(bounds, direction)(at) - measured) < FAR * error
 
 
-@pytest.mark.parametrize("T", [2, FEW_ROUNDS, FEW_ROUNDS + 1])
-def test_equal_rounds_are_above_their_sums_one_by_one_by_no_more_than_is_allowed_for(T):
+@pytest.mark.parametrize("T", [2, 9, 40])
+def test_equal_rounds_are_their_sums_one_by_one_and_not_below(T):
     law = gamma_law(30.0, 2.0)
     composed = profile((law,) * T, "zero_out", cells=100)
     one = law.loss_distribution("zero_out", interval=(interval := law.loss_spread / 100))
@@ -97,7 +97,7 @@ def test_equal_rounds_are_above_their_sums_one_by_one_by_no_more_than_is_allowed
         for at in np.linspace(0, losses[-1], 20):
             above = losses > at
             exact = -np.expm1(T * np.log1p(-p[-1])) - np.expm1(at - losses[above]) @ together[above]
-            assert exact < getattr(composed, direction)(at) < exact + ROUND_OFF + 5e-14
+            assert exact <= getattr(composed, direction)(at) < exact * (1 + 1e-8) + 1e-30
 
 
 def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():

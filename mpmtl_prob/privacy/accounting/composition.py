@@ -1,4 +1,4 @@
-"""What several releases give away together: privacy-loss distributions, composed with dp-accounting.
+"""What several releases give away together: their privacy-loss distributions on one grid, composed.
 
 The composition is pessimistic: its delta is never too small. :func:`delta_bracket` puts the optimistic bound beside it,
 so that the gap is visible. Every law has a dominating pair under either adjacency, and the pairs of all rounds multiply:
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from mpmtl_prob._check import in_range
+from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
 from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.pld import dense, directions, masses
+from mpmtl_prob.privacy.laws.pld import cells, directions
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
@@ -26,17 +27,8 @@ from mpmtl_prob.tasks import FloatArray
 CELLS = 1000
 #: Cells for the optimistic side, whose error is of first order in the grid.
 FINE_CELLS = 4000
-#: Up to so many equal rounds are composed with nothing cut off.
-FEW_ROUNDS = 8
-#: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
+#: What a quadrature in a round's loss may hide of its delta.
 ROUND_OFF = 1e-12
-
-
-class Bracket(NamedTuple):
-    """A number known from both sides."""
-
-    lower: float
-    upper: float
 
 
 @lru_cache(maxsize=32)
@@ -49,24 +41,23 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
     known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
     if (found := next(filter(None, known), None)) is not None:
         return found
-    cells = cells or (CELLS if pessimistic else FINE_CELLS)
-    composed = _compose(mechanisms, adjacency, pessimistic, cells)
-    errors = max(1, sum(law.by_quadrature for law in mechanisms)) * ROUND_OFF
-    allowance = errors if pessimistic else -errors
-    pure = [law.pure(adjacency) for law in mechanisms]
-    total = float(np.sum(pure)) * (1 - 1e-14)  # budgets that add up to eps may miss it by a rounding error
-    equal = len(set(pure)) == 1 and np.isfinite(total)
+    remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
+    by_quadrature = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
+    pure = Counter(law.pure(adjacency) for law in mechanisms)
+    total = sum(Fraction(each) * times for each, times in pure.items()) if max(pure) < np.inf else np.inf
 
-    def read(pmf: Any) -> Callable[[float], float]:
+    def read(losses: LossSum) -> Callable[[float], float]:
         def curve(epsilon: float) -> float:
             if epsilon >= total:  # plain addition needs no grid
                 return 0.0
-            found = float(np.clip(pmf.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
-            return min(found, delta_pure(epsilon, pure[0], len(pure))) if equal else found
+            lower, upper = losses.delta(epsilon)
+            if not pessimistic:
+                return max(lower - by_quadrature, 0.0)
+            bound = min(upper + by_quadrature, 1.0)
+            return min(bound, delta_pure(epsilon, *next(iter(pure.items())))) if len(pure) == 1 and total < np.inf else bound
 
         return curve
 
-    remove, add = directions(composed)
     return Profile(read(add), read(remove))
 
 
@@ -136,7 +127,7 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
 
 def loss_when_there(mechanisms: Law | Sequence[Law], adjacency: str) -> tuple[FloatArray, FloatArray]:
     """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
-    return masses(directions(_compose(as_rounds(mechanisms), adjacency, True, CELLS))[0])
+    return _compose(as_rounds(mechanisms), adjacency, True, CELLS)[0].masses()
 
 
 def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
@@ -154,17 +145,26 @@ def _delta(epsilon: float, rounds: tuple[Law, ...], adjacency: str, pessimistic:
     return float(profile(rounds, Adjacency.of(adjacency), pessimistic).delta(epsilon))
 
 
-def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, cells: int) -> Any:
-    interval = max(mechanism.loss_spread for mechanism in mechanisms) / cells
-    tail = 1e-14 if pessimistic else 0.0  # what dp-accounting may move to infinity at every step
+def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, num_cells: int) -> tuple[LossSum, LossSum]:
+    """The sums of all rounds' losses, of "remove" and of "add"."""
+    counted = Counter(mechanisms)
+    step = max(law.loss_spread for law in counted) / num_cells
+    rounds = [(*_both(law, adjacency, step, pessimistic), times) for law, times in counted.items()]
+    remove = LossSum([Losses(*cells(there), times) for there, _, times in rounds], step)
+    if all(there is absent for there, absent, _ in rounds):  # the same law of the loss in both directions
+        return remove, remove
+    return remove, LossSum([Losses(*cells(absent), times) for _, absent, times in rounds], step)
 
-    def one(mechanism: Law, times: int) -> Any:
-        distribution = dense(mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic))
-        if times == 1:
-            return distribution
-        # of a few rounds the whole grid costs less than the bounds of what could be cut off
-        return distribution.self_compose(times, tail if times > FEW_ROUNDS else 0.0)
 
-    with np.errstate(over="ignore"):  # in the Chernoff bounds that dp-accounting tries and then discards
-        parts = [one(mechanism, times) for mechanism, times in Counter(mechanisms).items()]
-        return reduce(lambda left, right: left.compose(right, tail), parts)
+def _both(law: Law, adjacency: str, step: float, pessimistic: bool) -> tuple[object, object]:
+    """The distributions of one round. Raises ValueError for noise of a size that doubles cannot account for."""
+    try:
+        if not 0 < step < np.inf:
+            raise ValueError
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
+    except (ArithmeticError, MemoryError, ValueError):
+        raise ValueError(
+            f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {law!r}, whose noise is too small "
+            "or too large beside what it protects, or beside that of other rounds"
+        ) from None
