@@ -144,7 +144,8 @@ class LossSum:
         error = float(np.linalg.norm(weight)) * tilted.error + 2 * _OUTSIDE + 4 * U * size
         relative = tilted.relative + 4 * U * (abs(self._moments[best]) + order * abs(epsilon))
         chernoff = float(np.exp(min(exponents[best - self._zero], 700.0)))
-        return Bracket(chernoff * (value - error) * (1 - relative), chernoff * (max(value, 0.0) + error) * (1 + relative))
+        upper = chernoff * (max(value, 0.0) + error) * (1 + relative)
+        return Bracket(chernoff * (value - error) * (1 - relative), float(np.nextafter(upper, np.inf)))  # never 0
 
     def _tilt(self, which: int) -> _Tilted:
         """The sum tilted by the order of this number."""
