@@ -23,7 +23,7 @@ from typing import Any
 
 TESTS = Path(__file__).parents[1]
 #: The classes of attack, in the order in which they are reported.
-CLASSES: tuple[str, ...] = ("accounting",)
+CLASSES: tuple[str, ...] = ("accounting", "audits")
 
 
 def attack(name: str, seed: int, effort: float) -> dict[str, Any]:

@@ -130,6 +130,20 @@ def loss_when_there(mechanisms: Law | Sequence[Law], adjacency: str) -> tuple[Fl
     return _compose(as_rounds(mechanisms), adjacency, True, CELLS)[0].masses()
 
 
+def loss_above(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str) -> float:
+    """The probability that the privacy loss of all rounds is above eps when the unit is there.
+
+    As delta = P(loss > eps) - e^eps Q(loss > eps), that is delta less its derivative. The derivative is that to the right, so
+    that a loss of eps itself is not above, from three points: masses on the grid would be off by those of a cell.
+    """
+    rounds = as_rounds(mechanisms)
+    remove = profile(rounds, Adjacency.of(adjacency), cells=4 * CELLS).remove
+    step = max(law.loss_spread for law in rounds) / (2 * CELLS)  # two cells
+    here, near, far = (remove(epsilon + i * step) for i in range(3))
+    slope = (4 * near - 3 * here - far) / (2 * step)
+    return float(np.clip(here - slope, here, 1.0))
+
+
 def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
     """One mechanism per round. Raises ValueError for none, or for one of which nothing is proved."""
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
