@@ -100,7 +100,9 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
     ids=lambda law: f"{law.kind} {law.num_features}",
 )
 def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
-    found = audit.likelihood_ratio(law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE)
+    found = audit.likelihood_ratio(
+        law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE
+    )
     curve = profile((law,), "zero_out")
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
@@ -115,7 +117,9 @@ def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
 
 def test_rounds_together_touch_the_composed_curve():
     rounds = (repaired(3, 0.5), Wishart(3, 12.0, 1.5), Gaussian(3, 2.5))
-    found = audit.likelihood_ratio(rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, exact=False, confidence=SURE)
+    found = audit.likelihood_ratio(
+        rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, exact=False, confidence=SURE
+    )
     curve = profile(rounds, "zero_out")
     for epsilon in (0.0, 0.3, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
@@ -155,7 +159,12 @@ def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
 @pytest.mark.parametrize("law", [Wishart(3, 2 + 2 * 4.0, 0.5), PaperWishart(3, 0.7), Quantile(2.0)])
 def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curve(law):
     found = audit.likelihood_ratio(
-        law, audit.own_claim(law, adjacency="replace"), trials=effort(3000, 5000), progress_bar=False, exact=False, confidence=SURE
+        law,
+        audit.own_claim(law, adjacency="replace"),
+        trials=effort(3000, 5000),
+        progress_bar=False,
+        exact=False,
+        confidence=SURE,
     )
     curve = profile((law,), "replace")
     for epsilon in (0.0, 0.5, 1.0):
@@ -169,7 +178,9 @@ def test_a_replacement_shows_more_than_a_zeroed_task_does():
     law = Wishart(3, 2 + 2 * 96, 0.1)
     promise = profile((law,), "zero_out").delta(0.0)
     for adjacency, more in (("zero_out", False), ("replace", True)):
-        found = audit.likelihood_ratio(law, Bound(1.0, 0.05, adjacency), progress_bar=False, exact=False, confidence=SURE)
+        found = audit.likelihood_ratio(
+            law, Bound(1.0, 0.05, adjacency), progress_bar=False, exact=False, confidence=SURE
+        )
         assert (found.delta_at(0.0).lower > promise) == more
 
 
@@ -343,7 +354,9 @@ def test_an_exact_claim_is_hardly_ever_called_broken():
     )
     assert alarms <= 6  # confidence 99 %, that is .2 of 20: more, once in a thousand million
     # a claim of half the eps is found out
-    assert audit.likelihood_ratio(law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress_bar=False, exact=False).broken
+    assert audit.likelihood_ratio(
+        law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress_bar=False, exact=False
+    ).broken
 
 
 def test_confidence_limits_are_the_exact_binomial_ones():

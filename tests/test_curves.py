@@ -202,7 +202,9 @@ def test_the_cap_is_passed_as_often_under_wishart_noise(shape, theta, beside):
 def test_a_loss_of_eps_itself_does_not_pass_the_cap():
     odds = membership_odds(Curve((Quantile(1.0),), "replace"), 1.0)
     assert odds.above == 0
-    assert membership_odds(Curve((Quantile(1.0),), "replace"), 0.9).above == pytest.approx(1 / (1 + np.exp(-1)), rel=1e-3)
+    assert membership_odds(Curve((Quantile(1.0),), "replace"), 0.9).above == pytest.approx(
+        1 / (1 + np.exp(-1)), rel=1e-3
+    )
 
 
 def test_the_words_say_what_can_be_seen_of_a_run():

@@ -37,7 +37,7 @@ def test_masses_give_the_delta_that_dp_accounting_gives(lopsided):
 
 
 def test_cells_are_masses_on_whole_numbers_and_never_below_zero(lopsided):
-    remove, add = pld.directions(lopsided)
+    remove = pld.directions(lopsided)[0]
     first, mass, infinite = pld.cells(remove)
     assert (first, infinite) == (-2, 0.1)
     assert_allclose(mass, [0.1, 0.0, 0.3, 0.0, 0.0, 0.5])

@@ -6,6 +6,7 @@ they find of a release, its delta must not be below.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import warnings
@@ -30,7 +31,9 @@ PURE = "rounds of pure privacy, equal or of two sizes, up to a million, against 
 PAPERS = "the papers' noise beside another law, against 1 - exp(-sum of eps)"
 ONE = "one release, against its closed form in hundreds of bits"
 FAINT = "noise that hides nearly all, eps from 1e-9, against its closed form"
-CALIBRATED = "calibrations, eps from 1e-6 and delta from 1e-12: the delta of the noise against the one that was asked for"
+CALIBRATED = (
+    "calibrations, eps from 1e-6 and delta from 1e-12: the delta of the noise against the one that was asked for"
+)
 INVERTED = "the eps that is stated at a delta, against the true delta there"
 POSITIVE = "deltas that are not 0, however small"
 EXTREME = "laws of any size, as files may hold them: a delta in [0, 1] or an error that names the argument"
@@ -200,7 +203,9 @@ def one_release(rng: np.random.Generator, number: int) -> Iterator[Case]:
             law: Any = laws.Gaussian(3, log_uniform(rng, 0.02, 1e6), log_uniform(rng, 0.1, 10.0))
             true = true_gaussian(eps, lambda law=law: arb(law.clip) ** 4 / (2 * arb(law.sd) ** 2))
         else:
-            law = laws.Wishart(3, 2 + 2 * log_uniform(rng, 1.01, 5000.0), log_uniform(rng, 0.01, 1e4), log_uniform(rng, 0.1, 10.0))
+            law = laws.Wishart(
+                3, 2 + 2 * log_uniform(rng, 1.01, 5000.0), log_uniform(rng, 0.01, 1e4), log_uniform(rng, 0.1, 10.0)
+            )
             true = true_gamma(eps, *of_wishart(law))
         yield fits(ONE, delta(eps, law, "zero_out"), true, f"{law} at eps = {eps!r}")
 
@@ -227,7 +232,9 @@ def calibrated(rng: np.random.Generator, number: int) -> Iterator[Case]:
         rounds = int(rng.integers(1, 40))
         gaussian = calibrate_gaussian(eps, asked, 4, rounds, adjacency="zero_out")
         true = true_gaussian(eps, lambda law=gaussian, T=rounds: T / (2 * arb(law.sd) ** 2))
-        yield Case(CALIBRATED, true <= asked, f"calibrate_gaussian({eps!r}, {asked!r}, rounds={rounds}): {true:.17g} true")
+        yield Case(
+            CALIBRATED, true <= asked, f"calibrate_gaussian({eps!r}, {asked!r}, rounds={rounds}): {true:.17g} true"
+        )
 
 
 def inverted(rng: np.random.Generator, number: int) -> Iterator[Case]:
@@ -258,7 +265,11 @@ def positive(rng: np.random.Generator, number: int) -> Iterator[Case]:
             eps = float(rng.uniform(5, 600))
         else:
             law = laws.Wishart(3, 2 + 2 * log_uniform(rng, 2.0, 500.0), 0.05)
-            mechanisms, eps, what = (law,) * min(rounds, 2000), float(rng.uniform(1, 40)), "beside a share that is infinite"
+            mechanisms, eps, what = (
+                (law,) * min(rounds, 2000),
+                float(rng.uniform(1, 40)),
+                "beside a share that is infinite",
+            )
         said = delta(eps, mechanisms, "zero_out")
         yield Case(POSITIVE, said > 0, f"{len(mechanisms)} of {mechanisms[0]} at {eps!r}, {what}: {said!r} said")
 
@@ -333,10 +344,8 @@ def precision_kept(rng: np.random.Generator, number: int) -> Iterator[Case]:
         thread.join()
 
     def interrupted() -> None:
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             law.draw(2.0**-26, failing)
-        except KeyboardInterrupt:
-            pass
 
     tries = {"two threads": overlapping, "an interrupt": interrupted, "a delta": lambda: delta(1.0, law, "zero_out")}
     for i in range(max(number, len(tries))):

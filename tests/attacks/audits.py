@@ -39,19 +39,28 @@ def cases(rng: np.random.Generator, effort: float) -> Iterator[Case]:
         law = shares(rng)
         yield broken(ZERO, with_draw(law, draw_share=lambda self, source: np.zeros((self.num_features,) * 2)), law, rng)
         half = dataclasses.replace(law, share=law.share / 2)
-        yield broken(SHARES, with_draw(law, draw_share=lambda self, source, half=half: half.draw_share(source)), law, rng)
+        yield broken(
+            SHARES, with_draw(law, draw_share=lambda self, source, half=half: half.draw_share(source)), law, rng
+        )
         clip = laws.Quantile(float(rng.uniform(0.4, 3.0)))
         twice = laws.Quantile(2 * clip.epsilon)
         dearer = with_draw(clip, draw=lambda self, *arguments, twice=twice: twice.draw(*arguments))
         yield broken(CLIP, dearer, clip, rng)
         law = wishart(rng) if rng.random() < 0.5 else gaussian(rng)
-        yield broken(SEED, with_draw(law, draw=lambda self, unit, source: type(self).__mro__[1].draw(self, unit, exact.seeded(0))), law, rng)
+        yield broken(
+            SEED,
+            with_draw(law, draw=lambda self, unit, source: type(self).__mro__[1].draw(self, unit, exact.seeded(0))),
+            law,
+            rng,
+        )
         law = wishart(rng) if rng.random() < 0.5 else laplace(rng)
         noticed = audit.drawn(scaled(law, 0.95)).broken if hasattr(audit, "drawn") else False
         yield Case(LITTLE, noticed, f"{law}: noise x .95 is not noticed")
         for law in (wishart(rng), gaussian(rng), laplace(rng), shares(rng), clip):
             claim = audit.own_claim(law) if not isinstance(law, laws.Quantile) else Bound(law.epsilon, 0.0, "replace")
-            passed = audit.likelihood_ratio(law, claim, trials=1000, progress_bar=False, confidence=1 - 1e-9, seed=int(rng.integers(2**31)))
+            passed = audit.likelihood_ratio(
+                law, claim, trials=1000, progress_bar=False, confidence=1 - 1e-9, seed=int(rng.integers(2**31))
+            )
             yield Case(SOUND, not passed.broken, f"{law}: {passed.verdict}")
 
 

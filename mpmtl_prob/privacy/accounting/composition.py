@@ -8,7 +8,8 @@ privacy losses add up, in each direction on its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
 
@@ -38,10 +39,11 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
     is zeroed; a bound otherwise.
     """
-    known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
-    if (found := next(filter(None, known), None)) is not None:
-        return found
-    remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
+    with _in_doubles(mechanisms):
+        known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
+        if (found := next(filter(None, known), None)) is not None:
+            return found
+        remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
     by_quadrature = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
     pure = Counter(law.pure(adjacency) for law in mechanisms)
     total = sum(Fraction(each) * times for each, times in pure.items()) if max(pure) < np.inf else np.inf
@@ -54,7 +56,11 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
             if not pessimistic:
                 return max(lower - by_quadrature, 0.0)
             bound = min(upper + by_quadrature, 1.0)
-            return min(bound, delta_pure(epsilon, *next(iter(pure.items())))) if len(pure) == 1 and total < np.inf else bound
+            return (
+                min(bound, delta_pure(epsilon, *next(iter(pure.items()))))
+                if len(pure) == 1 and total < np.inf
+                else bound
+            )
 
         return curve
 
@@ -127,7 +133,9 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
 
 def loss_when_there(mechanisms: Law | Sequence[Law], adjacency: str) -> tuple[FloatArray, FloatArray]:
     """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
-    return _compose(as_rounds(mechanisms), adjacency, True, CELLS)[0].masses()
+    rounds = as_rounds(mechanisms)
+    with _in_doubles(rounds):
+        return _compose(rounds, adjacency, True, CELLS)[0].masses()
 
 
 def loss_above(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str) -> float:
@@ -163,22 +171,27 @@ def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, num
     """The sums of all rounds' losses, of "remove" and of "add"."""
     counted = Counter(mechanisms)
     step = max(law.loss_spread for law in counted) / num_cells
-    rounds = [(*_both(law, adjacency, step, pessimistic), times) for law, times in counted.items()]
+    if not 0 < step < np.inf:
+        raise ArithmeticError
+    rounds = []
+    for law, times in counted.items():
+        there, absent = directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
+        rounds.append((there, absent, times))
     remove = LossSum([Losses(*cells(there), times) for there, _, times in rounds], step)
     if all(there is absent for there, absent, _ in rounds):  # the same law of the loss in both directions
         return remove, remove
     return remove, LossSum([Losses(*cells(absent), times) for _, absent, times in rounds], step)
 
 
-def _both(law: Law, adjacency: str, step: float, pessimistic: bool) -> tuple[object, object]:
-    """The distributions of one round. Raises ValueError for noise of a size that doubles cannot account for."""
+@contextmanager
+def _in_doubles(mechanisms: Sequence[Law]) -> Iterator[None]:
+    """Raise a named ValueError for noise of a size at which doubles overflow or have no digits left."""
     try:
-        if not 0 < step < np.inf:
-            raise ValueError
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
+            yield
     except (ArithmeticError, MemoryError, ValueError):
+        kinds = ", ".join(dict.fromkeys(map(repr, mechanisms)))
         raise ValueError(
-            f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {law!r}, whose noise is too small "
-            "or too large beside what it protects, or beside that of other rounds"
+            f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {kinds:.400}: one is too small "
+            "or too large beside what it protects, or beside the others, or they are too many"
         ) from None

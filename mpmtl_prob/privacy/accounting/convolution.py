@@ -6,7 +6,8 @@ every round, which of 300 000 rounds leaves nothing of a delta of 1e-11. So mass
 
     q_j = p_j e^(s l_j) / M(s),      M(s) = sum_j p_j e^(s l_j),
 
-by an order s >= 0 at which a sum of losses is likely to be near eps. A sum l of T losses has q_T(l) = p_T(l) e^(s l) / M(s)^T, so
+by an order s >= 0 at which a sum of losses is likely to be near eps. The sum of T losses is l with probability
+q_T(l) = p_T(l) e^(s l) / M(s)^T, so
 
     delta(eps) = sum_{l > eps} p_T(l) (1 - e^(eps - l)) = A sum_{l > eps} q_T(l) w(l - eps),
     A = M(s)^T e^(-s eps),      w(x) = e^(-s x) (1 - e^-x) <= 1.
@@ -14,8 +15,8 @@ by an order s >= 0 at which a sum of losses is likely to be near eps. A sum l of
 A is Chernoff's bound on the probability of a loss above eps, and not far above delta at the best s: what is wrong with q_T
 counts relative to delta, not to 1.
 
-**Transforms.** N is a power of two, u = 2^-53. A fast transform's error is at most c = 8 u log2(N) of the result in Euclidean norm
-(Higham 2002, theorem 24.2, where 8 stands for 6.7), so that of q has an error of at most c sqrt(N) |q|, and no element of it
+**Transforms.** N is a power of two, u = 2^-53. A fast transform's error is at most c = 8 u log2(N) of the result in Euclidean
+norm (Higham 2002, theorem 24.2, where 8 stands for 6.7), so that of q has an error of at most c sqrt(N) |q|, and no element of it
 is larger than 1. In a product of T of them every error counts at most (1 + c sqrt(N) |q|)^T times, and every multiplication
 adds 3 u. Back on the grid, q_T is wrong by at most
 
@@ -24,7 +25,8 @@ adds 3 u. Back on the grid, q_T is wrong by at most
 again in Euclidean norm, and sum q_T w by at most e |w| (Cauchy and Schwarz).
 
 **Windows.** What lies outside of N cells comes back inside at the other end. For any s' above s, of q_T a share of at most
-M(s')^T / M(s)^T e^(-(s' - s) x) lies above x, and likewise below for s' < s: the window is as wide as leaves e^-46 on either side.
+M(s')^T / M(s)^T e^(-(s' - s) x) lies above x, and likewise below for s' < s: the window is as wide as leaves e^-46 on
+either side.
 
 **The rest**: q_j and M(s) are right to u (4 + 2 s h cells) relatively, the sum to N u, and masses of a round are right to
 :data:`MASS` of the round's tail, which moves the deltas of T rounds by no more than that T times, relatively: integrated by
@@ -93,7 +95,7 @@ class LossSum:
         step: h of the grid.
 
     Raises:
-        ValueError: a sum that needs a larger transform than this machine should do.
+        MemoryError: a sum that needs a larger transform than this machine should do.
     """
 
     def __init__(self, parts: Sequence[Losses], step: float) -> None:
@@ -113,12 +115,16 @@ class LossSum:
         self._moments = np.array([self._log_moment(order) for order in self._orders])
         size = self._size(*self._window(self._zero))
         if size > _LARGEST:
-            raise ValueError(f"mechanisms: expected privacy losses whose sum fits a grid of {_LARGEST} cells, got {size}")
+            raise MemoryError(f"a sum of privacy losses on a grid of {size} cells")
         self._tilted = lru_cache(maxsize=max(2, _KEPT // size))(self._tilt)
 
     def delta(self, epsilon: float) -> Bracket:
         """delta(eps) of these losses, from both sides."""
-        finite = Bracket(0.0, 0.0) if self._nothing or epsilon > self._top * self.step * (1 + 4 * U) else self._finite(epsilon)
+        finite = (
+            Bracket(0.0, 0.0)
+            if self._nothing or epsilon > self._top * self.step * (1 + 4 * U)
+            else self._finite(epsilon)
+        )
         low, high = self.infinite * (1 - MASS) + finite.lower, self.infinite * (1 + MASS) + finite.upper
         return Bracket(float(np.clip(low, 0.0, 1.0)), float(np.clip(high, 0.0, 1.0)))
 

@@ -60,7 +60,8 @@ def likelihood_ratio(mechanisms: Law | Sequence[Law], claim: Bound, **options: A
 def ledger(book: Ledger, **options: Any) -> Audit:
     """All that a ledger paid for, seen together, against the total that it says is spent.
 
-    The total is that of noise which was settled in advance. Of a bought clip norm the game finds four fifths of what it may cost.
+    The total is that of noise which was settled in advance. Of a bought clip norm the game finds four fifths
+    of what it may cost.
 
     Args:
         book: with one charge at least.
@@ -141,7 +142,9 @@ def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> 
     }
 
 
-def drawn(mechanism: MatrixNoise | VectorNoise, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0) -> Drawn:
+def drawn(
+    mechanism: MatrixNoise | VectorNoise, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0
+) -> Drawn:
     """Is the noise that is published of the law that is stated?
 
     A few per cent too little of it change eps by as much, which a few thousand releases of two data sets cannot show. The
@@ -162,7 +165,9 @@ def drawn(mechanism: MatrixNoise | VectorNoise, *, trials: int = 2000, confidenc
     trials, confidence = whole("trials", trials, 100), in_range("confidence", confidence, 0, 1)
     rng, d = np.random.default_rng([whole("seed", seed, 0), 4]), mechanism.num_features
     nothing = np.zeros((d, d) if isinstance(mechanism, MatrixNoise) else (d,))
-    on_grid = published(mechanism, unit(mechanism, num_tasks=1))(rng, np.broadcast_to(nothing, (trials, *nothing.shape)))
+    on_grid = published(mechanism, unit(mechanism, num_tasks=1))(
+        rng, np.broadcast_to(nothing, (trials, *nothing.shape))
+    )
     simulated = mechanism.sample(rng, np.broadcast_to(nothing, (10 * trials, *nothing.shape)))
     compared: dict[str, Callable[[FloatArray], FloatArray]] = {
         "log density": lambda noise: mechanism.log_prob(noise, nothing),

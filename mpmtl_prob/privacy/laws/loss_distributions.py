@@ -25,7 +25,9 @@ _NODES = 200  # of the quadrature over angles, where 100 already agree to twelve
 _LARGEST_LOSS = 400.0  # losses above count as infinite: e^{-400} is nothing
 _MOST_CELLS = 2**18  # of one round's loss; what lies above counts as infinite
 _DIRECT = 10**8  # products of masses: a convolution of that many takes a tenth of a second
-_TAIL = 1e-12  # what a tail probability may be wrong by, relatively: four times what SciPy's incomplete gamma functions are
+_TAIL = (
+    1e-12  # what a tail probability may be wrong by, relatively: four times what SciPy's incomplete gamma functions are
+)
 _FAR = 12.0  # standard deviations, beyond which a normal number lies with a probability of 2e-33
 
 
@@ -235,7 +237,9 @@ def _convolved(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, float]:
         return np.convolve(p, q), 0.0
     size = len(p) + len(q) - 1
     norms = float(np.linalg.norm(p) * np.linalg.norm(q))
-    together = np.fft.irfft(np.fft.rfft(p, padded := 2 ** int(np.ceil(np.log2(size)))) * np.fft.rfft(q, padded), padded)[:size]
+    together = np.fft.irfft(
+        np.fft.rfft(p, padded := 2 ** int(np.ceil(np.log2(size)))) * np.fft.rfft(q, padded), padded
+    )[:size]
     # see accounting/convolution.py; of three transforms, and by the inequality of Cauchy and Schwarz
     hidden = 25 * 2.0**-53 * np.log2(padded) * np.sqrt(padded) * norms * np.sqrt(size)
     return np.maximum(together, 0.0), float(hidden)
