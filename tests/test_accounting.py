@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import mpmath
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 from chance import FAR
 from effort import effort
+from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import gammainc
 
 from mpmtl_prob.privacy import Gaussian, Wishart, calibrate, delta
-from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove, rounded_up
 from mpmtl_prob.privacy.laws.wishart import LARGEST_SHAPE
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
@@ -104,6 +106,16 @@ def test_no_closed_form_is_below_the_truth_by_a_last_digit(epsilon):
             edge = mpmath.mpf(epsilon) / mu + mpmath.mpf(mu) / 2
             exact = mpmath.ncdf(mu - edge) - mpmath.exp(mpmath.mpf(epsilon)) * mpmath.ncdf(-edge)
         assert delta_gaussian(epsilon, mu) >= exact
+
+
+def test_a_probability_is_rounded_up_and_known_to_enough_bits():
+    for denominator in range(3, 200, 2):
+        found = Fraction(rounded_up(lambda denominator=denominator: arb(1) / denominator))
+        assert Fraction(1, denominator) < found < Fraction(1, denominator) * (1 + Fraction(1, 2**51))
+    assert rounded_up(lambda: (arb(1) + arb(2) ** -300) - 1) == 2.0**-300  # lost in fewer bits
+    assert rounded_up(lambda: arb(2) ** -3000) == 5e-324
+    assert rounded_up(lambda: arb(0)) == 0
+    assert rounded_up(lambda: arb(0, 2)) == 1
 
 
 def test_calibrated_noise_keeps_the_smallest_promise_to_the_last_digit():

@@ -26,8 +26,8 @@ _SCOPE = (
     "model, which depends on its own rows; and what is public: the number of tasks, the names of the features, and whether "
     "all targets are labels -1 and 1. "
     "Nor does it cover what can be seen while a computation runs: how long it takes, and which errors and warnings come up. "
-    "These may depend on the data. Their words show no private value, but that one comes up can tell something. So let nobody "
-    "watch the run, its clock or its logs who must not see the data, and hand out the finished release alone. "
+    "These may depend on the data. Their words show no private value, but that one comes up can tell something. So let "
+    "nobody watch the run, its clock or its logs who must not see the data, and hand out the finished release alone. "
     "{arithmetic}"
 )
 

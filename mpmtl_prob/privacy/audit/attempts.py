@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpmtl_prob._check import in_range, whole
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Drawn, surprise
-from mpmtl_prob.privacy.audit.game import SecondMoments, game, published, unit
+from mpmtl_prob.privacy.audit.game import TRIALS, SecondMoments, game, published, unit
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import Law, MatrixNoise, VectorNoise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
@@ -143,7 +143,7 @@ def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> 
 
 
 def drawn(
-    mechanism: MatrixNoise | VectorNoise, *, trials: int = 2000, confidence: float = 0.99, seed: int = 0
+    mechanism: MatrixNoise | VectorNoise, *, trials: int = TRIALS, confidence: float = 0.99, seed: int = 0
 ) -> Drawn:
     """Is the noise that is published of the law that is stated?
 
