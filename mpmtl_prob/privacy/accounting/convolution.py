@@ -17,8 +17,8 @@ counts relative to delta, not to 1.
 
 **Transforms.** N is a power of two, u = 2^-53. A fast transform's error is at most c = 8 u log2(N) of the result in Euclidean
 norm (Higham 2002, theorem 24.2, where 8 stands for 6.7), so that of q has an error of at most c sqrt(N) |q|, and no element
-of it is larger than 1. In a product of T of them every error counts at most (1 + c sqrt(N) |q|)^T times, and every multiplication
-adds 3 u. Back on the grid, q_T is wrong by at most
+of it is larger than 1. In a product of T of them every error counts at most (1 + c sqrt(N) |q|)^T times, and every
+multiplication adds 3 u. Back on the grid, q_T is wrong by at most
 
     e = ((c + 3 u) sum_t |q_t| + c max_t |q_t|) exp(c sqrt(N) sum_t |q_t|),
 
