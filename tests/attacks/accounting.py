@@ -158,7 +158,7 @@ def gaussian_rounds(rng: np.random.Generator, number: int, longest: float) -> It
     other = laws.Wishart(2, 193.0, 1e9)
     for i in range(number):
         rounds = (int(longest), 300_000)[i] if i < 2 else int(log_uniform(rng, 1, longest))
-        together = (0.3, 0.3)[i] if i < 2 else log_uniform(rng, 0.05, 3.0)
+        together = 1.0 if i < 2 else log_uniform(rng, 0.05, 3.0)
         law = laws.Gaussian(2, math.sqrt(rounds) / (math.sqrt(2) * together))
         mu_squared = lambda law=law, rounds=rounds: rounds / (2 * arb(law.sd) * arb(law.sd))
         for deviations in (0.0, 3.0, 6.0, 6.3, 6.6, 6.9, 9.0):

@@ -201,7 +201,12 @@ def _top(shape: float, theta: float, certain: float) -> float:
 
 
 def _grid(low: float, high: float, interval: float) -> np.ndarray:
-    """Whole numbers of intervals from below ``low`` to above ``high``, or as many as there may be."""
+    """Whole numbers of intervals from below ``low`` to above ``high``, or as many as there may be.
+
+    Raises OverflowError for numbers so large that doubles do not tell them apart.
+    """
+    if not max(abs(low), abs(high)) < 2**52 * interval:
+        raise OverflowError(f"a loss between {low:g} and {high:g} on a grid of {interval:g}")
     first = int(np.floor(low / interval))
     return np.arange(first, min(int(np.ceil(high / interval)), first + _MOST_CELLS) + 1)
 
