@@ -49,7 +49,8 @@ def _loses_what_it_says(rounds, adjacency):
         assert known.delta(pure) == 0.0
     # the grid, whatever shortcut there is, from above and from below
     sides = [composition._compose(rounds, adjacency, side, CELLS) for side in (True, False)]
-    upper, lower = (np.array([side.get_delta_for_epsilon(each) for each in at]) for side in sides)
+    upper = np.array([max(losses.delta(each).upper for losses in sides[0]) for each in at])
+    lower = np.array([max(losses.delta(each).lower for losses in sides[1]) for each in at])
     assert (found <= upper * (1 + 1e-3) + 1e-9).all()
     assert pure < np.inf or (found >= lower * (1 - 1e-3) - 1e-9).all()  # else plain addition may be the better bound
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import mpmath
@@ -9,19 +10,21 @@ import numpy as np
 import pytest
 from chance import FAR
 from effort import effort
+from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import gammainc
 
-from mpmtl_prob.privacy import Gaussian, Wishart, delta
-from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy import Gaussian, Wishart, calibrate, delta
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove, rounded_up
 from mpmtl_prob.privacy.laws.wishart import LARGEST_SHAPE
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "wishart_privacy.json"
 K_THETA = [(1.0, 0.3), (1.0, 3.0), (1.5, 0.3), (3.0, 0.3), (8.0, 1.0), (24.0, 3.0), (48.0, 1.0)]
 
 
-def by_definition(epsilon, shape, theta, direction):
+def by_definition(epsilon, shape, theta, direction, *, exactly=False):
     """sup_S P(S) - e^eps Q(S) of G and 1 + G, G ~ Gamma(k, theta), in 50 digits, from the likelihood ratio alone."""
     with mpmath.workdps(50):
         k, th, eps = mpmath.mpf(shape), mpmath.mpf(theta), mpmath.mpf(epsilon)
@@ -38,8 +41,10 @@ def by_definition(epsilon, shape, theta, direction):
             return 0.0
         edge = 1 / -mpmath.expm1(-level / (k - 1))
         if direction == "add":
-            return float(below(edge) - mpmath.exp(eps) * below(edge - 1))
-        return float(above(edge - 1) - mpmath.exp(eps) * above(edge))
+            found = below(edge) - mpmath.exp(eps) * below(edge - 1)
+        else:
+            found = above(edge - 1) - mpmath.exp(eps) * above(edge)
+        return found if exactly else float(found)
 
 
 def reference():
@@ -81,9 +86,42 @@ def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(devi
             Wishart(3, df, 1.0)
 
 
-def test_beyond_the_largest_shape_delta_would_be_told_too_small():
-    where = 3.0 * (5 + 1.5), 1e8, 1 / (3.0 * np.sqrt(1e8))
-    assert delta_add(*where) < 0.5 * by_integration(*where)
+def test_beyond_the_largest_shape_scipys_tails_are_too_small():
+    """The closed form is right there; the masses of which rounds are composed would not be."""
+    epsilon, shape, theta = 3.0 * (5 + 1.5), 1e8, 1 / (3.0 * np.sqrt(1e8))
+    exact = by_integration(epsilon, shape, theta)
+    assert delta_add(epsilon, shape, theta) == pytest.approx(exact, rel=1e-9)
+    x = 1 / -np.expm1(-(epsilon + 1 / theta) / (shape - 1))
+    assert gammainc(shape, x / theta) - np.exp(epsilon) * gammainc(shape, (x - 1) / theta) < 0.5 * exact
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1e-6, 1e-3, 0.5, 2.0])
+def test_no_closed_form_is_below_the_truth_by_a_last_digit(epsilon):
+    rng = np.random.default_rng(0)
+    for shape, theta in zip(rng.uniform(1.1, 60, 10), rng.uniform(0.05, 1e5, 10), strict=True):
+        assert delta_add(epsilon, shape, theta) >= by_definition(epsilon, shape, theta, "add", exactly=True)
+        assert delta_remove(epsilon, shape, theta) >= by_definition(epsilon, shape, theta, "remove", exactly=True)
+    for mu in rng.uniform(1e-6, 3.0, 10):
+        with mpmath.workdps(50):
+            edge = mpmath.mpf(epsilon) / mu + mpmath.mpf(mu) / 2
+            exact = mpmath.ncdf(mu - edge) - mpmath.exp(mpmath.mpf(epsilon)) * mpmath.ncdf(-edge)
+        assert delta_gaussian(epsilon, mu) >= exact
+
+
+def test_a_probability_is_rounded_up_and_known_to_enough_bits():
+    for denominator in range(3, 200, 2):
+        found = Fraction(rounded_up(lambda denominator=denominator: arb(1) / denominator))
+        assert Fraction(1, denominator) < found < Fraction(1, denominator) * (1 + Fraction(1, 2**51))
+    assert rounded_up(lambda: (arb(1) + arb(2) ** -300) - 1) == 2.0**-300  # lost in fewer bits
+    assert rounded_up(lambda: arb(2) ** -3000) == 5e-324
+    assert rounded_up(lambda: arb(0)) == 0
+    assert rounded_up(lambda: arb(0, 2)) == 1
+
+
+def test_calibrated_noise_keeps_the_smallest_promise_to_the_last_digit():
+    law = calibrate(1e-6, 1e-9, 4, adjacency="zero_out")
+    for direction in ("add", "remove"):
+        assert by_definition(1e-6, law.shape, law.theta, direction, exactly=True) <= 1e-9
 
 
 def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():

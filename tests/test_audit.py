@@ -54,7 +54,7 @@ SIZES = pytest.mark.parametrize(
 @pytest.mark.parametrize("view", [views.billboard(), views.others(), views.coalition(40)], ids=lambda view: view.name)
 def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
     found = audit.support(
-        PaperWishart(d, epsilon), Bound(epsilon, 0.0, "zero_out"), view=view, num_tasks=60, progress_bar=False,
+        PaperWishart(d, epsilon), Bound(epsilon, 0.0, "zero_out"), view=view, num_tasks=60, progress_bar=False, exact=False,
         confidence=SURE, trials=effort(3000 if epsilon < 1 else 2000, 3000),
     )  # fmt: skip
     truth = -np.expm1(-epsilon)
@@ -67,13 +67,13 @@ def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
 @SIZES
 def test_the_support_gives_it_away_at_the_papers_own_delta_on_school_too(epsilon, d):
     claim = Bound(epsilon, 1.5e-3, "zero_out")
-    assert audit.support(PaperWishart(d, epsilon), claim, trials=3000, progress_bar=False).broken
+    assert audit.support(PaperWishart(d, epsilon), claim, trials=3000, progress_bar=False, exact=False).broken
 
 
 @pytest.mark.parametrize("d", [1, 5, pytest.param(20, marks=pytest.mark.evidence)])
 def test_no_audit_breaks_the_repaired_mechanism(d):
     law = repaired(d)
-    options = {"trials": effort(3000, 5000), "progress_bar": False, "num_tasks": 45}
+    options = {"trials": effort(3000, 5000), "progress_bar": False, "exact": False, "num_tasks": 45}
     found = [
         test(law, PROMISE, view=view, **options)
         for test in (audit.support, audit.likelihood_ratio, audit.tracing)
@@ -100,7 +100,9 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
     ids=lambda law: f"{law.kind} {law.num_features}",
 )
 def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
-    found = audit.likelihood_ratio(law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, confidence=SURE)
+    found = audit.likelihood_ratio(
+        law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE
+    )
     curve = profile((law,), "zero_out")
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
@@ -115,7 +117,9 @@ def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
 
 def test_rounds_together_touch_the_composed_curve():
     rounds = (repaired(3, 0.5), Wishart(3, 12.0, 1.5), Gaussian(3, 2.5))
-    found = audit.likelihood_ratio(rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, confidence=SURE)
+    found = audit.likelihood_ratio(
+        rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, exact=False, confidence=SURE
+    )
     curve = profile(rounds, "zero_out")
     for epsilon in (0.0, 0.3, 1.0):
         assert curve.add(epsilon) in found.delta_at(epsilon)
@@ -136,7 +140,7 @@ def test_rounds_together_touch_the_composed_curve():
 )
 def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
     found = audit.likelihood_ratio(
-        laws, audit.own_claim(laws, adjacency="replace"), progress_bar=False, confidence=SURE
+        laws, audit.own_claim(laws, adjacency="replace"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile(laws, "replace")
     slack = 5e-3  # what the theorem gives up at k = 96, and the grid of a composition
@@ -155,7 +159,12 @@ def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
 @pytest.mark.parametrize("law", [Wishart(3, 2 + 2 * 4.0, 0.5), PaperWishart(3, 0.7), Quantile(2.0)])
 def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curve(law):
     found = audit.likelihood_ratio(
-        law, audit.own_claim(law, adjacency="replace"), trials=effort(3000, 5000), progress_bar=False, confidence=SURE
+        law,
+        audit.own_claim(law, adjacency="replace"),
+        trials=effort(3000, 5000),
+        progress_bar=False,
+        exact=False,
+        confidence=SURE,
     )
     curve = profile((law,), "replace")
     for epsilon in (0.0, 0.5, 1.0):
@@ -169,7 +178,9 @@ def test_a_replacement_shows_more_than_a_zeroed_task_does():
     law = Wishart(3, 2 + 2 * 96, 0.1)
     promise = profile((law,), "zero_out").delta(0.0)
     for adjacency, more in (("zero_out", False), ("replace", True)):
-        found = audit.likelihood_ratio(law, Bound(1.0, 0.05, adjacency), progress_bar=False, confidence=SURE)
+        found = audit.likelihood_ratio(
+            law, Bound(1.0, 0.05, adjacency), progress_bar=False, exact=False, confidence=SURE
+        )
         assert (found.delta_at(0.0).lower > promise) == more
 
 
@@ -177,18 +188,18 @@ def test_a_replacement_shows_more_than_a_zeroed_task_does():
 def test_no_audit_breaks_what_is_calibrated_for_a_replacement(test):
     law, promise = calibrate(1.0, 1e-3, 5), Bound(1.0, 1e-3, "replace")
     for view in (views.billboard(), views.others()):
-        assert not test(law, promise, view=view, trials=3000, progress_bar=False, confidence=SURE).broken
+        assert not test(law, promise, view=view, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
 
 
 def test_a_tenth_of_the_noise_that_a_replacement_needs_is_found_out():
     law, promise = calibrate(1.0, 1e-3, 5), Bound(1.0, 1e-3, "replace")
     tenth = Wishart(5, law.df, law.scale / 10)
-    assert audit.likelihood_ratio(tenth, promise, trials=3000, progress_bar=False, confidence=SURE).broken
+    assert audit.likelihood_ratio(tenth, promise, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
 
 
 def test_a_coalition_of_d_owners_knows_as_much_as_everybody():
     law = Wishart(4, 9.0, 0.4)
-    options = {"trials": 500, "progress_bar": False, "num_tasks": 12}
+    options = {"trials": 500, "progress_bar": False, "exact": False, "num_tasks": 12}
     everybody, owners = (
         audit.likelihood_ratio(law, PROMISE, view=view, **options) for view in (views.billboard(), views.coalition(4))
     )
@@ -283,7 +294,7 @@ def test_a_ledger_counts_all_that_it_paid_for_and_an_audit_finds_no_more(adjacen
     for epsilon in (0.5, 0.8):
         release(W, epsilon, 0.05, adjacency=adjacency, ledger=book)
     book.charge((Gaussian(3, 2.5), VectorLaplace(3, 0.5, 1.0)))
-    options = {"progress_bar": False, "confidence": SURE}
+    options = {"progress_bar": False, "exact": False, "confidence": SURE}
     found, laws = audit.ledger(book, **options), [law for charge in book.charges() for law in charge.mechanisms]
     assert found.claim == book.spent
     assert found.mechanisms == tuple(laws)
@@ -309,7 +320,7 @@ def test_a_ledger_that_forgets_a_charge_is_found():
 
 
 def test_a_single_owner_sees_far_less():
-    claim, options = Bound(0.1, 0.0, "zero_out"), {"progress_bar": False, "trials": 5000}
+    claim, options = Bound(0.1, 0.0, "zero_out"), {"progress_bar": False, "exact": False, "trials": 5000}
     found = [
         audit.support(PaperWishart(5, 1.0), claim, view=view, **options)
         for view in (views.single(), views.coalition(3), views.others())
@@ -323,7 +334,7 @@ def test_a_single_owner_sees_far_less():
 @pytest.mark.parametrize("law", [repaired(5), Wishart(1, 8.0, 0.6), PaperWishart(4, 0.7)], ids=lambda law: law.kind)
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_the_controls_fire(law, adjacency):
-    found = audit.controls(law, adjacency, progress_bar=False)
+    found = audit.controls(law, adjacency, progress_bar=False, exact=False)
     assert set(found) == {"no noise", "half the scale", "the same seed twice"}
     assert [name for name, one in found.items() if not one.broken] == []
 
@@ -338,12 +349,14 @@ def test_an_exact_claim_is_hardly_ever_called_broken():
     law = Wishart(3, 9.0, 0.7)
     claim = audit.own_claim(law, adjacency="zero_out")
     alarms = sum(
-        audit.likelihood_ratio(law, claim, trials=effort(2000, 4000), seed=s, progress_bar=False).broken
+        audit.likelihood_ratio(law, claim, trials=effort(2000, 4000), seed=s, progress_bar=False, exact=False).broken
         for s in range(20)
     )
     assert alarms <= 6  # confidence 99 %, that is .2 of 20: more, once in a thousand million
     # a claim of half the eps is found out
-    assert audit.likelihood_ratio(law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress_bar=False).broken
+    assert audit.likelihood_ratio(
+        law, Bound(claim.epsilon / 2, claim.delta, "zero_out"), progress_bar=False, exact=False
+    ).broken
 
 
 def test_confidence_limits_are_the_exact_binomial_ones():
@@ -353,7 +366,7 @@ def test_confidence_limits_are_the_exact_binomial_ones():
 
 
 def test_tracing_leans_the_right_way():
-    found = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, trials=4000)
+    found = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, exact=False, trials=4000)
     assert found.absent.mean() > found.present.mean() + 0.5  # by |w|^4 = 1 on average
 
 
@@ -367,7 +380,7 @@ def test_an_audit_is_deterministic_given_its_seed():
 
 
 def test_a_plot_shows_the_measured_curve_under_the_proved_one():
-    axes = audit.likelihood_ratio(repaired(3), PROMISE, trials=500, progress_bar=False).plot()
+    axes = audit.likelihood_ratio(repaired(3), PROMISE, trials=500, progress_bar=False, exact=False).plot()
     labels = [line.get_label() for line in axes.get_lines()]
     assert [label.split(":")[0] for label in labels] == ["proved", "claimed", "measured"]
     axes.figure.clear()

@@ -183,8 +183,33 @@ def test_gaussian_log_factors_are_normal():
 def test_the_cap_is_passed_as_often_as_is_said(epsilon):
     law = calibrate_gaussian(epsilon, 1e-3, 3)
     odds, mu = membership_odds(Curve((law,), "replace"), epsilon), law.mu("replace")
-    assert odds.above == pytest.approx(stats.norm.cdf(mu / 2 - epsilon / mu), rel=0.05)
+    assert odds.above == pytest.approx(stats.norm.cdf(mu / 2 - epsilon / mu), rel=1e-3)
     assert odds.above > 3 * odds.delta
+
+
+@pytest.mark.parametrize(("shape", "theta"), [(24.0, 0.5), (96.0, 0.2), (500.0, 0.05)])
+@pytest.mark.parametrize("beside", [(), (Wishart(2, 193.0, 1e9),)], ids=["alone", "through the grid"])
+def test_the_cap_is_passed_as_often_under_wishart_noise(shape, theta, beside):
+    """The loss when the task is there is (k - 1) log(1 - 1/x) + 1/theta at x = 1 + Gamma(k, theta), and rises with x."""
+    law = Wishart(2, 1 + 2 * shape, theta / 2)
+    for deviations in (0.5, 2.0):
+        epsilon = deviations / (theta * np.sqrt(shape))
+        x = 1 / -np.expm1((epsilon - 1 / theta) / (shape - 1))
+        exact = stats.gamma.sf((x - 1) / theta, shape)
+        assert membership_odds(Curve((law, *beside), "zero_out"), epsilon).above == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_loss_of_eps_itself_does_not_pass_the_cap():
+    odds = membership_odds(Curve((Quantile(1.0),), "replace"), 1.0)
+    assert odds.above == 0
+    assert membership_odds(Curve((Quantile(1.0),), "replace"), 0.9).above == pytest.approx(
+        1 / (1 + np.exp(-1)), rel=1e-3
+    )
+
+
+def test_the_words_say_what_can_be_seen_of_a_run():
+    words = release(W, 1.0, 1e-2).explain()
+    assert "how long it takes, and which errors and warnings come up" in words
 
 
 def test_the_odds_are_said_in_words():

@@ -1,10 +1,12 @@
 """The published draw: correctly rounded real numbers, of the law that is stated, on a lattice where sums are exact."""
 
+import threading
+
 import numpy as np
 import pytest
 from chance import RARE
 from effort import effort
-from flint import arb
+from flint import arb, ctx
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, PaperWishart, Quantile, VectorLaplace, Wishart, lattice
@@ -159,3 +161,49 @@ def test_what_is_not_finite_counts_as_nothing():
 def test_noise_beyond_what_doubles_hold_is_refused():
     with pytest.raises(OverflowError, match="nothing was published"):
         Wishart(2, 5.0, 1.0).draw(2.0**-60, exact.seeded(0))
+
+
+@pytest.fixture
+def chosen_precision():
+    """FLINT's, as somebody has set it."""
+    before, ctx.prec = ctx.prec, 77
+    yield 77
+    ctx.prec = before
+
+
+def test_flints_precision_is_put_back_even_after_an_error(chosen_precision):
+    def failing(number, first, last):
+        raise KeyboardInterrupt
+
+    law = Wishart(2, 9.0, 1.0)
+    law.draw(2.0**-26, exact.seeded(0))
+    assert ctx.prec == chosen_precision
+    with pytest.raises(KeyboardInterrupt):
+        law.draw(2.0**-26, failing)
+    assert ctx.prec == chosen_precision
+
+
+def test_flints_precision_is_put_back_by_two_threads(chosen_precision):
+    """One draw begins while another is at work, and ends after it."""
+    law, began, ended = Wishart(2, 9.0, 1.0), threading.Event(), threading.Event()
+
+    def second():
+        def source(number, first, last):
+            began.set()
+            ended.wait(0.2)
+            return exact.seeded(1)(number, first, last)
+
+        law.draw(2.0**-26, source)
+
+    thread = threading.Thread(target=second)
+
+    def source(number, first, last):
+        if not thread.ident:
+            thread.start()
+            began.wait(0.2)
+        return exact.seeded(2)(number, first, last)
+
+    law.draw(2.0**-26, source)
+    ended.set()
+    thread.join()
+    assert ctx.prec == chosen_precision

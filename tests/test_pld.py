@@ -36,11 +36,10 @@ def test_masses_give_the_delta_that_dp_accounting_gives(lopsided):
         assert lopsided.get_delta_for_epsilon(epsilon) == pytest.approx(worse, abs=1e-12)
 
 
-def test_the_dense_form_is_the_same_distribution(lopsided):
-    symmetric = privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(LOSSES, 0.1, STEP)
-    for distribution in (lopsided, symmetric):
-        for epsilon in (0.0, 0.4, 1.0):
-            one, other = (each.get_delta_for_epsilon(epsilon) for each in (distribution, pld.dense(distribution)))
-            assert one == pytest.approx(other, abs=1e-12)
-            composed = pld.dense(distribution).self_compose(2).get_delta_for_epsilon(epsilon)
-            assert composed == pytest.approx(distribution.self_compose(2).get_delta_for_epsilon(epsilon), abs=1e-10)
+def test_cells_are_masses_on_whole_numbers_and_never_below_zero(lopsided):
+    remove = pld.directions(lopsided)[0]
+    first, mass, infinite = pld.cells(remove)
+    assert (first, infinite) == (-2, 0.1)
+    assert_allclose(mass, [0.1, 0.0, 0.3, 0.0, 0.0, 0.5])
+    below = pld.on_grid(3, np.array([0.5, -1e-17, 0.25]), 0.25, STEP, True)
+    assert_allclose(pld.cells(below)[1], [0.5, 0.0, 0.25], rtol=0, atol=0)

@@ -25,6 +25,9 @@ _SCOPE = (
     "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
     "model, which depends on its own rows; and what is public: the number of tasks, the names of the features, and whether "
     "all targets are labels -1 and 1. "
+    "Nor does it cover what can be seen while a computation runs: how long it takes, and which errors and warnings come up. "
+    "These may depend on the data. Their words show no private value, but that one comes up can tell something. So let "
+    "nobody watch the run, its clock or its logs who must not see the data, and hand out the finished release alone. "
     "{arithmetic}"
 )
 

@@ -1,4 +1,4 @@
-"""What several releases give away together: privacy-loss distributions, composed with dp-accounting.
+"""What several releases give away together: their privacy-loss distributions on one grid, composed.
 
 The composition is pessimistic: its delta is never too small. :func:`delta_bracket` puts the optimistic bound beside it,
 so that the gap is visible. Every law has a dominating pair under either adjacency, and the pairs of all rounds multiply:
@@ -8,16 +8,18 @@ privacy losses add up, in each direction on its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from mpmtl_prob._check import in_range
+from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
 from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.pld import dense, directions, masses
+from mpmtl_prob.privacy.laws.pld import cells, directions
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
@@ -26,19 +28,10 @@ from mpmtl_prob.tasks import FloatArray
 CELLS = 1000
 #: Cells for the optimistic side, whose error is of first order in the grid.
 FINE_CELLS = 4000
-#: Up to so many equal rounds are composed with nothing cut off.
-FEW_ROUNDS = 8
-#: Added to every composed delta: the Fourier transforms of the composition are exact to about 1e-16 per cell.
+#: What a quadrature in a round's loss may hide of its delta.
 ROUND_OFF = 1e-12
 #: Above, an eps is as good as none, and the closed forms lose digits: one that is searched for is then infinite.
 LARGEST_EPSILON = 1e9
-
-
-class Bracket(NamedTuple):
-    """A number known from both sides."""
-
-    lower: float
-    upper: float
 
 
 @lru_cache(maxsize=32)
@@ -48,27 +41,31 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
     is zeroed; a bound otherwise.
     """
-    known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
-    if (found := next(filter(None, known), None)) is not None:
-        return found
-    cells = cells or (CELLS if pessimistic else FINE_CELLS)
-    composed = _compose(mechanisms, adjacency, pessimistic, cells)
-    errors = max(1, sum(law.by_quadrature for law in mechanisms)) * ROUND_OFF
-    allowance = errors if pessimistic else -errors
-    pure = [law.pure(adjacency) for law in mechanisms]
-    total = float(np.sum(pure)) * (1 - 1e-14)  # budgets that add up to eps may miss it by a rounding error
-    equal = len(set(pure)) == 1 and np.isfinite(total)
+    with _in_doubles(mechanisms):
+        known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
+        if (found := next(filter(None, known), None)) is not None:
+            return found
+        remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
+    by_quadrature = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
+    pure = Counter(law.pure(adjacency) for law in mechanisms)
+    total = sum(Fraction(each) * times for each, times in pure.items()) if max(pure) < np.inf else np.inf
 
-    def read(pmf: Any) -> Callable[[float], float]:
+    def read(losses: LossSum) -> Callable[[float], float]:
         def curve(epsilon: float) -> float:
             if epsilon >= total:  # plain addition needs no grid
                 return 0.0
-            found = float(np.clip(pmf.get_delta_for_epsilon(float(epsilon)) + allowance, 0.0, 1.0))
-            return min(found, delta_pure(epsilon, pure[0], len(pure))) if equal else found
+            lower, upper = losses.delta(epsilon)
+            if not pessimistic:
+                return max(lower - by_quadrature, 0.0)
+            bound = min(upper + by_quadrature, 1.0)
+            return (
+                min(bound, delta_pure(epsilon, *next(iter(pure.items()))))
+                if len(pure) == 1 and total < np.inf
+                else bound
+            )
 
         return curve
 
-    remove, add = directions(composed)
     return Profile(read(add), read(remove))
 
 
@@ -138,7 +135,23 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
 
 def loss_when_there(mechanisms: Law | Sequence[Law], adjacency: str) -> tuple[FloatArray, FloatArray]:
     """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
-    return masses(directions(_compose(as_rounds(mechanisms), adjacency, True, CELLS))[0])
+    rounds = as_rounds(mechanisms)
+    with _in_doubles(rounds):
+        return _compose(rounds, adjacency, True, CELLS)[0].masses()
+
+
+def loss_above(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str) -> float:
+    """The probability that the privacy loss of all rounds is above eps when the unit is there.
+
+    As delta = P(loss > eps) - e^eps Q(loss > eps), that is delta less its derivative. The derivative is that to the right, so
+    that a loss of eps itself is not above, from three points: masses on the grid would be off by those of a cell.
+    """
+    rounds = as_rounds(mechanisms)
+    remove = profile(rounds, Adjacency.of(adjacency), cells=4 * CELLS).remove
+    step = max(law.loss_spread for law in rounds) / (2 * CELLS)  # two cells
+    here, near, far = (remove(epsilon + i * step) for i in range(3))
+    slope = (4 * near - 3 * here - far) / (2 * step)
+    return float(np.clip(here - slope, here, 1.0))
 
 
 def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
@@ -156,17 +169,31 @@ def _delta(epsilon: float, rounds: tuple[Law, ...], adjacency: str, pessimistic:
     return float(profile(rounds, Adjacency.of(adjacency), pessimistic).delta(epsilon))
 
 
-def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, cells: int) -> Any:
-    interval = max(mechanism.loss_spread for mechanism in mechanisms) / cells
-    tail = 1e-14 if pessimistic else 0.0  # what dp-accounting may move to infinity at every step
+def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, num_cells: int) -> tuple[LossSum, LossSum]:
+    """The sums of all rounds' losses, of "remove" and of "add"."""
+    counted = Counter(mechanisms)
+    step = max(law.loss_spread for law in counted) / num_cells
+    if not 0 < step < np.inf:
+        raise ArithmeticError
+    rounds = []
+    for law, times in counted.items():
+        there, absent = directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
+        rounds.append((there, absent, times))
+    remove = LossSum([Losses(*cells(there), times) for there, _, times in rounds], step)
+    if all(there is absent for there, absent, _ in rounds):  # the same law of the loss in both directions
+        return remove, remove
+    return remove, LossSum([Losses(*cells(absent), times) for _, absent, times in rounds], step)
 
-    def one(mechanism: Law, times: int) -> Any:
-        distribution = dense(mechanism.loss_distribution(adjacency, interval=interval, pessimistic=pessimistic))
-        if times == 1:
-            return distribution
-        # of a few rounds the whole grid costs less than the bounds of what could be cut off
-        return distribution.self_compose(times, tail if times > FEW_ROUNDS else 0.0)
 
-    with np.errstate(over="ignore"):  # in the Chernoff bounds that dp-accounting tries and then discards
-        parts = [one(mechanism, times) for mechanism, times in Counter(mechanisms).items()]
-        return reduce(lambda left, right: left.compose(right, tail), parts)
+@contextmanager
+def _in_doubles(mechanisms: Sequence[Law]) -> Iterator[None]:
+    """Raise a named ValueError for noise of a size at which doubles overflow or have no digits left."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            yield
+    except (ArithmeticError, MemoryError, ValueError):
+        kinds = ", ".join(dict.fromkeys(map(repr, mechanisms)))
+        raise ValueError(
+            f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {kinds:.400}: one is too small "
+            "or too large beside what it protects, or beside the others, or they are too many"
+        ) from None

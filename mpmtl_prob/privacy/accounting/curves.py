@@ -161,6 +161,8 @@ class MembershipOdds:
         mass: their probabilities when the task is there, (n,).
         epsilon: of the guarantee that is stated.
         delta: of the same.
+        above: the probability with which the cap is passed when the task is there. It is more than delta, which weighs every
+            case by how far it goes beyond.
     """
 
     prior: float
@@ -169,19 +171,12 @@ class MembershipOdds:
     mass: NDArray[np.float64]
     epsilon: float
     delta: float
+    above: float
 
     @property
     def cap(self) -> float:
         """The posterior probability at a Bayes factor of e^eps."""
         return float(expit(logit(self.prior) + self.epsilon))
-
-    @property
-    def above(self) -> float:
-        """The probability with which the cap is passed when the task is there.
-
-        It is more than delta, which weighs every case by how far it goes beyond.
-        """
-        return float(self.mass[self.log_factor > 1.002 * self.epsilon].sum())  # losses are rounded up to a grid
 
     def quantile(self, q: float) -> float:
         """The posterior probability that the task is there which is not passed with probability q, when it is there."""
@@ -214,4 +209,5 @@ def membership_odds(curve: Curve, epsilon: float, prior: float = 0.5) -> Members
     """
     prior = in_range("prior", prior, 0, 1)
     loss, mass = composition.loss_when_there(curve.mechanisms, curve.adjacency)
-    return MembershipOdds(prior, curve.adjacency, loss, mass, epsilon, curve.delta(epsilon))
+    above = composition.loss_above(epsilon, curve.mechanisms, curve.adjacency)
+    return MembershipOdds(prior, curve.adjacency, loss, mass, epsilon, curve.delta(epsilon), above)

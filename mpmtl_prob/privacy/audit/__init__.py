@@ -5,11 +5,15 @@ claim's adjacency says. It scores both, and reports a lower confidence bound on 
 the threshold is chosen on one half of the games and judged on the other. A bound above the claim breaks it. A bound below
 proves nothing: it is what this adversary found.
 
+Noise is drawn as releases draw it, and messages are cut as releases cut them, unless a test is told otherwise. That the
+noise is of the law that is stated at all is what :func:`drawn` looks at.
+
 A claim for replacement is a claim for zeroing too, since a zero vector is a replacement: audit it under both adjacencies.
 """
 
 from mpmtl_prob.privacy.audit.attempts import (
     controls,
+    drawn,
     ledger,
     likelihood_ratio,
     own_claim,
@@ -18,16 +22,19 @@ from mpmtl_prob.privacy.audit.attempts import (
     support,
     tracing,
 )
-from mpmtl_prob.privacy.audit.found import Audit, Interval, clopper_pearson, proved_power
-from mpmtl_prob.privacy.audit.game import TRIALS, Sampler, published
+from mpmtl_prob.privacy.audit.found import Audit, Drawn, Interval, clopper_pearson, proved_power
+from mpmtl_prob.privacy.audit.game import IN_DOUBLES, TRIALS, Sampler, published
 
 __all__ = [
+    "IN_DOUBLES",
     "TRIALS",
     "Audit",
+    "Drawn",
     "Interval",
     "Sampler",
     "clopper_pearson",
     "controls",
+    "drawn",
     "ledger",
     "likelihood_ratio",
     "own_claim",

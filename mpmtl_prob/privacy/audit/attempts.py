@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._check import in_range, whole
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.audit.found import Audit
-from mpmtl_prob.privacy.audit.game import SecondMoments, game
+from mpmtl_prob.privacy.audit.found import Audit, Drawn, surprise
+from mpmtl_prob.privacy.audit.game import TRIALS, SecondMoments, game, published, unit
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws import Law, MatrixNoise, Wishart
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, VectorNoise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.tasks import FloatArray
 
@@ -25,14 +25,15 @@ def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
     Args:
         mechanism: the law of one release.
         claim: what to break, (eps, delta) for one release, and with which adjacency.
-        **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind,
-            ``confidence``, ``seed``, ``progress_bar``; ``exact`` to cut messages to a lattice and draw noise as releases do,
-            not in doubles; and ``sampler`` to audit other noise than the law's under its claim.
+        **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind (default
+            5,000; of noise in shares fewer, as every owner's is drawn), ``confidence``, ``seed``, ``progress_bar``;
+            ``exact=False`` to draw noise in doubles, 20,000 times by default, where releases cut messages to a lattice and
+            draw exactly; and ``sampler`` to audit other noise than the law's under its claim.
 
     Raises:
         ValueError: an argument outside its range.
     """
-    played = SecondMoments(mechanism, claim, **options)
+    played = _second_moments(mechanism, claim, **options)
     return played.play("support", played.impossible)
 
 
@@ -47,6 +48,9 @@ def likelihood_ratio(mechanisms: Law | Sequence[Law], claim: Bound, **options: A
     games = [game(law, claim, **options) for law in rounds]
     if any(isinstance(each, SecondMoments) and each.knows_little for each in games):
         raise ValueError("view: expected at least d owners, who know Sigma; fewer do not know its density")
+    fewest = min(each.trials for each in games)
+    for each in games:
+        each.trials = fewest
     played = [each.play("likelihood ratio", each.loss, stream=t) for t, each in enumerate(games)]
     absent = np.sum([audit.absent for audit in played], axis=0)
     present = np.sum([audit.present for audit in played], axis=0)
@@ -56,7 +60,8 @@ def likelihood_ratio(mechanisms: Law | Sequence[Law], claim: Bound, **options: A
 def ledger(book: Ledger, **options: Any) -> Audit:
     """All that a ledger paid for, seen together, against the total that it says is spent.
 
-    The total is that of noise which was settled in advance. Of a bought clip norm the game finds half of what it may cost.
+    The total is that of noise which was settled in advance. Of a bought clip norm the game finds four fifths
+    of what it may cost.
 
     Args:
         book: with one charge at least.
@@ -76,7 +81,7 @@ def tracing(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
 
     Arguments as :func:`support`. Where a task is replaced, the same of the other vector is taken off.
     """
-    played = SecondMoments(mechanism, claim, **options)
+    played = _second_moments(mechanism, claim, **options)
     return played.play("tracing", played.leaning)
 
 
@@ -89,11 +94,11 @@ def representable(mechanism: MatrixNoise, claim: Bound, *, shuffled: bool = Fals
         mechanism: the law of one release.
         claim: what to break.
         shuffled: the curator adds up the tasks in an order that the adversary does not know.
-        **options: as :func:`support`; ``exact`` is on unless it is turned off.
+        **options: as :func:`support`.
 
     Source: Mironov (2012), "On significance of the least significant bits for differential privacy".
     """
-    played = SecondMoments(mechanism, claim, **({"exact": True} | options))
+    played = _second_moments(mechanism, claim, **options)
 
     def release(rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         if not shuffled:
@@ -137,12 +142,55 @@ def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> 
     }
 
 
+def drawn(
+    mechanism: MatrixNoise | VectorNoise, *, trials: int = TRIALS, confidence: float = 0.99, seed: int = 0
+) -> Drawn:
+    """Is the noise that is published of the law that is stated?
+
+    A few per cent too little of it change eps by as much, which a few thousand releases of two data sets cannot show. The
+    noise itself shows it: published draws are compared with simulations in doubles, which other code draws, by their log
+    densities, in which size and shape are, by the first entry and by one beside it.
+
+    Args:
+        mechanism: noise on second moments or vectors.
+        trials: published draws; there are ten times as many simulations.
+        confidence: with which noise that is drawn as stated passes.
+        seed: of all draws.
+
+    Raises:
+        ValueError: an argument outside its range, or a law of another kind.
+    """
+    if not isinstance(mechanism, (MatrixNoise, VectorNoise)):
+        raise ValueError(f"mechanism: expected noise on second moments or vectors, got {type(mechanism).__name__}")
+    trials, confidence = whole("trials", trials, 100), in_range("confidence", confidence, 0, 1)
+    rng, d = np.random.default_rng([whole("seed", seed, 0), 4]), mechanism.num_features
+    nothing = np.zeros((d, d) if isinstance(mechanism, MatrixNoise) else (d,))
+    on_grid = published(mechanism, unit(mechanism, num_tasks=1))(
+        rng, np.broadcast_to(nothing, (trials, *nothing.shape))
+    )
+    simulated = mechanism.sample(rng, np.broadcast_to(nothing, (10 * trials, *nothing.shape)))
+    compared: dict[str, Callable[[FloatArray], FloatArray]] = {
+        "log density": lambda noise: mechanism.log_prob(noise, nothing),
+        "first entry": lambda noise: noise.reshape(len(noise), -1)[:, 0],
+        "entry beside it": lambda noise: noise.reshape(len(noise), -1)[:, min(1, nothing.size - 1)],
+    }
+    return Drawn(mechanism, confidence, {name: surprise(of(on_grid), of(simulated)) for name, of in compared.items()})
+
+
 def own_claim(mechanisms: Law | Sequence[Law], delta: float = 0.05, adjacency: str = "replace") -> Bound:
     """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
     rounds = composition.as_rounds(mechanisms)
     at = composition.epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
     at = at if np.isfinite(at) else 1.0  # delta has a floor above it, as the papers' noise has: state what it is there
     return Bound(at, composition.delta(at, rounds, adjacency), adjacency)
+
+
+def _second_moments(mechanism: MatrixNoise, claim: Bound, **options: Any) -> SecondMoments:
+    """The game of noise on second moments. Raises ValueError for a law of another kind."""
+    played = game(mechanism, claim, **options)
+    if not isinstance(played, SecondMoments):
+        raise ValueError(f"mechanism: expected noise on second moments, got {mechanism.kind}")
+    return played
 
 
 def _same_seed(mechanism: Wishart, claim: Bound, **options: Any) -> Audit:

@@ -140,6 +140,40 @@ class Audit:
         return max(0.0, float(bound(counted(p[half:], chosen), counted(q[half:], chosen), n)[0]))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """How published noise compares with the law that is stated.
+
+    Attributes:
+        mechanism: the law.
+        confidence: with which noise that is drawn as stated passes.
+        p_values: of what was compared, by its name.
+    """
+
+    mechanism: Law
+    confidence: float
+    p_values: dict[str, float]
+
+    @property
+    def broken(self) -> bool:
+        """Whether the noise is not of the law."""
+        return min(self.p_values.values()) < (1 - self.confidence) / len(self.p_values)
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        name, least = min(self.p_values.items(), key=lambda item: item[1])
+        verb = "BROKEN: noise of another law than is stated" if self.broken else "not broken"
+        return f"{verb}; least p-value {least:.2g}, of the {name}"
+
+
+def surprise(one: FloatArray, other: FloatArray) -> float:
+    """The p-value of the test of Kolmogorov and Smirnov that two samples are of one law."""
+    from scipy.stats import ks_2samp  # a second to import
+
+    return float(ks_2samp(one, other).pvalue)
+
+
 def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
     """Exact confidence limits of a probability, each missed with probability at most ``tail``."""
     k = np.asarray(hits, dtype=np.float64)

@@ -9,14 +9,27 @@ the task was absent. A shorter column gives away less: Gamma noise with k >= 1 i
 
 Everything is in units of K = 1. "Add" is the direction in which the data without the task is the likelier one, "remove"
 the other. Rounds are composed in :mod:`mpmtl_prob.privacy.accounting.composition`.
+
+A delta is a difference of two probabilities, of which doubles may keep few digits: at eps = 1e-6 a delta of 1e-9 is off in
+its eighth. So it is computed in interval arithmetic, with as many bits as it takes, and what is returned is the double
+above it. Sizes of noise are rounded numbers themselves; they are taken to be smaller by :data:`ROUNDED`, with which
+delta grows. So no delta is below the true one.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.special import expit, gammainc, gammaincc, log_ndtr
+import math
+from collections.abc import Callable
+from fractions import Fraction
 
-ADJACENCIES = ("replace", "zero_out")
+from flint import arb
+
+from mpmtl_prob.privacy.laws.exact import precision
+
+#: By so much, relatively, a theta, a k or a mu that was computed in doubles may be wrong.
+ROUNDED = 2.0**-49
+_BITS = (128, 256, 512, 1024, 2048, 4096)  # of working precision, until delta is known
+_KNOWN = 64  # bits of delta that are enough
 
 
 def delta_add(epsilon: float, shape: float, theta: float) -> float:
@@ -27,23 +40,34 @@ def delta_add(epsilon: float, shape: float, theta: float) -> float:
         shape: k >= 1.
         theta: 2 s / K^2 > 0.
     """
-    if epsilon <= -1 / theta:  # the loss is never smaller
-        return -np.expm1(epsilon)
-    if shape == 1:
-        return -np.expm1(-1 / theta)  # P(X <= 1): the loss is infinite there and -1/theta elsewhere
-    x = 1 / -np.expm1(-(epsilon + 1 / theta) / (shape - 1))
-    return _hockey_stick(gammainc(shape, x / theta), epsilon, gammainc(shape, (x - 1) / theta))
+
+    def delta() -> arb:
+        eps, loss = arb(epsilon), 1 / _less(theta)  # the loss is never smaller than -1/theta
+        if eps <= -loss:
+            return 1 - eps.exp()
+        if shape == 1:
+            return 1 - (-loss).exp()  # P(X <= 1): the loss is infinite there and -1/theta elsewhere
+        k = _less(shape)
+        x = 1 / ((eps + loss) / (k - 1)).expm1()  # one less than the x of the formula
+        return (1 - _above(k, (x + 1) * loss)) - eps.exp() * (1 - _above(k, x * loss))
+
+    return rounded_up(delta)
 
 
 def delta_remove(epsilon: float, shape: float, theta: float) -> float:
     """delta(eps) of one release when the task's presence is likelier; 0 from eps = 1/theta on. Arguments as delta_add."""
-    if epsilon >= 1 / theta:
-        return 0.0
-    if shape == 1:
-        return -np.expm1(epsilon - 1 / theta)
-    x = 1 / -np.expm1((epsilon - 1 / theta) / (shape - 1))
-    # upper tails, not one minus lower ones: delta may be far smaller than the rounding error of 1
-    return _hockey_stick(gammaincc(shape, (x - 1) / theta), epsilon, gammaincc(shape, x / theta))
+
+    def delta() -> arb:
+        eps, loss = arb(epsilon), 1 / _less(theta)
+        if eps >= loss:
+            return arb(0)
+        if shape == 1:
+            return 1 - (eps - loss).exp()
+        k = _less(shape)
+        x = 1 / ((loss - eps) / (k - 1)).expm1()
+        return _above(k, x * loss) - eps.exp() * _above(k, (x + 1) * loss)
+
+    return rounded_up(delta)
 
 
 def delta_gaussian(epsilon: float, mu: float) -> float:
@@ -51,24 +75,60 @@ def delta_gaussian(epsilon: float, mu: float) -> float:
 
     Source: Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2022), Corollary 2.13.
     """
-    log_p, log_q = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return float(-np.exp(log_p) * np.expm1(min(log_q - log_p, 0.0)))
+
+    def delta() -> arb:
+        eps, distance = arb(epsilon), arb(mu) * (1 + arb(ROUNDED))
+        below = lambda z: (-z / arb(2).sqrt()).erfc() / 2
+        return below(distance / 2 - eps / distance) - eps.exp() * below(-distance / 2 - eps / distance)
+
+    return rounded_up(delta)
 
 
 def delta_pure(epsilon: float, each: float, rounds: int = 1) -> float:
     """The largest delta(eps) of rounds that are (each, 0)-private: the optimal composition of equal rounds.
 
-    Source: Kairouz, Oh and Viswanath (2015), Theorem 3.3; every round is at worst a randomised response.
+    Every round is at worst a randomised response, right with probability 1 / (1 + e^-each). Of T the sum of losses is above
+    eps where more than (T + eps / each) / 2 are right: delta is a difference of two binomial tails.
+
+    Source: Kairouz, Oh and Viswanath (2015), Theorem 3.3.
     """
-    from scipy.stats import binom  # which takes a second to import
-
-    if epsilon >= rounds * each * (1 - 1e-14):  # budgets that add up to eps may miss it by a rounding error
+    right = math.floor((rounds + Fraction(epsilon) / Fraction(each)) / 2) + 1  # exactly
+    if right > rounds:
         return 0.0
-    likely = np.arange(rounds + 1)
-    loss = (2 * likely - rounds) * each
-    mass = binom.pmf(likely, rounds, expit(each))
-    return float(np.sum(mass * -np.expm1(np.minimum(epsilon - loss, 0.0))))
+    if right <= 0:
+        return rounded_up(lambda: 1 - arb(epsilon).exp())
+
+    def tail(chance: arb) -> arb:
+        return chance.beta_lower(arb(right), arb(rounds - right + 1), True)
+
+    def delta() -> arb:
+        likely, unlikely = 1 / (1 + (-arb(each)).exp()), 1 / (1 + arb(each).exp())
+        return tail(likely) - arb(epsilon).exp() * tail(unlikely)
+
+    return rounded_up(delta)
 
 
-def _hockey_stick(p: float, epsilon: float, q: float) -> float:
-    return float(min(max(p - np.exp(min(epsilon, 700.0)) * q, 0.0), 1.0)) if q > 0 else float(p)
+def rounded_up(probability: Callable[[], arb]) -> float:
+    """The double above a probability, which is computed with more and more bits until it is known; at most 1."""
+    for bits in _BITS:
+        with precision(bits):
+            value = probability()
+            if value.rel_accuracy_bits() >= _KNOWN or value < 1e-300:
+                break
+    with precision(_BITS[-1]):
+        if not value < 1:  # nor where nothing is known of it
+            return 1.0
+        above = max(float(value.upper()), 0.0)
+        while not arb(above) >= value:
+            above = math.nextafter(above, math.inf)
+        return above
+
+
+def _less(size: float) -> arb:
+    """A size of noise, or 1 where that is the least that it can be, less what it may be wrong by."""
+    return arb(size) * (1 - arb(ROUNDED))
+
+
+def _above(shape: arb, x: arb) -> arb:
+    """P(G > x) of G ~ Gamma(k, 1)."""
+    return x.gamma_upper(shape, True)

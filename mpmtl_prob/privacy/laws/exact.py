@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from flint import arb, ctx
@@ -27,6 +29,23 @@ Source = Callable[[int, int, int], bytes]
 
 BYTES = 16  # of a uniform number at first: a rounding is open with probability 2^-80 or so
 _GUARD = 64  # bits of working precision beyond those of the uniforms
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """So many bits of working precision inside, and what was set before afterwards, whatever happens.
+
+    FLINT has one precision for the whole process. Threads that compute here wait for each other: if one set it while another
+    was at work, either might put back what the other had set for itself.
+    """
+    with _one_at_a_time:
+        before = ctx.prec
+        ctx.prec = bits
+        try:
+            yield
+        finally:
+            ctx.prec = before
 
 
 def system(number: int, first: int, last: int) -> bytes:
@@ -147,16 +166,13 @@ def nearest(value: arb) -> int:
 
 def rounded(draw: Callable[[Draws], Iterable[arb]], source: Source, size: int = BYTES) -> list[int]:
     """The whole numbers nearest to the real ones that ``draw`` makes of random numbers."""
-    draws, before = Draws(source, size), ctx.prec
-    try:
-        while True:
-            ctx.prec = draws.precision
-            try:
+    draws = Draws(source, size)
+    while True:
+        try:
+            with precision(draws.precision):
                 return [nearest(value) for value in draw(draws.again())]
-            except Undecided:
-                draws.refine()
-    finally:
-        ctx.prec = before
+        except Undecided:
+            draws.refine()
 
 
 def exponential(utilities: Sequence[int], epsilon: float, source: Source) -> int:

@@ -7,6 +7,9 @@ two ends so that both laws keep theirs,
 
 which replaces the curve delta(eps) by its chords: never below it (Doroshenko et al. 2022, "Connect the dots"), with an
 error of second order in the grid. The optimistic distribution rounds every loss down instead; the truth lies between.
+
+p and q are differences of probabilities, so that log(p / q) is not known better than to what these are wrong by. Where that
+is not small beside the cell, as for noise that hides nearly everything, the masses are shared as if it were at the far end.
 """
 
 from __future__ import annotations
@@ -14,12 +17,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, gammaincinv, xlogy
+from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, gammaincinv, ndtr, xlogy
 
-from mpmtl_prob.privacy.laws.pld import directions, on_grid
+from mpmtl_prob.privacy.laws.pld import cells, directions, on_grid
 
 _NODES = 200  # of the quadrature over angles, where 100 already agree to twelve digits
 _LARGEST_LOSS = 400.0  # losses above count as infinite: e^{-400} is nothing
+_MOST_CELLS = 2**18  # of one round's loss; what lies above counts as infinite
+_DIRECT = 10**8  # products of masses: a convolution of that many takes a tenth of a second
+_TAIL = (
+    1e-12  # what a tail probability may be wrong by, relatively: four times what SciPy's incomplete gamma functions are
+)
+_FAR = 12.0  # standard deviations, beyond which a normal number lies with a probability of 2e-33
 
 
 def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = True) -> Any:
@@ -35,16 +44,16 @@ def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = 
         A ``dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution``.
     """
     certain = gammainc(shape, 1 / theta)  # P(X <= 1): the task was certainly absent
-    index = np.arange(int(np.floor(-1 / theta / interval)), int(np.ceil(_top(shape, theta, certain) / interval)) + 1)
+    index = _grid(-1 / theta, _top(shape, theta, certain), interval)
     loss = index * interval  # of "add": l(x) = -(k-1) log(1 - 1/x) - 1/theta, which falls with x
     u = np.maximum(loss + 1 / theta, 0) / (shape - 1)
     with np.errstate(divide="ignore"):
         x = 1 / -np.expm1(-u)
-    absent, present = _cells(shape, x / theta), _cells(shape, (x - 1) / theta)
+    (absent, absent_error), (present, present_error) = _cells(shape, x / theta), _cells(shape, (x - 1) / theta)
     beyond = max(gammainc(shape, x[-1] / theta) - certain, 0.0)  # losses above the grid
     below = gammainc(shape, (x[-1] - 1) / theta)  # the same event with the task there
     if pessimistic:
-        P, Q = _shared(absent, present, loss, interval)
+        P, Q = _shared(absent, present, loss, interval, absent_error + present_error)
         Q[-1] += below
         return _distribution(index, Q, P, certain + beyond, interval, True)
     P, Q = np.append(absent, beyond), np.insert(present, 0, 0.0)  # every loss rounded down; loss = -l for "remove"
@@ -63,7 +72,12 @@ def replaced(zeroed: Any) -> Any:
     from dp_accounting.pld import privacy_loss_distribution
 
     remove, add = directions(zeroed)
-    return privacy_loss_distribution.PrivacyLossDistribution(remove.compose(add))
+    (first, there, lost), (start, absent, never) = cells(remove), cells(add)
+    together, hidden = _convolved(there, absent)
+    infinite = lost + never - lost * never + hidden * add._pessimistic_estimate
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        on_grid(first + start, together, min(infinite, 1.0), add._discretization, add._pessimistic_estimate)
+    )
 
 
 def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> Any:
@@ -144,14 +158,31 @@ def vector_spread(num_features: int, epsilon: float) -> float:
 
 
 def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
-    """The privacy-loss distribution of N(0, 1) against N(mu, 1), as :func:`gamma_loss`."""
+    """The privacy-loss distribution of N(0, 1) against N(mu, 1), the same in both directions, as :func:`gamma_loss`."""
     from dp_accounting.pld import privacy_loss_distribution
 
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        1 / mu,
-        pessimistic_estimate=pessimistic,
-        value_discretization_interval=interval,
-        use_connect_dots=pessimistic,
+    index = _grid(-mu * (_FAR - mu / 2), mu * (_FAR + mu / 2), interval)
+    loss = index * interval  # mu x - mu^2 / 2 at x
+    x = loss / mu + mu / 2
+    (p, p_error), (q, q_error) = _normal_cells(x - mu), _normal_cells(x)
+    above, below = ndtr(mu - x[-1]), ndtr(x[0] - mu)
+    if pessimistic:
+        P = _shared(p, q, loss, interval, p_error + q_error)[0]
+        P[0] += below
+    else:
+        P, above = np.append(p, above), 0.0
+    return privacy_loss_distribution.PrivacyLossDistribution(on_grid(index[0], P, above, interval, pessimistic))
+
+
+def with_slack(symmetric: Any, slack: float) -> Any:
+    """A distribution that is the same in both directions, and beside it a chance ``slack`` that all is given away."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    pmf = directions(symmetric)[0]
+    first, mass, infinite = cells(pmf)
+    lost = min(infinite + slack, 1.0)
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        on_grid(first, mass, lost, pmf._discretization, pmf._pessimistic_estimate)
     )
 
 
@@ -169,20 +200,75 @@ def _top(shape: float, theta: float, certain: float) -> float:
     return float(min(top, _LARGEST_LOSS))
 
 
-def _cells(shape: float, x: np.ndarray) -> np.ndarray:
-    """P(x_{j+1} < G <= x_j) of G ~ Gamma(k, 1), for falling x, from whichever tail is the smaller."""
+def _grid(low: float, high: float, interval: float) -> np.ndarray:
+    """Whole numbers of intervals from below ``low`` to above ``high``, or as many as there may be.
+
+    Raises OverflowError for numbers so large that doubles do not tell them apart.
+    """
+    if not max(abs(low), abs(high)) < 2**52 * interval:
+        raise OverflowError(f"a loss between {low:g} and {high:g} on a grid of {interval:g}")
+    first = int(np.floor(low / interval))
+    return np.arange(first, min(int(np.ceil(high / interval)), first + _MOST_CELLS) + 1)
+
+
+def _cells(shape: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """P(x_{j+1} < G <= x_j) of G ~ Gamma(k, 1), for falling x, from whichever tail is the smaller; what it is wrong by."""
     middle = np.count_nonzero(x >= gammaincinv(shape, 0.5))  # so many cells start above the median
     upper, lower = gammaincc(shape, x[: middle + 1]), gammainc(shape, x[middle:])
-    return np.maximum(np.append(np.diff(upper), -np.diff(lower)), 0.0)
+    return _differences(np.diff(upper), -np.diff(lower), upper[1:], lower[:-1])
 
 
-def _shared(p: np.ndarray, q: np.ndarray, loss: np.ndarray, interval: float) -> tuple[np.ndarray, np.ndarray]:
-    """Every cell's masses shared between its two ends, so that both laws keep theirs."""
+def _normal_cells(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """P(x_j < Z <= x_{j+1}) of a standard normal Z, for rising x, and what it is wrong by, as :func:`_cells`."""
+    middle = int(np.clip(np.searchsorted(x, 0.0), 0, len(x) - 1))
+    lower, upper = ndtr(x[: middle + 1]), ndtr(-x[middle:])
+    return _differences(np.diff(lower), -np.diff(upper), lower[1:], upper[:-1])
+
+
+def _differences(first: np.ndarray, second: np.ndarray, *tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Masses of cells from differences of tails, and by how much they may be wrong, relatively."""
+    mass = np.maximum(np.append(first, second), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return mass, np.nan_to_num(_TAIL * np.concatenate(tails) / mass, nan=0.0, posinf=1e300)
+
+
+def _convolved(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, float]:
+    """The masses of a sum, and how much mass rounding errors may hide of it.
+
+    Products are added up one by one, which leaves every mass right to its last digits, however small it is; by transforms
+    where that takes too long.
+    """
+    if len(p) * len(q) <= _DIRECT:
+        return np.convolve(p, q), 0.0
+    size = len(p) + len(q) - 1
+    norms = float(np.linalg.norm(p) * np.linalg.norm(q))
+    together = np.fft.irfft(
+        np.fft.rfft(p, padded := 2 ** int(np.ceil(np.log2(size)))) * np.fft.rfft(q, padded), padded
+    )[:size]
+    # see accounting/convolution.py; of three transforms, and by the inequality of Cauchy and Schwarz
+    hidden = 25 * 2.0**-53 * np.log2(padded) * np.sqrt(padded) * norms * np.sqrt(size)
+    return np.maximum(together, 0.0), float(hidden)
+
+
+def _shared(
+    p: np.ndarray, q: np.ndarray, loss: np.ndarray, interval: float, error: np.ndarray | float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every cell's masses shared between its two ends, so that both laws keep theirs.
+
+    Args:
+        p: masses of the cells, (n,).
+        q: under the other law.
+        loss: the ends of the cells, (n + 1,).
+        interval: between them.
+        error: what log(p / q) may be wrong by.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(p) - np.log(q)
-    ratio = np.clip(np.where(np.isnan(ratio), loss[1:], ratio), loss[:-1], loss[1:])
-    p_b = p * np.expm1(loss[:-1] - ratio) / np.expm1(-interval)
-    q_a = q * np.expm1(ratio - loss[1:]) / np.expm1(-interval)
+    unknown = np.isnan(ratio)
+    high, low = (np.clip(np.where(unknown, end, ratio + sign * error), loss[:-1], loss[1:])
+                 for end, sign in ((loss[1:], 1), (loss[:-1], -1)))  # fmt: skip
+    p_b = p * np.expm1(loss[:-1] - high) / np.expm1(-interval)
+    q_a = q * np.expm1(low - loss[1:]) / np.expm1(-interval)
     P, Q = np.zeros_like(loss), np.zeros_like(loss)
     P[:-1] += p - p_b
     P[1:] += p_b

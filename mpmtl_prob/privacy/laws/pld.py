@@ -32,9 +32,9 @@ def masses(pmf: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.append(loss, np.inf), np.append(pmf._probs, pmf._infinity_mass)
 
 
-def dense(distribution: Any) -> Any:
-    """The same distribution, in the form that composes by Fourier transforms whatever its size."""
-    from dp_accounting.pld import privacy_loss_distribution
+def cells(pmf: Any) -> tuple[int, np.ndarray, float]:
+    """One direction as whole numbers of the grid's steps: the first loss, probabilities from there on, and that of infinity.
 
-    both = directions(distribution)
-    return privacy_loss_distribution.PrivacyLossDistribution(*both[: 1 if distribution._symmetric else 2])
+    What a rounding error took below 0 is 0.
+    """
+    return int(pmf._lower_loss), np.maximum(pmf._probs, 0.0), float(pmf._infinity_mass)

@@ -22,8 +22,8 @@ sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from flint import arb
@@ -33,7 +33,7 @@ from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.laws.gaussian import Gaussian
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, register
-from mpmtl_prob.privacy.laws.loss_distributions import gaussian_loss
+from mpmtl_prob.privacy.laws.loss_distributions import gaussian_loss, with_slack
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.tasks import FloatArray
 
@@ -106,6 +106,11 @@ class GaussianShares(MatrixNoise):
         return f"whoever added no noise to it, with {some} of the {self.owners} owners who did"
 
     @property
+    def honest(self) -> Self:
+        """The shares of those who do not collude: the noise that is left to whoever knows the others."""
+        return replace(self, owners=self.owners - self.colluders, colluders=0)
+
+    @property
     def slack(self) -> float:
         """By how much delta exceeds that of real Gaussian noise at most, whatever eps."""
         return self._slack(self.mu("replace"))
@@ -157,16 +162,8 @@ class GaussianShares(MatrixNoise):
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
         """As :meth:`Law.loss_distribution`: that of real noise, and the slack as what gives all away."""
-        from dp_accounting.pld import common, privacy_loss_distribution
-
-        width = self._interval(interval)
-        real = gaussian_loss(self.mu(adjacency), width, pessimistic)
-        if not pessimistic:
-            return real
-        lost = common.DifferentialPrivacyParameters(0.0, self.slack)
-        return real.compose(
-            privacy_loss_distribution.from_privacy_parameters(lost, value_discretization_interval=width)
-        )
+        real = gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
+        return with_slack(real, self.slack) if pessimistic else real
 
     @staticmethod
     def together(laws: Sequence[Law], adjacency: str) -> Profile | None:

@@ -19,8 +19,8 @@ from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.tasks import FloatArray
 
-#: k up to which delta is right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails beyond 4.5
-#: standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.
+#: k up to which rounds are composed right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails
+#: beyond 4.5 standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.
 LARGEST_SHAPE = 2e5
 
 
