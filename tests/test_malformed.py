@@ -58,7 +58,7 @@ change = st.one_of(
     ),
     st.tuples(st.just("message"), not_a_choice),
     st.tuples(st.just("adjacency"), not_a_choice),
-    st.tuples(st.just("scaling"), not_a_choice),
+    st.tuples(st.just("scaling"), not_a_choice.filter(lambda value: value is not None)),
     st.tuples(st.just("mechanism"), not_a_choice),
     st.tuples(
         st.just("mechanism"),

@@ -174,7 +174,8 @@ class MPMTL(Discreet):
             )
         K = clip_norm(self.clip)
         h = lattice.step(K, tasks.num_features, tasks.num_tasks, mechanisms) if mechanisms or row_mechanisms else None
-        if h is not None and min((law.scale for law in mechanisms), default=np.inf) < _FINEST * size * h**2:
+        scales = [law.scale for law in mechanisms]
+        if h is not None and scales and min(scales) < min(_FINEST * size * h**2, max(scales)):
             raise ValueError(f"{'alpha' if self.q is None else 'q'}: expected budgets that differ less from round to round; "
                              "the largest noise leaves a double no room for the least")  # fmt: skip
         noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
