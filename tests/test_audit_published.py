@@ -71,14 +71,16 @@ def test_a_clip_norm_sold_at_twice_its_eps_is_found(epsilon):
     "law", [Wishart(3, 30.0, 0.2), Gaussian(3, 0.6), VectorLaplace(3, 1.0, 1.0), SHARES], ids=lambda law: law.kind
 )
 def test_noise_of_another_law_than_is_stated_is_found(law):
-    sound = audit.drawn(law, confidence=1 - RARE)
+    sound = audit.drawn(law, trials=5000, confidence=1 - RARE)
     assert not sound.broken
     assert sound.verdict.startswith("not broken; least p-value")
     if law is not SHARES:
-        assert audit.drawn(scaled(law, 0.95)).broken
-        assert audit.drawn(scaled(law, 0.95)).verdict.startswith("BROKEN: noise of another law than is stated")
+        assert audit.drawn(scaled(law, 0.95), trials=5000).broken
+        assert audit.drawn(scaled(law, 0.95), trials=5000).verdict.startswith(
+            "BROKEN: noise of another law than is stated"
+        )
     half = with_draw(SHARES, draw_share=lambda self, source: np.zeros((2, 2)))
-    assert law is not SHARES or audit.drawn(half).broken
+    assert law is not SHARES or audit.drawn(half, trials=500).broken
 
 
 def test_bad_arguments_of_drawn_are_named():

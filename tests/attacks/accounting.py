@@ -47,7 +47,7 @@ def cases(rng: np.random.Generator, effort: float) -> Iterator[Case]:
     many = lambda number: max(1, round(number * effort))
     longest = 1e6 if effort >= 1 else 3e5
     yield from gaussian_rounds(rng, many(60), longest)
-    yield from sums_of_rounds(rng, many(160), 1e5)
+    yield from sums_of_rounds(rng, many(100), 1e5)
     yield from pure_rounds(rng, many(150), longest if effort >= 1 else 1e4)
     yield from papers_rounds(rng, many(300))
     yield from one_release(rng, many(20_000))

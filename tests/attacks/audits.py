@@ -87,8 +87,9 @@ def vector_gaussian(rng: np.random.Generator) -> laws.VectorGaussian:
 
 def shares(rng: np.random.Generator) -> laws.GaussianShares:
     owners = int(rng.integers(2, 5))
-    sd = float(rng.uniform(0.4, 1.0))
-    return laws.GaussianShares(2, sd / np.sqrt(owners), owners, 2.0**-20, int(rng.integers(0, owners - 1)))
+    colluders = int(rng.integers(0, owners - 1))
+    share = float(rng.uniform(0.5, 1.0)) / np.sqrt(owners - colluders)
+    return laws.GaussianShares(2, share, owners, 2.0**-20, colluders)
 
 
 def broken(way: str, mechanism: Any, sound: Any, rng: np.random.Generator) -> Case:

@@ -246,8 +246,11 @@ def unit(mechanism: MatrixNoise | VectorNoise, num_tasks: int) -> float:
 
 
 def _usual(mechanism: Law) -> int:
-    """Releases of either kind; noise in shares takes as many draws as there are owners."""
-    return max(500, TRIALS // mechanism.owners) if isinstance(mechanism, GaussianShares) else TRIALS
+    """Releases of either kind; shares take a draw for every number of every owner, a tenth of a millisecond each."""
+    if not isinstance(mechanism, GaussianShares):
+        return TRIALS
+    numbers = mechanism.owners * mechanism.num_features * (mechanism.num_features + 1) // 2
+    return max(500, min(TRIALS, 60_000 // numbers))
 
 
 def game(mechanism: Law, claim: Bound, **options: object) -> Game:
