@@ -18,6 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import mpmtl_prob._forks  # noqa: F401 # sees forks from now on
+
 if TYPE_CHECKING:
     from mpmtl_prob import (
         adaptation,

@@ -39,7 +39,7 @@ def test_as_json_too(small, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["owners"] == 12
     assert set(found["bytes"]) == {"advertise", "share", "mask", "confirm", "reveal"}
-    assert [row["name"] for row in found["fits"]] == ["STL ridge", "without a curator, eps = 1"]
+    assert [row["name"] for row in found["fits"]] == ["STL ridge", "secure sum, noise by the server, eps = 1"]
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
     all_sites[5] = federated.Site(5, part(tasks, [5]), mine)
     found = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
     assert found.sites == 11
-    assert "the declared total" in found.refused[5]
+    assert found.refused == {5: "BudgetExceeded"}
+    assert "the declared total" in all_sites[5].failure
     assert not mine.ledger.charges()
 
 
