@@ -22,7 +22,7 @@ ARMS = {
 TRUSTED = {
     "curator": "the server is trusted with every owner's second moment, and to add the noise",
     "secure_sum": "the server is trusted with the sum over all owners, and to add the noise",
-    "no_curator": "the server is trusted with nothing, and owners to add their shares of the noise",
+    "no_curator": "nobody is trusted with a sum without noise, and owners are to add their shares of it",
 }
 
 
