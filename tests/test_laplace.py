@@ -22,8 +22,7 @@ from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
 from mpmtl_prob.inference.owner.own_message import excluding
 from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import LowRank
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public.structures import reading, structure_of
 from mpmtl_prob.inference.sampling.importance import resampled, smoothed
 from mpmtl_prob.models import task
 from mpmtl_prob.taskwise import conjugate, laplace
@@ -341,7 +340,7 @@ def test_no_method_is_advised_that_would_be_refused(shared, why):
     if why == "intercept":
         tasks = tasks.with_intercept()
     else:
-        public = dataclasses.replace(public, structure=LowRank())
+        public = dataclasses.replace(public, structure=structure_of("low_rank"))
     own = task_posteriors(tasks, public, likelihood="bernoulli", draws=50)
     with pytest.raises(ValueError, match="method: 'joint'"):
         task_posteriors(tasks, public, likelihood="bernoulli", method="joint", draws=50)
