@@ -18,8 +18,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import mpmtl_prob._forks  # noqa: F401 # sees forks from now on
-
 if TYPE_CHECKING:
     from mpmtl_prob import (
         adaptation,
@@ -66,6 +64,9 @@ _LIVES_IN = {
     "TaskShards": "shards",
     "release": "releases",
 }
+
+
+import_module(f"{__name__}._forks")  # sees forks from now on
 
 
 def __getattr__(name: str) -> Any:

@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant("starting values on their way to a device", "inference/sampling/chains.py",
            "compiled.init(every[i], params[i], for_chain(i, args))",
            "compiled.init(*for_chain(i, (every[i], params[i], args)))",
-           "test_devices.py::test_numbers_do_not_depend_on_how_many_devices_there_are"),
+           "test_devices.py::test_nuts_draws_the_same_on_several_devices"),
     Mutant("a forked child computes", "_forks.py",
            "    if _threads_are_gone:\n", "    if False:\n",
            "test_forks.py::test_a_forked_child_says_so_and_does_not_hang"),

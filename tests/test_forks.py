@@ -17,7 +17,7 @@ release = mp.release(train, 8.0, unsafe_seed=0)
 ledger = mp.privacy.Ledger(sys.argv[2], epsilon=100.0, delta=0.1)
 WORK = {
     "lasso": lambda: mp.estimators.Lasso(0.1).fit(train),
-    "path": lambda: mp.estimators.TraceNorm(1.0).path(train, [1.0, 0.5]),
+    "path": lambda: mp.estimators.MultiTask(mp.estimators.TraceNorm(), 1.0).path(train, [1.0, 0.5]),
     "shared": lambda: mp.inference.shared_covariance(release, chains=2, warmup=20, draws=20, progress_bar=False),
     "noise-aware": lambda: mp.NoiseAware(1.0, delta=0.01, ledger=ledger, progress_bar=False).fit(train),
     "ridge": lambda: mp.estimators.Ridge(0.1).fit(train),
