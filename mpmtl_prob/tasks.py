@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob import _padded
 from mpmtl_prob._cells import column_names
 from mpmtl_prob._check import in_range, numbers, whole
 from mpmtl_prob._columns import check_columns, numeric_columns, task_labels
 from mpmtl_prob._gram import Gram, gram
 from mpmtl_prob._html import card
+from mpmtl_prob._padded import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
 from mpmtl_prob.intercept import NAME, contrasts
 from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_prediction
 
@@ -87,25 +87,25 @@ class TaskData:
             raise ValueError("X: expected at least one task, got none")
         if y is not None and len(X) != len(y):
             raise ValueError(f"X and y: expected one entry per task in each, got {len(X)} and {len(y)}")
-        names = _padded.task_names(tasks, len(X))
-        xs = [_padded.cells(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
+        names = task_names(tasks, len(X))
+        xs = [cells(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
         if y is None:
             ys = [np.full(x.shape[:1], np.nan) for x in xs]
         else:
-            ys = [_padded.cells(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
+            ys = [cells(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
         d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
         for name, x, v in zip(names, xs, ys, strict=True):
-            _padded.check_shapes(name, x, v, d)
-        columns = _padded.feature_names(features, X, d)
+            check_shapes(name, x, v, d)
+        columns = feature_names(features, X, d)
         for name, x, v in zip(names, xs, ys, strict=True):
-            _padded.check_numbers(name, x, None if y is None else v, columns)
-        X_pad, y_pad, mask = _padded.stacked(xs, ys)
+            check_numbers(name, x, None if y is None else v, columns)
+        X_pad, y_pad, mask = stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns)
         whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        return cls(X_pad, y_pad, mask, names, columns, _padded.subjects(whom, mask))
+        return cls(X_pad, y_pad, mask, names, columns, subjects(whom, mask))
 
     @classmethod
     def from_rows(
@@ -117,10 +117,10 @@ class TaskData:
         task, and as :meth:`from_lists`.
         """
         names = column_names(X) if features is None else features
-        X, task = _padded.cells("X", X), np.asarray(task_labels(task))
+        X, task = cells("X", X), np.asarray(task_labels(task))
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
-        y = np.full(len(X), np.nan) if (unknown := y is None) else _padded.cells("y", y)
+        y = np.full(len(X), np.nan) if (unknown := y is None) else cells("y", y)
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
@@ -154,7 +154,7 @@ class TaskData:
         """
         columns = (column_names(X) or None) if features is None else features
         names = (column_names(Y) or None) if tasks is None else tasks
-        X, Y = _padded.cells("X", X), _padded.cells("Y", Y)
+        X, Y = cells("X", X), cells("Y", Y)
         seen = np.ones(Y.shape, dtype=bool) if observed is None else np.asarray(observed, dtype=bool)
         if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
             raise ValueError(f"X and Y: expected matrices with a row per subject, got shapes {X.shape} and {Y.shape}")
@@ -279,7 +279,7 @@ class TaskData:
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
-        return type(self)(*_padded.stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1], centred=True)
+        return type(self)(*stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1], centred=True)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
