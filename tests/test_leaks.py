@@ -223,7 +223,7 @@ def test_what_is_no_number_is_a_named_error_that_does_not_show_it(bad):
         (lambda: TaskData.from_targets([[1.0], [2.0]], value), "Y"),
         (lambda: TaskData.from_targets(value, [[1.0], [2.0]]), "X"),
         (lambda: TaskData.from_pandas(table("x"), task="task", target="y"), "features|X"),
-        (lambda: TaskData.from_pandas(table("y"), task="task", target="y"), "y"),
+        (lambda: TaskData.from_pandas(table("y"), task="task", target="y"), "target"),
         (lambda: mp.release(value, 1.0, 1e-3), "source"),
         (lambda: mp.release([good, value], 1.0, 1e-3), "source"),
     ):
