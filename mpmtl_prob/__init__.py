@@ -66,6 +66,9 @@ _LIVES_IN = {
 }
 
 
+import_module(f"{__name__}._forks")  # sees forks from now on
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

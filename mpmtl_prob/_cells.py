@@ -10,6 +10,7 @@ whole columns are converted at once only where their type guarantees the same re
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections import Counter
@@ -26,6 +27,8 @@ _TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "fa
 _NUMERIC = "biuf"
 #: Whole numbers up to here are doubles without an error.
 _WHOLE = 2**53
+#: What text in a file cannot hold: the character NUL, and one half of a pair of UTF-16.
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def as_number(cell: Any) -> float:
@@ -124,20 +127,38 @@ def label_text(label: Hashable) -> str:
 
 
 def check_labels(name: str, labels: Iterable[Hashable]) -> None:
-    """Raise ValueError for two names of tasks that are spelled differently and compare equal, and for a fractional number.
+    """Raise ValueError for names of tasks as :func:`check_spelling` does, and for a fractional number.
 
     Args:
         name: of the argument.
         labels: the names, each once.
     """
-    seen: dict[str, Hashable] = {}
+    labels = tuple(labels)
     for label in labels:
         if isinstance(label, float | np.floating) and not (label.is_integer() and abs(float(label)) <= _WHOLE):
             raise ValueError(f"{name}: expected names that are text, whole numbers or dates, got {float(label)!r}")
-        first = seen.setdefault(label_text(label), label)
+    check_spelling(name, "task", labels)
+
+
+def check_spelling(name: str, kind: str, labels: Iterable[Hashable]) -> None:
+    """Raise ValueError for two names that are spelled differently and compare equal, and for one that no file can hold.
+
+    Args:
+        name: of the argument.
+        kind: "task" or "feature", whose names they are.
+        labels: the names, each once.
+    """
+    seen: dict[str, Hashable] = {}
+    for label in labels:
+        text = label_text(label)
+        if _UNWRITABLE.search(text):
+            raise ValueError(
+                f"{name}: expected names without NUL and half characters, which no file holds, got {label!r}"
+            )
+        first = seen.setdefault(text, label)
         if first is not label and (type(first) is not type(label) or first != label):
             raise ValueError(
-                f"{name}: expected one spelling of every task's name, got {first!r} and {label!r}, which are the same name"
+                f"{name}: expected one spelling of every {kind}'s name, got {first!r} and {label!r}, which are the same name"
             )
 
 

@@ -9,23 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._cells import as_numbers
+from mpmtl_prob._padded import ENCODE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable, features: Sequence[Hashable]) -> None:
+def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable | None, features: Sequence[Hashable]) -> None:
     """Raise ValueError for columns that are not there, or there twice, or meant twice, or that hold no real numbers."""
     every = list(frame.columns)
-    for argument, wanted in (("task", [task]), ("target", [target]), ("features", features)):
+    targets = [] if target is None else [target]
+    for argument, wanted in (("task", [task]), ("target", targets), ("features", features)):
         if missing := [name for name in wanted if name not in every]:
             # not which it has: of a table without a head they are the first record
-            raise ValueError(f"{argument}: no column {missing[0]!r} among the frame's {len(every)}")
+            advice = "; in Python, rows to predict alone take target=None" if argument == "target" else ""
+            raise ValueError(f"{argument}: no column {missing[0]!r} among the frame's {len(every)}{advice}")
         if twice := [name for name in wanted if every.count(name) > 1 or list(wanted).count(name) > 1]:
             raise ValueError(f"{argument}: expected distinct columns, got {twice[0]!r} more than once")
     if task == target:
         raise ValueError(f"target: expected another column than that of the tasks, got {target!r} for both")
-    for kind, name in (("task", task), ("target", target)):
+    for kind, name in (("task", task), *(("target", name) for name in targets)):
         if name in features:
             raise ValueError(f"features: expected none that is the {kind}, got {name!r}")
 
@@ -50,8 +53,7 @@ def numeric_columns(
         if len(bad := np.flatnonzero(~np.isfinite(values[:, j]))):
             (first,) = np.asarray(task)[bad[:1]].tolist()
             raise ValueError(
-                f"{argument}: expected finite numbers, got others in {name!r}, the first of task {first!r}; leave rows with "
-                "missing values out, and encode text and dates as numbers first"
+                f"{argument}: expected finite numbers, got others in {name!r}, the first of task {first!r}; {ENCODE}"
             )
     return values
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How reading what is no file of this library fails; a broken file may fail in more ways.
 FOREIGN = (OSError, KeyError, TypeError, json.JSONDecodeError)
+#: What else than a comma stands between columns, in words.
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @contextmanager
@@ -148,7 +150,8 @@ def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: a file that is not there.
-        ValueError: a file that cannot be read, two columns of one name, or lines with another number of fields than the head.
+        ValueError: a file that cannot be read, or has no commas, two columns of one name, or lines with another number of
+            fields than the head.
     """
     import pandas as pd
 
@@ -163,6 +166,7 @@ def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
     if not records or not records[0]:
         raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line")
     head, *rows = records
+    check_separator(name, path, head)
     if bad := sum(len(row) != len(head) for row in rows):
         raise ValueError(
             f"{name}: expected {len(head)} fields in every line of {os.fspath(path)!r}, as in its head, and no quote "
@@ -170,6 +174,23 @@ def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
         )
     check_names(name, path, head, unnamed=True)
     return pd.DataFrame(np.array(rows, dtype=object).reshape(len(rows), len(head)), columns=head)
+
+
+def check_separator(name: str, path: str | os.PathLike[str], head: Sequence[str]) -> None:
+    """Raise ValueError for a head of one field that is several with another separator than the comma.
+
+    Args:
+        name: of the argument.
+        path: of the file.
+        head: the fields of its first line.
+    """
+    line = head[0] if len(head) == 1 else ""
+    separator = max(_SEPARATORS, key=line.count)
+    if separator in line:
+        raise ValueError(
+            f"{name}: expected commas between the columns of {os.fspath(path)!r}, got {_SEPARATORS[separator]}; save the "
+            "table with commas, and with points in its numbers"
+        )
 
 
 def check_names(name: str, path: str | os.PathLike[str], head: Sequence[str], *, unnamed: bool = False) -> None:

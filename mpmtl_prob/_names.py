@@ -18,10 +18,12 @@ Places = NDArray[np.int64] | slice
 _SHOWN = 5
 
 
-def task_data(value: Any, name: str = "tasks") -> TaskData:
-    """The value, if it is TaskData. Raises ValueError for anything else."""
+def task_data(value: Any, name: str = "tasks", *, targets: bool = True) -> TaskData:
+    """Return the value, if it is TaskData, with targets unless these are not needed. Raises ValueError for anything else."""
     if not isinstance(value, TaskData):
         raise ValueError(f"{name}: expected TaskData, got {type(value).__name__}; make one with TaskData.from_pandas")
+    if targets:
+        value.check_targets(name)
     return value
 
 
@@ -33,7 +35,7 @@ def places(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashabl
     Raises:
         ValueError: no TaskData, a task or a feature that the fit does not know, or a feature that is not there.
     """
-    given = task_data(data)
+    given = task_data(data, targets=False)
     row, column = stand("features", given.features, features, whole=True), stand("tasks", given.tasks, tasks)
     return _all(row, len(features)), _all(column, len(tasks))
 

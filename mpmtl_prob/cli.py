@@ -25,7 +25,7 @@ _EXAMPLES = """examples:
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
-  mpmtl-prob federated demo                         without a curator: who saw what, and what it cost
+  mpmtl-prob federated demo                         one release over many sites: who saw what, and what it cost
   mpmtl-prob federated sites --folder out/sites     the same by a Flower link and three nodes on this machine
   mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
 """

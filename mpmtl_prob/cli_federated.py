@@ -1,4 +1,4 @@
-"""``mpmtl-prob federated``: the release without a curator, in this process or by processes on this machine."""
+"""``mpmtl-prob federated``: one release over many sites, in this process or by processes on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRUST = ("curator", "secure_sum", "no_curator")
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """The command and its options."""
-    parser = command("federated", run, "a release without a curator: nobody sees a model")
+    parser = command("federated", run, "one release over many sites: whom --trust trusts with what, and what each sees")
     parser.add_argument("what", metavar="WHAT", help="; ".join(f"{name}: {text}" for name, text in WHAT.items()))
     parser.add_argument("--data", default="synthetic_low_rank", help="synthetic_low_rank, school, ...; see demo")
     parser.add_argument("--epsilon", type=float, default=1.0)

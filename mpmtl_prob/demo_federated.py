@@ -1,4 +1,4 @@
-"""The release without a curator on one data set, all owners in this process: the demonstration's table, and who saw what."""
+"""One release over many sites on one data set, all owners in this process: the demonstration's table, and who saw what."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ from mpmtl_prob.evaluation import Comparison, compare, standard_fits
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.tasks import TaskData
+
+#: The arm of such a release in the table, by trust. Only where owners add the noise is there nobody in a curator's place.
+ARMS = {
+    "curator": "several sites, a curator",
+    "secure_sum": "secure sum, noise by the server",
+    "no_curator": "without a curator",
+}
+#: What the server is trusted with.
+TRUSTED = {
+    "curator": "the server is trusted with every owner's second moment, and to add the noise",
+    "secure_sum": "the server is trusted with the sum over all owners, and to add the noise",
+    "no_curator": "nobody is trusted with a sum without noise, and owners are to add their shares of it",
+}
 
 
 @dataclass(frozen=True)
@@ -38,13 +51,14 @@ class Shown:
         total = f"{d} x {d} second moment of {self.outcome.release.num_tasks} owners together"
         by_trust = {
             "curator": f"{n} second moments, one of every owner; adds the noise",
-            "secure_sum": f"{n} vectors under masks, and the {total}; adds the noise",
+            "secure_sum": f"{n} vectors under masks, and the {total}, without noise; adds the noise",
             "no_curator": f"{n} vectors under masks, and the {total}, with noise in it",
         }
+        letters = "" if self.invitation.trust == "curator" else "public keys and letters it cannot open for others, "
         added = ", and its own share of the noise" if self.invitation.trust == "no_curator" else ""
         return {
             "the server": by_trust[self.invitation.trust],
-            "an owner": f"its own rows, public keys and letters it cannot open for others, the release{added}",
+            "an owner": f"its own rows, {letters}the release{added}",
             "everybody else": "the release",
         }
 
@@ -69,7 +83,7 @@ class Shown:
         return (
             f"{self.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n\n"
             f"{self.comparison}\n\n{demo.NOT_COVERED}\n\n"
-            f"who saw what of {n} owners, trust = {self.invitation.trust.value}\n\n"
+            f"who saw what of {n} owners, trust = {self.invitation.trust.value}: {TRUSTED[self.invitation.trust]}\n\n"
             f"{seen}\n\nbytes moved, both ways\n\n"
             f"{aligned([('stage', 'all owners', 'one owner'), *of])}\n\n{self.outcome.release}"
         )
@@ -106,7 +120,7 @@ def run(
     )
     # every owner does this at home, with its own rows
     own = task_posteriors(train, public, seed=seed, progress_bar=progress_bar)
-    named = f"without a curator, eps = {epsilon:g}" if trust != "curator" else f"several sites, eps = {epsilon:g}"
+    named = f"{ARMS[invitation.trust]}, eps = {epsilon:g}"
     return Shown(data, epsilon, invitation, outcome, compare({**fits, named: own}, test))
 
 

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import check_labels
+from mpmtl_prob._cells import column_names
 from mpmtl_prob._check import in_range, numbers, whole
 from mpmtl_prob._columns import check_columns, numeric_columns, task_labels
 from mpmtl_prob._gram import Gram, gram
 from mpmtl_prob._html import card
+from mpmtl_prob._padded import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
 from mpmtl_prob.intercept import NAME, contrasts
 from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_prediction
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
 
 _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
-#: The largest number in the rows: sums of its squares are still numbers.
-LARGEST = 1e150
 
 
 @partial(
@@ -44,7 +43,7 @@ class TaskData:
 
     Attributes:
         X: features, (m, n_max, d).
-        y: targets, (m, n_max).
+        y: targets, (m, n_max); NaN in every row of data that are for prediction alone.
         mask: True where a row is real, (m, n_max).
         tasks: task names, m of them.
         features: feature names, d of them.
@@ -71,7 +70,7 @@ class TaskData:
     def from_lists(
         cls,
         X: Sequence[ArrayLike],
-        y: Sequence[ArrayLike],
+        y: Sequence[ArrayLike] | None,
         *,
         tasks: Sequence[Hashable] | None = None,
         features: Sequence[Hashable] | None = None,
@@ -81,61 +80,61 @@ class TaskData:
 
         Args:
             X: m matrices, the i-th n_i x d.
-            y: m vectors, the i-th of length n_i.
+            y: m vectors, the i-th of length n_i. None where no target is known: such rows can be predicted, and not fitted.
             tasks: task names; default 0..m-1.
-            features: feature names; default 0..d-1.
+            features: feature names; default those of data frames' columns, or 0..d-1.
             subject: m vectors of whole numbers that say whom a row is about, where tasks share subjects.
 
         Raises:
-            ValueError: no tasks, a task without rows, shapes that disagree, values that are not finite or beyond 1e150, or
-                two spellings of one name, such as 7 and "7".
+            ValueError: no tasks, a task without rows, shapes that disagree, values that are not finite or beyond 1e150, two
+                spellings of one name, such as 7 and "7", or a name that no file can hold.
         """
         if len(X) == 0:
             raise ValueError("X: expected at least one task, got none")
-        if len(X) != len(y):
+        if y is not None and len(X) != len(y):
             raise ValueError(f"X and y: expected one entry per task in each, got {len(X)} and {len(y)}")
-        names = tuple(tasks) if tasks is not None else tuple(range(len(X)))
-        if len(names) != len(X):
-            raise ValueError(f"tasks: expected {len(X)} names, one per task, got {len(names)}")
-        if len(set(names)) != len(names):
-            raise ValueError("tasks: expected distinct names, got a name twice")
-        check_labels("tasks", names)
-        xs = [numbers(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
-        ys = [numbers(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
+        names = task_names(tasks, len(X))
+        xs = [cells(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
+        if y is None:
+            ys = [np.full(x.shape[:1], np.nan) for x in xs]
+        else:
+            ys = [cells(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
         d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
         for name, x, v in zip(names, xs, ys, strict=True):
-            _check_task(name, x, v, d)
-        columns = tuple(features) if features is not None else tuple(range(d))
-        if len(columns) != d:
-            raise ValueError(f"features: expected {d} names, one per column of X, got {len(columns)}")
-        if len(set(columns)) != d:
-            raise ValueError("features: expected distinct names, got a name twice")
-        X_pad, y_pad, mask = _stacked(xs, ys)
+            check_shapes(name, x, v, d)
+        columns = feature_names(features, X, d)
+        for name, x, v in zip(names, xs, ys, strict=True):
+            check_numbers(name, x, None if y is None else v, columns)
+        X_pad, y_pad, mask = stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns)
         whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        return cls(X_pad, y_pad, mask, names, columns, _padded(whom, mask))
+        return cls(X_pad, y_pad, mask, names, columns, subjects(whom, mask))
 
     @classmethod
     def from_rows(
-        cls, X: ArrayLike, y: ArrayLike, task: ArrayLike, *, features: Sequence[Hashable] | None = None
+        cls, X: ArrayLike, y: ArrayLike | None, task: ArrayLike, *, features: Sequence[Hashable] | None = None
     ) -> Self:
         """Tasks from one long table: rows X (n, d), targets y (n,) and the task each row belongs to (n,).
 
-        Tasks are ordered by first appearance. Raises ValueError for rows without a task, and as :meth:`from_lists`.
+        Tasks are ordered by first appearance; y may be None, as in :meth:`from_lists`. Raises ValueError for rows without a
+        task, and as :meth:`from_lists`.
         """
-        X, y, task = numbers("X", X), numbers("y", y), np.asarray(task_labels(task))
+        names = column_names(X) if features is None else features
+        X, task = cells("X", X), np.asarray(task_labels(task))
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
+        y = np.full(len(X), np.nan) if (unknown := y is None) else cells("y", y)
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
         together = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
         groups = [together[j] for j in np.argsort(first)]
-        names = [label.item() if isinstance(label, np.generic) else label for label in labels[np.argsort(first)]]
-        return cls.from_lists([X[g] for g in groups], [y[g] for g in groups], tasks=names, features=features)
+        tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[np.argsort(first)]]
+        targets = None if unknown else [y[g] for g in groups]
+        return cls.from_lists([X[g] for g in groups], targets, tasks=tasks, features=names or None)
 
     @classmethod
     def from_targets(
@@ -153,21 +152,27 @@ class TaskData:
             X: features, (subjects, d).
             Y: targets, (subjects, m); what stands where nothing was observed is not read.
             observed: True where a target was observed, (subjects, m); default everywhere.
-            tasks: as in :meth:`from_lists`.
+            tasks: as in :meth:`from_lists`; default the names of a data frame's columns.
             features: as in :meth:`from_lists`.
 
         Raises:
             ValueError: shapes that disagree, and as :meth:`from_lists`.
         """
-        X, Y = numbers("X", X), numbers("Y", Y)
+        columns = (column_names(X) or None) if features is None else features
+        names = (column_names(Y) or None) if tasks is None else tasks
+        X, Y = cells("X", X), cells("Y", Y)
         seen = np.ones(Y.shape, dtype=bool) if observed is None else np.asarray(observed, dtype=bool)
         if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
             raise ValueError(f"X and Y: expected matrices with a row per subject, got shapes {X.shape} and {Y.shape}")
         if seen.shape != Y.shape:
             raise ValueError(f"observed: expected shape {Y.shape} as Y, got {seen.shape}")
+        if missing := int(np.sum(seen & ~np.isfinite(Y))):
+            raise ValueError(
+                f"Y: expected finite numbers, got {missing} cells with others; observed=np.isfinite(Y) leaves them out"
+            )
         rows = [np.flatnonzero(column) for column in seen.T]
         return cls.from_lists(
-            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=tasks, features=features, subject=rows
+            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=names, features=columns, subject=rows
         )
 
     @classmethod
@@ -176,7 +181,7 @@ class TaskData:
         frame: pd.DataFrame,
         *,
         task: str,
-        target: str,
+        target: str | None,
         features: Sequence[str] | None = None,
         intercept: bool = False,
     ) -> Self:
@@ -185,7 +190,7 @@ class TaskData:
         Args:
             frame: the table.
             task: the column that says which task a row belongs to.
-            target: the column to predict.
+            target: the column to predict; None where there is none, as in :meth:`from_lists`.
             features: feature columns; default every other column.
             intercept: give every task one of its own: :meth:`with_intercept`.
 
@@ -197,26 +202,30 @@ class TaskData:
             raise ValueError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
         if isinstance(features, str):
             raise ValueError(f"features: expected a list of names, got the text {features!r}; write [{features!r}]")
-        columns = [c for c in frame.columns if c not in (task, target)] if features is None else list(features)
+        others = (task,) if target is None else (task, target)
+        columns = [c for c in frame.columns if c not in others] if features is None else list(features)
         check_columns(frame, task, target, columns)
         labels = task_labels(frame[task])
         X = numeric_columns("features", frame, columns, labels)
-        y = numeric_columns("target", frame, [target], labels)[:, 0]
+        y = None if target is None else numeric_columns("target", frame, [target], labels)[:, 0]
         tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit")
         return tasks.with_intercept() if intercept else tasks
 
     @classmethod
-    def from_xarray(cls, data: xr.Dataset, *, task: str = "task", target: str = "y", features: str = "X") -> Self:
-        """Tasks from a data set with ``features`` (row, feature), ``target`` (row,) and ``task`` (row,)."""
+    def from_xarray(
+        cls, data: xr.Dataset, *, task: str = "task", target: str | None = "y", features: str = "X"
+    ) -> Self:
+        """Tasks from a data set with ``features`` (row, feature), ``target`` (row,) or None, and ``task`` (row,)."""
         for argument, name in (("task", task), ("target", target), ("features", features)):
-            if name not in data.variables:
+            if name is not None and name not in data.variables:
                 raise ValueError(f"{argument}: no variable {name!r} in the data set; it has {list(data.variables)}")
         X = data[features]
         if X.ndim != 2:
             raise ValueError(f"features: expected {features!r} with two dimensions (row, feature), got {X.dims}")
-        row, column = (X.dims[0], X.dims[1]) if X.dims[0] in data[target].dims else (X.dims[1], X.dims[0])
+        row, column = (X.dims[0], X.dims[1]) if X.dims[0] in data[task].dims else (X.dims[1], X.dims[0])
         names = data[column].values.tolist() if column in data.coords else None
-        return cls.from_rows(X.transpose(row, column), data[target], data[task], features=names)
+        y = None if target is None else data[target]
+        return cls.from_rows(X.transpose(row, column), y, data[task], features=names)
 
     @property
     def num_tasks(self) -> int:
@@ -233,11 +242,24 @@ class TaskData:
         """Rows of all tasks together."""
         return int(self.mask.sum())
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether the rows can be fitted, and not only predicted."""
+        first = np.asarray(self.mask[0]).argmax()
+        return not bool(np.isnan(self.y[0][first]))  # all targets are known, or none
+
+    def check_targets(self, name: str = "tasks") -> None:
+        """Raise ValueError for rows without targets, which cannot be fitted; ``name`` is of the argument."""
+        if not self.has_targets:
+            raise ValueError(f"{name}: expected rows with targets, got rows made without, which can be predicted alone")
+
     def own(self, i: int) -> tuple[FloatArray, FloatArray]:
         """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
 
         What is computed from them does not depend on another task, down to the last bit; n_max itself would tell of one.
+        Raises ValueError for rows without targets.
         """
+        self.check_targets()
         real = np.asarray(self.mask[i])
         return np.asarray(self.X[i], dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]
 
@@ -263,7 +285,7 @@ class TaskData:
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
-        X, y, mask = _stacked(*zip(*rows, strict=True))
+        X, y, mask = stacked(*zip(*rows, strict=True))
         return type(self)(X, y, mask, self.tasks, self.features[:-1], centred=True, scaling=self.scaling)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
@@ -326,18 +348,19 @@ class TaskData:
         return replace(self, X=X)
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
-        """One row per observation: the task, the features but for the intercept, and the target."""
+        """One row per observation: the task, the features but for the intercept, and the target, where there are any."""
         import pandas as pd
 
         d = self.num_features - self.intercept
         frame = pd.DataFrame(self.X[self.mask][:, :d], columns=list(self.features[:d]))
         frame.insert(0, task, np.repeat(np.asarray(self.tasks, dtype=object), self.mask.sum(axis=1)))
-        frame[target] = self.y[self.mask]
+        if self.has_targets:
+            frame[target] = self.y[self.mask]
         return frame
 
     def _take(self, rows: list[NDArray[np.int64]]) -> TaskData:
         X = [x[r] for x, r in zip(self.X, rows, strict=True)]
-        y = [v[r] for v, r in zip(self.y, rows, strict=True)]
+        y = [v[r] for v, r in zip(self.y, rows, strict=True)] if self.has_targets else None
         subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
         found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
         return replace(found, intercept=self.intercept, scaling=self.scaling)
@@ -352,7 +375,8 @@ class TaskData:
         n = np.asarray(self.mask).sum(axis=1)
         return (
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
-            f"{n.min()} to {n.max()} per task{_IN_UNITS if self.scaling == 'unit' else ''})"
+            f"{n.min()} to {n.max()} per task{'' if self.has_targets else ', no targets'}"
+            f"{_IN_UNITS if self.scaling == 'unit' else ''})"
         )
 
     def _repr_html_(self) -> str:
@@ -366,35 +390,3 @@ class TaskData:
         if self.scaling == "unit":
             facts["scaling"] = "to unit variance, by every task's own rows"
         return card("TaskData", facts, "Rows are private, and not shown.")
-
-
-def _stacked(xs: Sequence[FloatArray], ys: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """X, y and mask of a TaskData."""
-    shape = len(xs), max(len(v) for v in ys)
-    X, y, mask = np.zeros((*shape, xs[0].shape[1])), np.zeros(shape), np.zeros(shape, dtype=bool)
-    for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
-        X[i, : len(v)], y[i, : len(v)], mask[i, : len(v)] = x, v, True
-    return X, y, mask
-
-
-def _padded(subjects: Sequence[NDArray[np.int64]], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One list of subjects per task as (m, n_max); padding repeats a subject of the data, and is masked."""
-    out = np.full(mask.shape, min(s.min() for s in subjects))
-    out[mask] = np.concatenate(list(subjects))
-    return out
-
-
-def _check_task(name: Hashable, x: FloatArray, v: FloatArray, d: int) -> None:
-    if x.ndim != 2 or x.shape[1] == 0:
-        raise ValueError(f"X: task {name!r}: expected a matrix (rows, features), got shape {x.shape}")
-    if x.shape[1] != d:
-        raise ValueError(f"X: task {name!r}: expected {d} features as in the first task, got {x.shape[1]}")
-    if len(x) == 0:
-        raise ValueError(f"X: task {name!r} has no rows; every task needs at least one")
-    if v.shape != (len(x),):
-        raise ValueError(f"y: task {name!r}: expected {len(x)} targets, one per row, got shape {v.shape}")
-    for argument, array in (("X", x), ("y", v)):
-        if bad := int(np.sum(~np.isfinite(array))):  # values are private: say where and how many, not what
-            raise ValueError(f"{argument}: task {name!r}: expected finite numbers, got {bad} that are not")
-        if bad := int(np.sum(np.abs(array) > LARGEST)):
-            raise ValueError(f"{argument}: task {name!r}: expected numbers up to {LARGEST:g}, got {bad} beyond")

@@ -293,6 +293,8 @@ SECRET = re.compile(r"4711|3\.14159")
         ("private", "age,time,effect\n4711,1,2\n", {}, "target: expected the columns ['dose'] in"),
         ("private", "4711,3.14159,1,2\n1,2,3,4\n", {}, "label: expected the columns ['effect'] in"),
         ("private", "", {}, "target: cannot read"),
+        ("private", "age;dose;time;effect\n4711;1;2;3,14159\n", {}, "target: expected commas between the columns of"),
+        ("good", "age\tdose\ttime\teffect\n4711\t1\t2\t3\n", {}, "got tabs; save the table with commas"),
         ("good", "age,dose,time\n1,1,2\n", {}, "label: expected one of the columns ['age', 'dose', 'time'] of"),
         ("good", "age,dose,effect\n1,1,2\n", {"sources": ("bad", "good")}, "source: expected the columns of the first"),
         ("good", "age,dose,time,more,effect\n1,1,2,3,4\n", {"sources": ("bad", "good")}, "got also ['more'] in"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
 from mpmtl_prob._cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
+from mpmtl_prob.releases import terms
 
 NUMBERS = [
     (1, 1.0), (True, 1.0), (np.bool_(False), 0.0), ("1.5", 1.5), (" 7 ", 7.0), ("True", 1.0), ("false", 0.0), (b"2", 2.0),
@@ -140,3 +141,21 @@ def test_days_stay_days_whatever_pandas_counts_them_in():
         for unit in ("s", "us", "ns")
     ]
     assert tasks[0] == tasks[1] == tasks[2] == (dt.datetime(2020, 1, 2), dt.datetime(2021, 5, 6))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", "half \ud800", np.str_("a\0b")], ids=ascii)
+def test_a_name_that_no_file_holds_is_refused(name):
+    with pytest.raises(ValueError, match=r"^tasks: expected names without NUL and half characters"):
+        TaskData.from_lists([np.eye(2)] * 2, [np.ones(2)] * 2, tasks=["a", name])
+    with pytest.raises(ValueError, match=r"^features: expected names without NUL and half characters"):
+        TaskData.from_lists([np.eye(2)], [np.ones(2)], features=["a", name])
+    with pytest.raises(ValueError, match=r"^features: expected names without NUL and half characters"):
+        terms(1.0, 10, ["a", name])
+
+
+@pytest.mark.parametrize("names", [(1, "1"), (2.0, "2"), ("a", " a")], ids=repr)
+def test_a_feature_has_one_spelling(names):
+    """A file holds both as one text."""
+    with pytest.raises(ValueError, match=r"^features: expected one spelling of every feature's name"):
+        TaskData.from_lists([np.eye(2)], [np.ones(2)], features=names)
+    assert TaskData.from_lists([np.eye(2)], [np.ones(2)], features=[0.5, 0.25]).features == (0.5, 0.25)

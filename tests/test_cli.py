@@ -195,6 +195,17 @@ def test_mistakes_are_one_line_on_stderr_and_exit_2(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_table_without_commas_is_told_so(separator, word, decimal, csv, tmp_path, capsys):
+    other = tmp_path / "other.csv"
+    pd.read_csv(csv).to_csv(other, sep=separator, decimal=decimal, index=False)
+    options = ["--csv", str(other), "--task", "school", "--target", "mark", "--epsilon", "1"]
+    assert main(["release", *options, "--out", str(tmp_path / "out.nc")]) == 2
+    said = f"--csv: expected commas between the columns of {str(other)!r}, got {word}; save the table with commas"
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("row", [1, 2, 100])
 @pytest.mark.parametrize("row_as", ["{0},", "{0},4711", '{1},"47', "{1}", "4711"])
 def test_a_table_with_a_line_of_more_or_fewer_fields_than_its_head_is_refused(row_as, row, csv, tmp_path, capsys):

@@ -14,8 +14,10 @@ import jax, jax.numpy as jnp, numpy as np
 from numpyro.infer.mcmc import MCMCKernel
 warnings.simplefilter("error")
 jax.config.update("jax_enable_x64", True)
+import numpyro, numpyro.distributions as dist
 import mpmtl_prob as mp
 from mpmtl_prob import _devices
+from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.inference.sampling import chains
 
 every = jax.local_devices()
@@ -43,6 +45,10 @@ class Walk(MCMCKernel):
 kernel, y = Walk(), (jnp.arange(3.0),)
 compiled = chains.program(kernel, 30)
 
+def model(y):  # sites whose names are in another order than they come in
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.sample("a", dist.Normal(z.sum() + y[1], 1))
+
 def found(count):
     jax.local_devices = lambda: every[:count]
     W = {"lasso": mp.estimators.Lasso(0.1).fit(train).W}
@@ -51,10 +57,13 @@ def found(count):
     first = chains.begin(compiled, y, chains=3, seed=0)
     steps = list(chains.advance(compiled, kernel, y, first, warmup=30, draws=30, thin=1, progress_bar=False))
     drawn = chains.join([drawn for _, drawn, _ in steps if drawn])["w"]
+    start = {"z": np.zeros(2), "a": np.zeros(())}
+    options = {"chains": 3, "warmup": 30, "draws": 30, "seed": 0, "progress_bar": False}
+    nuts = run_nuts(model, *y, start=start, **options)[0]["z"]
     # where each is: a chain's state, a task's rows
     used = [next(iter(state.i.devices())).id for state in steps[-1][0].state]
     spread = len(jnp.asarray(_devices.by_task(train.X)).devices())
-    np.savez(f"{sys.argv[1]}/{count}.npz", chains=drawn, used=used, spread=spread, **W)
+    np.savez(f"{sys.argv[1]}/{count}.npz", chains=drawn, nuts=nuts, used=used, spread=spread, **W)
 
 for count in (1, 2):
     found(count)
@@ -74,6 +83,12 @@ def runs(tmp_path_factory):
 def test_numbers_do_not_depend_on_how_many_devices_there_are(runs, what):
     assert runs[1][what].size
     np.testing.assert_array_equal(runs[2][what], runs[1][what])
+
+
+def test_nuts_draws_the_same_on_several_devices(runs):
+    """JAX sorts what it moves to a device by names, and random numbers would meet other sites of the model."""
+    assert np.ptp(runs[1]["nuts"]) > 0
+    np.testing.assert_array_equal(runs[2]["nuts"], runs[1]["nuts"])
 
 
 def test_tasks_are_spread_and_chains_take_turns(runs):

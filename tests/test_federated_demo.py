@@ -34,12 +34,28 @@ def test_the_demonstration_says_who_saw_what_and_what_was_moved(small, capsys):
     assert "delta" in shown
 
 
+@pytest.mark.parametrize(
+    ("trust", "arm", "seen"),
+    [
+        ("curator", "several sites, a curator", "trusted with every owner's second moment, and to add the noise"),
+        ("secure_sum", "secure sum, noise by the server", "owners together, without noise; adds the noise"),
+    ],
+)
+def test_a_server_that_adds_the_noise_is_said_to(small, capsys, trust, arm, seen):
+    assert main(["federated", "demo", "--trust", trust, "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{arm}, eps = 1" in shown
+    assert seen in shown
+    assert "without a curator" not in shown
+    assert ("letters" in shown) == (trust == "secure_sum")
+
+
 def test_as_json_too(small, capsys):
     assert main(["federated", "demo", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["owners"] == 12
     assert set(found["bytes"]) == {"advertise", "share", "mask", "confirm", "reveal"}
-    assert [row["name"] for row in found["fits"]] == ["STL ridge", "without a curator, eps = 1"]
+    assert [row["name"] for row in found["fits"]] == ["STL ridge", "secure sum, noise by the server, eps = 1"]
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,31 @@ def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
     all_sites[5] = federated.Site(5, part(tasks, [5]), mine)
     found = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
     assert found.sites == 11
-    assert "the declared total" in found.refused[5]
+    assert found.refused == {5: "BudgetExceeded"}
+    assert "the declared total" in all_sites[5].failure
     assert not mine.ledger.charges()
+
+
+@pytest.mark.parametrize("trust", ["curator", "secure_sum", "no_curator"])
+def test_a_site_that_fails_has_vanished(tasks, trust):
+    """Its error is named to the others, and what the error says of its rows is its own."""
+
+    def broken():
+        raise ValueError("row 7 of Jane Roe has an income of 123456")
+
+    all_sites = sites(tasks)
+    all_sites[5] = federated.Site(5, broken)
+    invitation = invite(tasks, trust=trust, **({} if trust == "curator" else {"dropouts": 2}))
+    found = federated.run(invitation, all_sites, progress_bar=False)
+    assert found.sites == found.release.num_tasks == 11
+    assert found.refused == {5: "ValueError"}
+    assert "123456" not in repr(found)
+    assert all_sites[5].failure == "ValueError: row 7 of Jane Roe has an income of 123456"
+    assert all_sites[4].failure is None
+    with pytest.raises(federated.TooFewOwners) as error:
+        federated.run(invite(tasks, trust=trust), [federated.Site(i, broken) for i in range(12)], progress_bar=False)
+    assert "site 0: ValueError" in "".join(error.value.__notes__)
+    assert "123456" not in "".join([str(error.value), *error.value.__notes__])
 
 
 def test_the_server_pays_where_it_adds_the_noise(tasks):

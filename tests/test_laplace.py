@@ -22,7 +22,7 @@ from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
 from mpmtl_prob.inference.owner.own_message import excluding
 from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public.structures import reading, structure_of
 from mpmtl_prob.inference.sampling.importance import resampled, smoothed
 from mpmtl_prob.models import task
 from mpmtl_prob.taskwise import conjugate, laplace
@@ -334,6 +334,24 @@ def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(share
     assert np.abs(one.W[:, 0] - two.W[:, 0]).max() > 1e-3
 
 
+@pytest.mark.parametrize("why", ["intercept", "structure"])
+def test_no_method_is_advised_that_would_be_refused(shared, why):
+    tasks, _, public = shared
+    if why == "intercept":
+        tasks = tasks.with_intercept()
+    else:
+        public = dataclasses.replace(public, structure=structure_of("low_rank"))
+    own = task_posteriors(tasks, public, likelihood="bernoulli", draws=50)
+    with pytest.raises(ValueError, match="method: 'joint'"):
+        task_posteriors(tasks, public, likelihood="bernoulli", method="joint", draws=50)
+    tree = own.to_arviz()
+    tree["constant_data/khat_draws"].values[0] = 0.8
+    advice = str(dataclasses.replace(own, _tree=tree).diagnose())
+    assert "k-hat is above" in advice
+    assert "joint" not in advice
+    assert "Take the intervals of these tasks as rough." in advice
+
+
 def test_predictions_are_probabilities_with_intervals(shared):
     tasks, W, public = shared
     own = task_posteriors(tasks, public, likelihood="bernoulli")
@@ -354,6 +372,7 @@ def test_predictions_are_probabilities_with_intervals(shared):
     tree["constant_data/khat_draws"].values[[2, 7]] = 0.8, np.nan
     troubled = dataclasses.replace(own, _tree=tree).diagnose()
     assert "k-hat is above 0.7 for 2 of 40 tasks (up to 0.8): the approximation" in str(troubled)
+    assert "Use method='joint', or take the intervals" in str(troubled)
     assert "bernoulli" in repr(own)
     assert "bernoulli" in own._repr_html_()
 

@@ -1,6 +1,7 @@
 """Names say which task and which feature is which, in whatever order data have them."""
 
 import dataclasses
+import datetime as dt
 import pickle
 import warnings
 
@@ -130,6 +131,16 @@ def test_names_that_are_numbers_are_found_as_they_are_and_in_a_file(public, tmp_
     for each in (fit, OwnerPosteriors.load(tmp_path / "own.nc"), Ridge().fit(data)):
         check_order(each, data, other)
     check_order(fit, data, tasks_of(frame[::-1].assign(task=frame["task"][::-1].astype(float))))
+
+
+@pytest.mark.parametrize("kind", [float, lambda number: dt.datetime(2020, 1, number + 1)], ids=["float", "datetime"])
+def test_a_file_holds_names_as_they_are_compared(public, tmp_path, kind):
+    frame = FRAME.assign(task=[kind(int(name[1:])) for name in FRAME["task"]]).astype({"task": object})
+    data = tasks_of(frame)
+    fit = task_posteriors(data, public, draws=50)
+    fit.save(tmp_path / "own.nc")
+    loaded = OwnerPosteriors.load(tmp_path / "own.nc")
+    np.testing.assert_array_equal(loaded.predict(data).mean, fit.predict(data).mean)
 
 
 def test_pickled_fits_know_their_names():

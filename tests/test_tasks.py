@@ -1,4 +1,6 @@
 import dataclasses
+import operator
+from functools import partial
 
 import jax
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 import scipy.linalg
 import xarray as xr
 
+import mpmtl_prob as mp
 from mpmtl_prob import TaskData
+from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.intercept import contrasts
 from mpmtl_prob.tasks import Prediction, linear_prediction
 
@@ -321,3 +325,92 @@ def test_a_table_has_the_intervals_that_were_asked_for():
     prediction = Prediction(draws.mean(axis=0), np.ones((1, 2), bool), ("a",), draws)
     table, (low, high) = prediction.to_pandas(0.5), prediction.interval(0.5)
     np.testing.assert_array_equal(table[["lower", "upper"]], np.column_stack([low[0], high[0]]))
+
+
+def test_rows_without_targets_are_predicted_and_not_fitted(ragged):
+    tasks, X, _ = ragged
+    frame = tasks.to_pandas(task="school", target="mark")
+    ledger = mp.privacy.Ledger(epsilon=10.0, delta=0.1)
+    fit = Ridge(0.1).fit(tasks)
+    bare = frame.drop(columns="mark")
+    kinds = {
+        "lists": TaskData.from_lists(X, None, tasks=tasks.tasks, features=tasks.features),
+        "rows": TaskData.from_rows(bare[["u", "v", "w"]], None, bare["school"]),
+        "pandas": TaskData.from_pandas(bare, task="school", target=None),
+        "chosen": TaskData.from_pandas(frame, task="school", target=None, features=["u", "v", "w"]),
+        "split": TaskData.from_lists(X, None, tasks=tasks.tasks, features=tasks.features).folds(2, seed=0)[0][0],
+    }
+    for name, rows in kinds.items():
+        assert not rows.has_targets
+        assert repr(rows).endswith("no targets)")
+        known = tasks if name != "split" else tasks.folds(2, seed=0)[0][0]
+        np.testing.assert_array_equal(fit.predict(rows).mean, fit.predict(known).mean)
+        assert list(rows.to_pandas().columns) == ["task", "u", "v", "w"]
+        for use in (
+            Ridge(0.1).fit,
+            partial(mp.release, epsilon=1.0, ledger=ledger),
+            mp.NoiseAware(1.0, ledger=ledger, progress_bar=False).fit,
+            mp.estimators.Lasso(0.1).fit,
+            partial(mp.evaluation.nmse, fit.predict(rows)),
+            operator.attrgetter("gram"),
+        ):
+            with pytest.raises(ValueError, match=r"^\w+: expected rows with targets, got rows made without"):
+                use(rows)
+        assert not ledger.charges()
+    assert tasks.has_targets
+    with pytest.raises(ValueError, match=r"^target: no column 'mark' among .*; in Python, .* take target=None"):
+        TaskData.from_pandas(bare, task="school", target="mark")
+
+
+def test_a_store_may_have_no_targets(ragged):
+    tasks, _, _ = ragged
+    data = xr.Dataset({"X": (("row", "feature"), tasks.X[tasks.mask]), "task": ("row", np.nonzero(tasks.mask)[0])})
+    rows = TaskData.from_xarray(data.assign_coords(feature=list(tasks.features)), target=None)
+    assert not rows.has_targets
+    np.testing.assert_array_equal(rows.X, tasks.X)
+
+
+def test_tables_give_their_names_to_tasks_and_features():
+    X = pd.DataFrame({"age": [1.0, 2.0, 3.0], "dose": [0.0, 1.0, 0.5]})
+    Y = pd.DataFrame({"liver": [1.0, 2.0, 3.0], "heart": [3.0, 2.0, 0.0]})
+    tasks = TaskData.from_targets(X, Y)
+    assert (tasks.tasks, tasks.features) == (("liver", "heart"), ("age", "dose"))
+    assert TaskData.from_rows(X, Y["liver"], ["a", "a", "b"]).features == ("age", "dose")
+    assert TaskData.from_lists([X, X], [Y["liver"], Y["heart"]]).features == ("age", "dose")
+    renamed = TaskData.from_targets(X, Y, tasks=["l", "h"], features=["a", "d"])
+    assert (renamed.tasks, renamed.features) == (("l", "h"), ("a", "d"))
+    assert TaskData.from_targets(X.to_numpy(), Y.to_numpy()).features == (0, 1)
+    with pytest.raises(ValueError, match=r"^X: expected the columns \['age', 'dose'\] in every task, in this order"):
+        TaskData.from_lists([X, X[["dose", "age"]]], [Y["liver"], Y["heart"]])
+
+
+def test_a_missing_target_names_the_argument_for_it():
+    X, Y = np.eye(3), np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]])
+    with pytest.raises(
+        ValueError, match=r"^Y: expected finite numbers, got 1 cells with .*; observed=np.isfinite\(Y\)"
+    ):
+        TaskData.from_targets(X, Y)
+    assert TaskData.from_targets(X, Y, np.isfinite(Y)).num_rows == 5
+    mixed = pd.DataFrame({"a": [1, 2, 3], "b": [None, 5, 6]}, dtype=object)
+    assert TaskData.from_targets(X, mixed, mixed.notna()).num_rows == 5
+
+
+@pytest.mark.parametrize("cell", [None, np.nan, pd.NA, "high", pd.Timestamp("2020")], ids=str)
+def test_a_cell_that_is_no_number_is_named_by_its_column(cell):
+    """A column of objects was refused without its name, or with all others, wherever it came from."""
+    X = pd.DataFrame({"age": [1.0, 2.0], "dose": pd.Series([0.5, cell], dtype=object)})
+    y = np.ones(2)
+    for make in (
+        lambda: TaskData.from_lists([X], [y], tasks=["north"]),
+        lambda: TaskData.from_lists([X.to_numpy()], [y], tasks=["north"], features=list(X)),
+        lambda: TaskData.from_rows(X, y, ["north"] * 2),
+        lambda: TaskData.from_targets(X, pd.DataFrame({"north": y})),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^X: task 'north': expected finite numbers, .* in feature 'dose'; leave rows"
+        ):
+            make()
+    with pytest.raises(ValueError, match=r"^y: task 'north': expected finite numbers, got 1 that are not; leave rows"):
+        TaskData.from_lists([np.eye(2)], [X["dose"]], tasks=["north"])
+    with pytest.raises(ValueError, match=r"^features: expected finite numbers, got others in 'dose'"):
+        TaskData.from_pandas(X.assign(t="north", y=y), task="t", target="y")

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import MANY, moderate, settle, whole
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
@@ -102,6 +103,7 @@ class Network(Loss):
     def _call(self, what: str, w: FloatArray, X: FloatArray, *y: FloatArray) -> Any:
         import jax
 
+        check_not_forked()
         with jax.enable_x64(True):
             found = _functions(self.hidden, self.outputs)[what](w, X, *(each.astype(int) for each in y))
         return tuple(map(np.asarray, found)) if isinstance(found, tuple) else np.asarray(found)

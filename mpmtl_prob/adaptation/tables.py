@@ -67,6 +67,7 @@ def _private(path: Path, label: str, features: list[str]) -> Domain:
     except Exception:  # of whatever opens it, whose text may quote a line
         raise ValueError(f"target: cannot read {str(path)!r} as a table with one record a line") from None
     names = _files.fields(head)
+    _files.check_separator("target", path, names)
     _files.check_names("target", path, names, unnamed=True)
     for argument, wanted in (("label", [label]), ("target", features)):
         if missing := [name for name in wanted if name not in names]:

@@ -20,6 +20,7 @@ from jax import Array
 
 from mpmtl_prob import _devices
 from mpmtl_prob._discreet import shown
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
 from mpmtl_prob.tasks import FloatArray
@@ -105,6 +106,7 @@ def solve(
         tolerance: on the optimality, relative to lambda where g is a norm, and else to the gradient at W = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
+    check_not_forked()
     L = curvature if norm.separable else np.max(curvature)
     with jax.enable_x64(True):  # in single precision the optimality condition stays above most tolerances
         found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
@@ -156,6 +158,7 @@ def solve_alone(
     Arguments as :func:`solve`, with a loss bound by :meth:`Loss.alone`. Objective, optimality and iterations are those of
     every task, (m,).
     """
+    check_not_forked()
     with jax.enable_x64(True):
         spread = jax.tree.map(lambda leaf: _devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
         start, L = _devices.by_task(W0, axis=1), _devices.by_task(curvature)

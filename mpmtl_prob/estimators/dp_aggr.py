@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mpmtl_prob._check import one_of, positive, whole
 from mpmtl_prob._discreet import shown
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy import lattice
@@ -129,6 +130,7 @@ class DPAggr:
         if not isinstance(self.loss, Logistic):
             squared = LeastSquares(**options).alone(tasks)
             return np.linalg.solve(squared.xx, squared.xy[..., None])[..., 0].T
+        check_not_forked()
         with jax.enable_x64(True):
             zero = jnp.zeros((tasks.num_features, tasks.num_tasks))
             loss = jax.tree.map(jnp.asarray, Logistic(**options).alone(tasks))

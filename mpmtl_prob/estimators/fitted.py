@@ -63,7 +63,7 @@ class Fitted:
             ValueError: data with other tasks or features.
         """
         if self.tasks is None or self.features is None:
-            return linear_prediction(self.W, task_data(tasks))
+            return linear_prediction(self.W, task_data(tasks, targets=False))
         feature, task = places(tasks, self.tasks, self.features)
         return linear_prediction(self.W[feature][:, task], tasks)
 

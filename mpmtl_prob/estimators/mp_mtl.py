@@ -14,6 +14,7 @@ import numpy as np
 
 from mpmtl_prob._check import MANY, flag, in_range, numbers, one_of, positive, whole
 from mpmtl_prob._discreet import Discreet, shown
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
@@ -119,6 +120,7 @@ class MPMTL(Discreet):
             ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
+        check_not_forked()  # before anything is paid for
         plan = self.plan(tasks)
         own, rows = self._row_noise(tasks, plan)
         release, outputs, guarantee = self.publish(tasks, plan, own)

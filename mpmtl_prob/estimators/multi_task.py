@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from mpmtl_prob._check import positive, whole
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
@@ -73,6 +74,7 @@ class MultiTask:
         rows, scale = in_unit_variance(slope_rows)
         smooth = self.loss.of(rows)
         curvature = smooth.curvature()
+        check_not_forked()
         with jax.enable_x64(True):
             found = minimise_path(
                 self.norm,

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._check import in_range, one_of, positive
 from mpmtl_prob._discreet import Discreet, shown
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
 from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
@@ -85,6 +86,7 @@ class Plan(Discreet):
 
     def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
         """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
+        check_not_forked()
         with jax.enable_x64(True):
             run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
             sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)

@@ -93,5 +93,6 @@ def _check_numbers(prediction: Prediction, test: TaskData) -> None:
 def _check(prediction: Prediction, test: TaskData) -> None:
     if not isinstance(prediction, Prediction):
         raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
+    test.check_targets("test")
     if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.mask, test.mask):
         raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")

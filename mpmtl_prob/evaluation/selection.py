@@ -23,6 +23,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._check import one_of
 from mpmtl_prob._discreet import public, shown
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Ridge, Run, Sharing, framework
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
@@ -242,6 +243,7 @@ def _rounds(
         plan = candidates[index].plan(train, rows)
         noises.append(_seeded(plan, first.rounds, seed))
         runs.append(plan.run._replace(loss=()))  # type: ignore[arg-type] # all share one
+    check_not_forked()
     with jax.enable_x64(True):
         together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
         arguments = jax.tree.map(jnp.asarray, (rows.loss, together[0], rows.W0, together[1]))

@@ -1,4 +1,4 @@
-"""The release without a curator: owners keep their vectors, and a secure sum gives the second moment."""
+"""One release over many sites: owners keep their vectors, and a secure sum gives the second moment, with noise or without."""
 
 try:
     import cryptography  # noqa: F401 # by the modules below

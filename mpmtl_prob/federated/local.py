@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from tqdm.auto import tqdm
 
-from mpmtl_prob.federated.account import RunRefused
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.protocol import Message, Sending, Site, serve, settle
 from mpmtl_prob.federated.secure_sum import TooFewOwners
-from mpmtl_prob.privacy.ledger import BudgetExceeded, Ledger
+from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
 
+_SHOWN = 5  # sites in an error
 STAGES = {"send": 1, "advertise": 0, "share": 1, "mask": 2, "confirm": 3, "reveal": 4}
 
 
@@ -26,7 +26,8 @@ class Outcome:
         release: what everybody sees.
         sites: how many are in it.
         moved: bytes by stage, both ways.
-        refused: why a site did not answer, by its number.
+        refused: the name of the error because of which a site did not answer, by its number. Its text may tell of rows and
+            accounts, and is the site's own: :attr:`Site.failure`.
     """
 
     release: Release
@@ -76,7 +77,7 @@ def run(
         progress_bar: show one.
 
     Raises:
-        TooFewOwners: too many vanished, or refused.
+        TooFewOwners: too many vanished, refused, or failed with an error of any kind.
         ValueError: other sites than are invited.
     """
     by_number = {site.number: site for site in sites}
@@ -98,13 +99,20 @@ def run(
                     continue
                 try:
                     replies[i] = by_number[i].answer(invitation, stage, received)
-                except (RunRefused, BudgetExceeded, TooFewOwners) as error:
-                    refused[i] = str(error)
+                except Exception as error:  # one that fails is one that vanishes, as between machines
+                    refused[i] = type(error).__name__
+                    by_number[i].failure = f"{refused[i]}: {error}"
                     continue
                 moved[stage] += size(received) + size(replies[i])
             return replies
 
-        total, inside = conduct(serve(invitation), ask)
+        try:
+            total, inside = conduct(serve(invitation), ask)
+        except TooFewOwners as error:
+            if refused:
+                said = ", ".join(f"site {i}: {name}" for i, name in sorted(refused.items())[:_SHOWN])
+                error.add_note(f"refused or failed were {len(refused)}, among them {said}; Site.failure says why")
+            raise
     seeded = any(site.seeded for site in sites)
     release = settle(invitation, total, inside, unsafe_seed=unsafe_seed, seeded=seeded, ledger=ledger)
     return Outcome(release, inside, dict(moved), refused)

@@ -60,6 +60,9 @@ class Site:
         signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
         unsafe_seed: draws the site's noise from this seed, for demonstrations.
 
+    Attributes:
+        failure: why it did not answer in a run in one process, for its owner alone: the error's name and text, or None.
+
     Raises:
         ValueError: a number that is none, or another than the signer's.
     """
@@ -80,6 +83,7 @@ class Site:
         self.account = Account() if account is None else account
         self.conditions = Conditions() if conditions is None else conditions
         self.signer = signer
+        self.failure: str | None = None
         self._source, self._seed = source, unsafe_seed
         self._invitation: Invitation | None = None
         self._keys: secure_sum.Keys | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpmtl_prob._check import whole
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob._names import task_data
 from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
@@ -118,6 +119,7 @@ class NoiseAware:
 
     def _checked(self, tasks: TaskData) -> Likelihood:
         """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
+        check_not_forked()
         kind = likelihood_of(self.likelihood, task_data(tasks))
         structure = structure_of("full" if self._structure is None else self._structure)
         d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mpmtl_prob._cells import check_spelling
 from mpmtl_prob._check import in_range, one_of, positive, settle, whole
 from mpmtl_prob._names import in_order
 from mpmtl_prob.privacy import lattice
@@ -64,6 +65,7 @@ class Terms:
         object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
         if len(set(self.features)) < len(self.features):
             raise ValueError("features: expected distinct names, got a name twice")
+        check_spelling("features", "feature", self.features)
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
         check_laws(self.mechanisms, len(self.features), self.message)

@@ -33,13 +33,14 @@ class Plan:
     """People and errors in every threat model; str() is a table.
 
     Errors are expected losses, (estimate - mean)^2 / 4, at the worst p and not clipped:
-    :func:`~mpmtl_prob.threat_models.people_needed`. Newcomers who read a billboard have the error of those who are on it.
+    :func:`~mpmtl_prob.threat_models.people_needed`. Where noise makes an estimate worse than that, everybody answers 0, whose
+    error is at most 1/4 without any data. Newcomers who read a billboard have the error of those who are on it.
 
     Attributes:
         epsilon: of one person, > 0.
         delta: beside it, in (0, 1).
         num_features: d, questions.
-        error: wanted, in (0, 1); None if only errors are asked for.
+        error: wanted, in (0, 1/4); None if only errors are asked for.
         num_people: t, whose error is asked for; None if only people are.
 
     Raises:
@@ -64,7 +65,9 @@ class Plan:
             raise ValueError("error: expected the error that is wanted, or num_people, got neither")
         if self.error is not None:
             settle(self, positive, "error")
-            in_range("error", self.error, 0, 1)
+            if self.error >= _NOTHING_KNOWN:
+                least = f"less than {_NOTHING_KNOWN}, which answering 0 has without any data"
+                raise ValueError(f"error: expected {least}, got {self.error}")
         if self.num_people is not None:
             settle(self, whole, "num_people")
 
@@ -78,8 +81,11 @@ class Plan:
         return {"none": people_needed(wanted, None, None, d, views.billboard())} | private
 
     def errors(self, num_people: int) -> dict[str, float | None]:
-        """Of so many people; None where one person alone has no others."""
-        return {name: None if m is None else float(m.error(0.0)) for name, m in self._mechanisms(num_people)}
+        """Return the errors of so many people, at most 1/4; None where one person alone has no others."""
+        return {
+            name: None if m is None else min(float(m.error(0.0)), _NOTHING_KNOWN)
+            for name, m in self._mechanisms(num_people)
+        }
 
     def _mechanisms(self, t: int) -> Iterator[tuple[str, NoisyMeans | None]]:
         d = self.num_features
@@ -117,7 +123,10 @@ class Plan:
         ]
         promise = f"({self.epsilon:g}, {self.delta:g})"
         head = f"{promise} of one person, {self.num_features} questions; errors are expected losses at the worst mean"
-        return f"{head}\n\n{aligned([('noise against', *(title for _, title, _ in asked)), *rows])}"
+        table = aligned([("noise against", *(title for _, title, _ in asked)), *rows])
+        known = self.num_people is None or _NOTHING_KNOWN not in self.errors(self.num_people).values()
+        note = "" if known else f"\n\n{_NOTHING_KNOWN}: answering 0 without any data, as an estimate is no better"
+        return f"{head}\n\n{table}{note}"
 
     def plot(self, ax: Any) -> None:
         """Error against people, the wanted error and the people who were asked for, on matplotlib axes."""
@@ -142,8 +151,8 @@ class Plan:
         if t is not None:
             ax.axvline(t, color="0.6", lw=0.8, ls=":", zorder=0)
         low = min(v for v in curves[-1].values() if v is not None)
-        high = 3 * max(1.0, self.error or 0.0, *filter(None, asked.values()))
-        ax.set(xscale="log", yscale="log", xlabel="people", ylabel="expected loss, worst case", ylim=(low / 1.5, high))
+        scales = {"xscale": "log", "yscale": "log", "ylim": (low / 1.5, 4 * _NOTHING_KNOWN)}
+        ax.set(xlabel="people", ylabel="expected loss, worst case", **scales)
         promise = f"({self.epsilon:g}, {self.delta:g}), {self.num_features:,} questions"
         ax.set_title(f"Who is to learn nothing decides what it costs\n{promise}", fontsize=10)
         ax.spines[["top", "right"]].set_visible(False)

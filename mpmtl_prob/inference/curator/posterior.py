@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._cells import label_text
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob._names import places
@@ -117,8 +118,8 @@ class Posterior:
                 "subject": ["observation"],
             },
             coords={
-                "feature": [str(f) for f in self.tasks.features],
-                "task": [str(t) for t in self.tasks.tasks],
+                "feature": list(map(label_text, self.tasks.features)),
+                "task": list(map(label_text, self.tasks.tasks)),
             },
         )
         tree["release"] = xr.DataTree(xr.Dataset() if self.release is None else self.release.to_xarray())
@@ -251,7 +252,7 @@ class _Rows:
     @classmethod
     def of(cls, tasks: TaskData) -> _Rows:
         index, row = np.nonzero(tasks.mask)
-        names = np.array([str(t) for t in tasks.tasks])
+        names = np.array(list(map(label_text, tasks.tasks)))
         subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
         return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpmtl_prob._cells import label_text
 from mpmtl_prob._check import one_of, whole
 from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
@@ -121,7 +122,8 @@ class OwnerPosteriors:
             sizes = self._tree["posterior"].to_dataset().sizes
             drawn = num_proposals(sizes["chain"] * sizes["draw"])
             failing = "the approximation to the posterior of such a task is too far off for its draws to be corrected"
-            remedy = "Use method='joint', or take the intervals of these tasks as rough."
+            joint = "Use method='joint', or take" if self._joint_may_be_used() else "Take"
+            remedy = f"{joint} the intervals of these tasks as rough."
             advice += khat_advice(constants["khat_draws"].values, drawn, failing, remedy)
         if self._tree.attrs.get("counted_twice", 0):
             release = self.shared.release
@@ -132,6 +134,12 @@ class OwnerPosteriors:
         if self._tree.attrs.get("own_message") == "roughly out":
             advice.append("Owners' own messages are taken out of what the release says, so that their rows count once.")
         return replace(public, advice=tuple(advice))
+
+    def _joint_may_be_used(self) -> bool:
+        release, structure = self.shared.release, self.shared.structure
+        intercept = len(self.features) > release.num_features
+        known = self.likelihood.jointly(np.zeros((1, len(self.features))), np.ones(1)) is not None
+        return known and not intercept and joinable(structure, release.num_tasks, release.num_features, release.rounds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
@@ -316,13 +324,17 @@ def check_method(
         return
     if tasks.intercept:
         raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
-    singular = num_tasks < tasks.num_features
-    if not isinstance(structure, Full) or rounds > 1 or singular or (sharpness or 1.0) != 1.0:
+    if not joinable(structure, num_tasks, tasks.num_features, rounds) or (sharpness or 1.0) != 1.0:
         raise ValueError(
             "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, and "
             "sharpness 1"
         )
     methods.jointly(likelihood, *tasks.own(0))
+
+
+def joinable(structure: Structure, num_tasks: int, num_features: int, rounds: int) -> bool:
+    """Return whether the method "joint" has a model of a public posterior of this structure and such a release."""
+    return isinstance(structure, Full) and rounds == 1 and num_tasks >= num_features
 
 
 def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
@@ -359,7 +371,7 @@ def _tree(
             "constant_data": of_tasks,
         },
         dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["task", "row"]},
-        coords={"feature": [str(f) for f in tasks.features], "task": [str(t) for t in tasks.tasks]},
+        coords={"feature": list(map(label_text, tasks.features)), "task": list(map(label_text, tasks.tasks))},
     )
     tree["shared"] = public.children["posterior"].copy()
     tree["release"] = public.children["release"].copy()

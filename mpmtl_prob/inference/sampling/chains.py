@@ -25,6 +25,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
 from mpmtl_prob._devices import for_chain
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.keys import keys
 
@@ -184,13 +185,16 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
         seed: of the chains.
         start: unconstrained values of the model's sites; chains start round them, a tenth apart. Default: the kernel's own.
     """
+    check_not_forked()
     params: Sequence[Any] = [None] * chains
     if start is not None:
         rng = np.random.default_rng(seed)
         near = {k: np.asarray(v + 0.1 * rng.standard_normal((chains, *np.shape(v)))) for k, v in start.items()}
         params = [{k: v[i] for k, v in near.items()} for i in range(chains)]
     every = keys(seed, chains)
-    one = lambda i: compiled.init(*for_chain(i, (every[i], params[i], args)))
+    # starting values stay where they are: on their way to a device JAX sorts the sites of a model by their names, and the
+    # same random numbers would move others
+    one = lambda i: compiled.init(every[i], params[i], for_chain(i, args))
     first = one(0)  # compiles, once for all threads
     others = each(one, range(1, chains)) if chains > 1 else []
     return Reached((first, *others), 0, 0)
@@ -213,6 +217,7 @@ def advance(
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
     during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
     """
+    check_not_forked()
     longest = most_steps(kernel)
     placed = [for_chain(i, args) for i in range(len(reached.state))]
     reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))

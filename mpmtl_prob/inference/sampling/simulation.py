@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer.mcmc import MCMCKernel
 
+from mpmtl_prob._forks import check_not_forked
 from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.models import penalised
 from mpmtl_prob.models.noise import of_law
@@ -67,6 +68,7 @@ def chain_for_each(
     Returns:
         Draws by site and whether they ended in a divergence, (data set, draw, ...).
     """
+    check_not_forked()
     compiled = loop.program(kernel, warmup, thin)
     keys = loop.keys(seed, len(data))
     # in the order and the types of a fit's start: the same program

@@ -1,0 +1,56 @@
+"""A process that was forked after JAX had started says so, where what it computes would never end."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")  # JAX's own, which names no way out
+import numpy as np
+import mpmtl_prob as mp
+
+train = mp.datasets.synthetic_low_rank(13, 3, 12, 1, group=5).train
+release = mp.release(train, 8.0, unsafe_seed=0)
+ledger = mp.privacy.Ledger(sys.argv[2], epsilon=100.0, delta=0.1)
+WORK = {
+    "lasso": lambda: mp.estimators.Lasso(0.1).fit(train),
+    "path": lambda: mp.estimators.MultiTask(mp.estimators.TraceNorm(), 1.0).path(train, [1.0, 0.5]),
+    "shared": lambda: mp.inference.shared_covariance(release, chains=2, warmup=20, draws=20, progress_bar=False),
+    "noise-aware": lambda: mp.NoiseAware(1.0, delta=0.01, ledger=ledger, progress_bar=False).fit(train),
+    "ridge": lambda: mp.estimators.Ridge(0.1).fit(train),
+    "before": lambda: mp.estimators.Lasso(0.1).fit(train),
+}
+if sys.argv[1] != "before":
+    mp.estimators.Lasso(0.1).fit(train)
+child = os.fork()
+if child:
+    _, status = os.waitpid(child, 0)
+    print(len(ledger.charges()), "charges")
+    sys.exit(os.waitstatus_to_exitcode(status))
+signal.alarm(30)  # ends the child, whatever it waits for
+try:
+    WORK[sys.argv[1]]()
+    print("done", flush=True)
+except RuntimeError as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.parametrize("work", ["lasso", "path", "shared", "noise-aware", "ridge", "before"])
+def test_a_forked_child_says_so_and_does_not_hang(work, tmp_path):
+    """What needs no JAX goes on, as does a child that was forked before JAX had started; nothing is paid for."""
+    command = [sys.executable, "-c", SCRIPT, work, str(tmp_path / "ledger.db")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    said, charges = found.stdout.splitlines()
+    assert charges == "0 charges"
+    if work in ("ridge", "before"):
+        assert said == "done"
+    else:
+        assert said.startswith("JAX had started before this process was forked")
+        assert "get_context('spawn')" in said
