@@ -32,7 +32,7 @@ LARGEST = 1e150
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept", "centred"],
+    meta_fields=["tasks", "features", "intercept", "centred", "numbered"],
 )
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -51,6 +51,7 @@ class TaskData:
             all rows of a subject together, whatever the task. None where every row is about somebody else.
         intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
         centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
+        numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
 
     X: FloatArray
@@ -61,6 +62,7 @@ class TaskData:
     subject: NDArray[np.int64] | None = None
     intercept: bool = False
     centred: bool = False
+    numbered: bool = False
 
     @classmethod
     def from_lists(
@@ -107,11 +109,11 @@ class TaskData:
             raise ValueError("features: expected distinct names, got a name twice")
         X_pad, y_pad, mask = _stacked(xs, ys)
         if subject is None:
-            return cls(X_pad, y_pad, mask, names, columns)
+            return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None)
         whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        return cls(X_pad, y_pad, mask, names, columns, _padded(whom, mask))
+        return cls(X_pad, y_pad, mask, names, columns, _padded(whom, mask), numbered=tasks is None)
 
     @classmethod
     def from_rows(
@@ -258,7 +260,8 @@ class TaskData:
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
-        return type(self)(*_stacked(*zip(*rows, strict=True)), self.tasks, self.features[:-1], centred=True)
+        arrays = _stacked(*zip(*rows, strict=True))
+        return type(self)(*arrays, self.tasks, self.features[:-1], centred=True, numbered=self.numbered)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
@@ -334,7 +337,7 @@ class TaskData:
         y = [v[r] for v, r in zip(self.y, rows, strict=True)]
         subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
         found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
-        return replace(found, intercept=self.intercept)
+        return replace(found, intercept=self.intercept, numbered=self.numbered)
 
     def _where(self, keep: NDArray[np.bool_]) -> TaskData:
         """The rows where keep (m, n_max) is True."""
