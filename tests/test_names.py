@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import warnings
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -187,12 +188,12 @@ def test_tasks_go_by_position_where_neither_side_has_names():
     assert not TRAIN.numbered
 
 
-def test_tasks_without_names_are_not_those_of_a_fit_that_has_names(own, tmp_path):
+def test_tasks_without_names_are_not_those_of_a_named_fit(own, tmp_path):
     own.save(tmp_path / "own.nc")
     codes = tasks_of(FRAME[::-1].assign(task=FRAME["task"][::-1].str[1:].astype(int)))  # 5, 4, ..., 0
     for fit in (own, OwnerPosteriors.load(tmp_path / "own.nc"), Ridge().fit(TRAIN), Ridge().fit(codes)):
-        with pytest.raises(ValueError, match="tasks: expected names, by which those of the fit are found, such as .*, "
-                           "got 6 tasks without names for 6 of the fit; make them with tasks="):  # fmt: skip
+        with pytest.raises(ValueError, match=r"tasks: expected names, by which those of the fit are found, such as .*, "
+                           r"got 6 tasks without names for 6 of the fit; make them with tasks="):  # fmt: skip
             fit.predict(NUMBERED)
 
 
@@ -228,9 +229,9 @@ def test_features_called_by_other_numbers_are_others():
         ValueError, match="features: expected those of the fit, got others: 4, 5, 6; give columns the names"
     ):
         fit.predict(tasks_of(FRAME.rename(columns={"a": 4, "b": 5, "c": 6}), features=[4, 5, 6]))
+    adapted, X = adaptation.SourceOnly().fit(records(0, names=False)), records(2)[0].set_axis(range(4, 8), axis=1)
     with pytest.raises(ValueError, match="X: features: expected those of the fit, got others: 4, 5, 6, 7"):
-        X, _ = records(2)
-        adaptation.SourceOnly().fit(records(0, names=False)).predict(X.set_axis(range(4, 8), axis=1))
+        adapted.predict(X)
 
 
 def test_pictures_find_tasks_by_name(own):
@@ -249,10 +250,13 @@ def test_pictures_find_tasks_by_name(own):
 
 def test_a_picture_s_errors_are_of_the_tasks_that_it_names(own):
     """ArviZ's forest shows medians: those of reversed rows are those of the same tasks."""
-    from unittest import mock
-
     shown = []
-    with mock.patch("mpmtl_prob.plots.forest", lambda tree, *_: shown.append(tree["posterior"]["RMSE"]) or mock.Mock()):
+
+    def drawn(tree, *_):
+        shown.append(tree["posterior"]["RMSE"])
+        return mock.Mock()
+
+    with mock.patch("mpmtl_prob.plots.forest", drawn):
         for test in (TRAIN, REVERSED):
             mp.plots.error_by_task(own, test)
     assert_allclose(shown[1].sel(task=shown[0]["task"]), shown[0])
