@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mpmtl_prob.prediction import FloatArray
 
 
+#: Squares of numbers between these, and sums of many of them, are doubles with all their digits.
+_ORDINARY = 1e-75, 1e75
+
+
 class Gram(NamedTuple):
     """The sufficient statistics of every task's least-squares problem, or, without the axis of tasks, of one."""
 
@@ -28,3 +32,14 @@ class Gram(NamedTuple):
 def gram(X: FloatArray, y: FloatArray) -> Gram:
     """Of one task's rows (n, d) and targets (n,)."""
     return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
+
+
+def unit(y: FloatArray) -> float:
+    """Return a power of two by which one task's targets (n,) are divided, so that their squares' sum is a good double.
+
+    It is 1 for ordinary targets, whose results then are the same in every bit.
+    """
+    largest = float(np.abs(y).max(initial=0.0))
+    return (
+        1.0 if largest == 0 or _ORDINARY[0] < largest < _ORDINARY[1] else float(np.ldexp(1.0, np.frexp(largest)[1] - 1))
+    )

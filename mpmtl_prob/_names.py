@@ -28,53 +28,79 @@ def task_data(value: Any, name: str = "tasks", *, targets: bool = True) -> TaskD
 
 
 def places(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashable]) -> tuple[Places, Places]:
-    """Where weights (..., d, m) of a fit hold those of the data's features and tasks, in the data's own order.
+    """Return where weights (..., d, m) of a fit hold those of the data's features and tasks, in the data's own order.
 
-    The data have all features of the fit, and some of its tasks.
+    The data have all features of the fit, and some of its tasks. Tasks without names are as many as the fit's, and in
+    their order: of fewer or of other ones nothing says which they are.
 
     Raises:
-        ValueError: no TaskData, a task or a feature that the fit does not know, or a feature that is not there.
+        ValueError: no TaskData, a task or a feature that the fit does not know, a feature that is not there, or tasks
+            without names where the fit's have names.
     """
     given = task_data(data, targets=False)
-    row, column = stand("features", given.features, features, whole=True), stand("tasks", given.tasks, tasks)
+    row = columns(given.features, features)
+    if given.numbered and list(map(label_text, tasks)) != list(map(str, range(given.num_tasks))):
+        raise ValueError(
+            f"tasks: expected names, by which those of the fit are found, such as {tasks[0]!r}, got {given.num_tasks} tasks "
+            f"without names for {len(tasks)} of the fit; make them with tasks=[...]"
+        )
+    column = stand("tasks", given.tasks, tasks, advice="take these out, or fit again with them")
     return _all(row, len(features)), _all(column, len(tasks))
 
 
 def stand(
-    what: str, given: Sequence[Hashable], known: Sequence[Hashable], *, whole: bool = False, of: str = "the fit"
+    what: str, given: Sequence[Hashable], known: Sequence[Hashable], *, of: str = "the fit", advice: str
 ) -> NDArray[np.int64]:
-    """Where each of the given names stands among the known ones, (len(given),).
+    """Return where each of the given names stands among the known ones, (len(given),).
 
-    Names that are not equal are compared by :func:`~mpmtl_prob._cells.label_text`, which is what files hold. Default names
-    0, 1, ... that have nothing in common with as many others are no names, and go by position.
+    Names that are not equal are compared by :func:`~mpmtl_prob._cells.label_text`, which is what files hold.
 
     Args:
         what: they are names of, for the error.
         given: names.
         known: names.
-        whole: all known names have to be given.
+        of: whose names are known, for the error.
+        advice: what to do about other names, for the error.
+
+    Raises:
+        ValueError: a name that is not known, or names that do not tell one from another.
+    """
+    for name in _COMPARED:
+        place = {name(k): i for i, k in enumerate(known)}
+        positions = [place[name(g)] for g in given if name(g) in place]
+        if len(place) == len(known) and len(set(positions)) == len(given):
+            return np.array(positions, dtype=np.int64)
+    others = [g for g in given if label_text(g) not in set(map(label_text, known))]
+    got = f"others: {', '.join(map(repr, others[:_SHOWN]))}" if others else "a name twice"
+    raise ValueError(f"{what}: expected those of {of}, got {got}; {advice}")
+
+
+def columns(
+    given: Sequence[Hashable], known: Sequence[Hashable], *, what: str = "features", of: str = "the fit"
+) -> NDArray[np.int64]:
+    """Return where each of the given features stands among the known ones, all of which have to be given, (d,).
+
+    They are found by name, and by position where one side has none: see :func:`by_position`.
+
+    Args:
+        given: names.
+        known: names.
+        what: they are names of, for the error.
         of: whose names are known, for the error.
 
     Raises:
-        ValueError: a name that is not known, or not given and has to be, or names that do not tell one from another.
+        ValueError: another number of features, or other names.
     """
-    if whole and len(given) != len(known):
+    if len(given) != len(known):
         raise ValueError(f"{what}: expected {len(known)} as in {of}, got {len(given)}")
-    for name in _COMPARED:
-        place = {name(k): i for i, k in enumerate(known)}
-        found = [place[name(g)] for g in given if name(g) in place]
-        if len(place) == len(known) and len(set(found)) == len(given):
-            return np.array(found, dtype=np.int64)
-    if _by_position(given, known):
+    if by_position(given, known):
         return np.arange(len(known))
-    others = [g for g in given if label_text(g) not in set(map(label_text, known))]
-    got = f"others: {', '.join(map(repr, others[:_SHOWN]))}" if others else "a name twice"
-    raise ValueError(f"{what}: expected those of {of}, got {got}")
+    return stand(what, given, known, of=of, advice=f"give columns the names that they have in {of}")
 
 
 def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> None:
     """Raise ValueError unless these are the known features, in their order."""
-    place = stand("features", given, known, whole=True, of=of)
+    place = columns(given, known, of=of)
     if moved := np.flatnonzero(place != np.arange(len(place))).tolist():
         raise ValueError(
             f"features: expected the order of {of}, got {given[moved[0]]!r} in the place of {known[moved[0]]!r}; make the "
@@ -86,17 +112,26 @@ def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> N
 _COMPARED: tuple[Callable[[Any], Any], ...] = (lambda name: name, label_text)
 
 
-def _by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
+def by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
+    """Return whether one side's features have no names, so that columns are told from one another by their order alone.
+
+    A matrix has the features 0, 1, ..., and so has a table that was made of one. Numbers on both sides are names: what is
+    called 4 to 7 here is not what is called 0 to 3 there.
+    """
     if len(given) != len(known):
         return False
     pairs = [pair for pair in zip(given, known, strict=True) if pair != (NAME, NAME)]
     first, second = zip(*pairs, strict=True)
-    return (default(first) or default(second)) and not set(map(label_text, first)) & set(map(label_text, second))
+    return any(default(one) and not any(map(_is_number, other)) for one, other in ((first, second), (second, first)))
 
 
 def default(names: tuple[Hashable, ...]) -> bool:
     """Whether these are the names 0, 1, ... of what was given none."""
     return names == tuple(range(len(names)))
+
+
+def _is_number(name: Hashable) -> bool:
+    return label_text(name).removeprefix("-").isdecimal()
 
 
 def _all(places: NDArray[np.int64], size: int) -> Places:

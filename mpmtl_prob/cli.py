@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scaling",
         help="of features by every task's own rows: unit variance (unit), the default of a CSV file; pareto; none",
     )
+    publish.add_argument("--clip", type=float, help="messages up to this length, a public number, and no directions")
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     publish.add_argument(
@@ -135,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+
+    for reader in (fit, table):
+        reader.add_argument("--likelihood", help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1")
 
     plan = command(
         "plan", _plan, "how many people a wanted error needs: before one other person, all others, everybody"
@@ -278,6 +282,8 @@ def _release(options: argparse.Namespace) -> None:
         adjacency=options.adjacency,
         mechanism=options.mechanism,
         scaling=options.scaling,
+        message="direction" if options.clip is None else "clip",
+        clip=options.clip,
         ledger=ledger,
     )
     published.save(options.out)
@@ -301,7 +307,7 @@ def _fit(options: argparse.Namespace) -> None:
     whole("--draws", options.draws)
     check_place("--out", options.out)  # this and what follows before the sampler runs
     posteriors.check_features(tasks, release)
-    likelihoods.likelihood_of(None, tasks)
+    likelihoods.likelihood_of(options.likelihood, tasks)
     shared = inference.shared_covariance(
         release,
         chains=options.chains,
@@ -312,8 +318,9 @@ def _fit(options: argparse.Namespace) -> None:
     )
     exclude_own = False if options.newcomers else None
     own = inference.task_posteriors(
-        tasks, shared, exclude_own=exclude_own, seed=options.seed, progress_bar=not options.quiet
-    )
+        tasks, shared, likelihood=options.likelihood, exclude_own=exclude_own, seed=options.seed,
+        progress_bar=not options.quiet,
+    )  # fmt: skip
     own.save(options.out)
     summary = own.subspace(max(1, min(3, tasks.slopes.num_features - 1)))  # of rank d there is nothing to say
     if options.json:
@@ -327,13 +334,17 @@ def _fit(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from mpmtl_prob import evaluation
+    from mpmtl_prob.inference.owner import likelihoods
 
     _budgets(options.epsilon)
-    train, test = _tasks(options).split(options.fraction, seed=options.seed)
+    tasks = _tasks(options)
+    likelihoods.likelihood_of(options.likelihood, tasks)
+    train, test = tasks.split(options.fraction, seed=options.seed)
     fits = evaluation.standard_fits(
         train,
         options.epsilon,
         adjacency=options.adjacency,
+        likelihood=options.likelihood,
         draws=options.draws,
         seed=options.seed,
         progress_bar=not options.quiet,

@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from mpmtl_prob._cells import label_text
 from mpmtl_prob._check import whole
+from mpmtl_prob._figures import GREY, axes_of, forest, tree_of
+from mpmtl_prob._names import places
+from mpmtl_prob.evaluation import metrics
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
 from mpmtl_prob.inference.subspace import random_angles
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 Weights = Posterior | OwnerPosteriors
 Shown = SharedPosterior | OwnerPosteriors | Posterior
 
-_BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#4a5568"
+_BLUE, _ORANGE = "#2b6cb0", "#dd6b20"
 
 
 def spectrum(
@@ -48,7 +52,7 @@ def spectrum(
         components: only so many, the largest; default all.
         ax: to draw on.
     """
-    ax = _axes(ax)
+    ax = axes_of(ax)
     several = isinstance(posterior, Mapping)
     shown: Mapping[str, Shown] = posterior if isinstance(posterior, Mapping) else {"posterior median": posterior}
     tail, bottom = (1 - probability) / 2, 1.0
@@ -94,8 +98,8 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
         )
     order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
     best = found["inclusion"].isel(feature=np.sort(order))
-    ax = _forest(_tree("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability)
-    ax.axvline(0.5, color=_GREY, lw=1, ls=":")
+    ax = forest(tree_of("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability)
+    ax.axvline(0.5, color=GREY, lw=1, ls=":")
     ax.set(xlim=(-0.03, 1.03), xlabel="inclusion; .5 before the release")
     ax.figure.suptitle("Which features matter")
     return ax
@@ -109,7 +113,7 @@ def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -
         sd: the posterior sd of every entry instead of its mean.
         ax: to draw on.
     """
-    ax = _axes(ax, figsize=(5.6, 4.8))
+    ax = axes_of(ax, figsize=(5.6, 4.8))
     values = subspace.projector_sd.values if sd else subspace.projector.values
     names = [str(name) for name in subspace.projector["feature"].values]
     image = ax.imshow(values, cmap="viridis", vmin=0) if sd else ax.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
@@ -133,7 +137,7 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
     """
     from arviz_stats.base import array_stats
 
-    ax = _axes(ax)
+    ax = axes_of(ax)
     if isinstance(subspaces, Mapping):
         curves = {str(name): one.angles.values[..., -1] for name, one in subspaces.items()}
         what = "largest principal angle"
@@ -145,10 +149,10 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
         curves["random"] = random_angles(one.projector.shape[0], one.rank, 4000)[:, -1]
     for name, values in curves.items():
         if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always meet
-            ax.axvline(values.mean(), color=_GREY, label=name)
+            ax.axvline(values.mean(), color=GREY, label=name)
             continue
         grid, density, _ = array_stats.kde(values.ravel(), custom_lims=(0, 90), bound_correction=True)
-        color, style = (_GREY, ":") if name == "random" else (None, "-")
+        color, style = (GREY, ":") if name == "random" else (None, "-")
         (line,) = ax.plot(grid, density, label=name, color=color, ls=style)
         ax.fill_between(grid, density, alpha=0.15, color=line.get_color())
     ax.set(xlabel=f"{what} to the reference, degrees", ylabel="density", xlim=(0, 90), ylim=(0, None))
@@ -164,7 +168,7 @@ def error_by_task(
 
     Args:
         posterior: any with draws of W, or several by name.
-        test: rows of the same tasks.
+        test: rows of the posteriors' tasks, found by name.
         limit: at most so many tasks, those with most test rows.
         probability: of the intervals.
     """
@@ -172,15 +176,16 @@ def error_by_task(
     names = [str(test.tasks[i]) for i in most]
 
     def errors(one: Weights) -> xr.DataTree:
-        W = _weights(one)
+        feature, task = places(test, *_called(one))
+        W = _weights(one)[:, :, feature][..., task]
         error = np.empty((*W.shape[:2], len(most)))
         for j, i in enumerate(most):
             own = test.mask[i]
             error[..., j] = np.sqrt(np.mean((test.y[i, own] - W[..., i] @ test.X[i, own].T) ** 2, axis=-1))
-        return _tree("RMSE", error, "task", names)
+        return tree_of("RMSE", error, "task", names)
 
     shown = {str(k): errors(v) for k, v in posterior.items()} if isinstance(posterior, Mapping) else errors(posterior)
-    ax = _forest(shown, "task", probability)
+    ax = forest(shown, "task", probability)
     ax.set_xlabel("root mean squared error on test rows")
     ax.figure.suptitle("Error by task, over the draws of its weights")
     return ax
@@ -203,9 +208,9 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
         W = tree["posterior"].dataset["W"]
         if str(task) not in (names := W["task"].values):
             raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
-        shown[str(name)] = _tree("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
-    ax = _forest(shown, "feature", probability)
-    ax.axvline(0, color=_GREY, lw=1, ls=":")
+        shown[str(name)] = tree_of("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
+    ax = forest(shown, "feature", probability)
+    ax.axvline(0, color=GREY, lw=1, ls=":")
     ax.set_xlabel("weight")
     ax.figure.suptitle(f"The weights of {task}")
     return ax
@@ -219,13 +224,15 @@ def shift(before: Weights, after: Weights, *, ax: Axes | None = None) -> Axes:
         after: for example with what tasks share.
         ax: to draw on.
     """
-    ax = _axes(ax)
+    ax = axes_of(ax)
+    if _called(before) != _called(after):
+        raise ValueError("after: expected the tasks and features of before, in the same order, got others")
     first, second = (_weights(posterior) for posterior in (before, after))
     sd = first.std(axis=(0, 1))
     moved = np.sqrt(np.mean(((second.mean(axis=(0, 1)) - first.mean(axis=(0, 1))) / sd) ** 2, axis=0))
     surer = np.sqrt(np.mean((second.std(axis=(0, 1)) / sd) ** 2, axis=0))
     ax.plot(moved, surer, "o", color=_BLUE, ms=4, alpha=0.7)
-    ax.axhline(1, color=_GREY, lw=1, ls=":")
+    ax.axhline(1, color=GREY, lw=1, ls=":")
     ax.set(xlabel="shift of the mean, in sds before", ylabel="sd after / sd before", xlim=(0, None), ylim=(0, None))
     ax.set_title("From before to after, one point a task")
     return ax
@@ -239,10 +246,11 @@ def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes 
         test: the rows.
         ax: to draw on.
     """
-    ax = _axes(ax, figsize=(4.8, 4.4))
+    ax = axes_of(ax, figsize=(4.8, 4.4))
     nominal = np.linspace(0.05, 0.95, 19)
-    ax.plot([0, 1], [0, 1], ":", color=_GREY, lw=1.2, label="calibrated")
+    ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
+        metrics.check_rows(prediction, test)
         inside = []
         for probability in nominal:
             low, high = prediction.interval(probability)
@@ -274,9 +282,10 @@ def reliability(
     if not np.all(np.abs(target) == 1):
         raise ValueError("test: expected targets -1 and 1 for predicted probabilities, got others")
     whole("bins", bins)
-    ax = _axes(ax, figsize=(4.8, 4.4))
-    ax.plot([0, 1], [0, 1], ":", color=_GREY, lw=1.2, label="calibrated")
+    ax = axes_of(ax, figsize=(4.8, 4.4))
+    ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
+        metrics.check_rows(prediction, test)
         said = prediction.mean[test.mask]
         said = said if prediction.quantity == "probability" else expit(said)
         groups = np.array_split(np.argsort(said, kind="stable"), min(bins, len(said)))
@@ -296,7 +305,7 @@ def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax:
         probability: of the intervals.
         ax: to draw on.
     """
-    ax = _axes(ax)
+    ax = axes_of(ax)
     order = sorted(subspaces)
     tail = (1 - probability) / 2
     low, middle, high = np.array(
@@ -322,8 +331,8 @@ def error_against_epsilon(
         metric: "nmse" or "nmse_within".
         ax: to draw on.
     """
-    ax = _axes(ax, figsize=(8.4, 4.0))
-    levels = {STL: ("--", _GREY), ALONE: (":", _GREY), NON_PRIVATE: ("-", _GREY)}
+    ax = axes_of(ax, figsize=(8.4, 4.0))
+    levels = {STL: ("--", GREY), ALONE: (":", GREY), NON_PRIVATE: ("-", GREY)}
     for name, (style, color) in levels.items():
         ax.axhline(comparison[name][metric], ls=style, color=color, lw=1.2, label=name)
     curves = {
@@ -334,45 +343,13 @@ def error_against_epsilon(
     order = sorted(epsilons)
     for name, (style, color) in curves.items():
         error = [comparison[f"{name}, eps = {epsilon:g}"][metric] for epsilon in order]
-        proved = all(_delta_is_small(comparison[f"{name}, eps = {epsilon:g}"]) for epsilon in order)
+        bounds = [comparison[f"{name}, eps = {epsilon:g}"]["proved"] for epsilon in order]
+        proved = all(bound is not None and bound.delta < 0.01 for bound in bounds)  # else it is not worth its eps
         ax.plot(order, error, style, color=color, ms=5, label=name if proved else f"{name} (eps only claimed)")
     ax.set(xscale="log", xlabel="eps", ylabel=metric.replace("_", ", "), title="What privacy costs")
     # beside the lines: wherever it stood among them, some data would lie under it
     ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
-
-
-def _forest(shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float) -> Any:
-    """ArviZ's forest plot, one row per label; the Axes that hold the intervals, with a legend where there are several."""
-    import arviz as az
-    from matplotlib.lines import Line2D
-
-    several = list(shown.items()) if isinstance(shown, dict) else [("", shown)]
-    rows = several[0][1]["posterior"].sizes[label]
-    size = (6.4, 1.0 + rows * (0.16 + 0.08 * len(several)))
-    drawn = az.plot_forest(
-        shown,
-        combined=True,
-        labels=[label],
-        point_estimate="median",
-        ci_kind="eti",
-        ci_probs=(0.5, probability),
-        backend="matplotlib",
-        figure_kwargs={"figsize": size, "figsize_units": "inches", "width_ratios": [1, 3], "layout": "constrained"},
-    )
-    ax = drawn.viz["plot"].sel(column="forest").item()
-    if isinstance(shown, dict):
-        color = drawn.get_aes_as_dataset("color").to_array().sel(model=list(shown)).values.ravel()
-        handles = [Line2D([], [], color=c, label=name) for c, name in zip(color, shown, strict=True)]
-        ax.legend(handles=handles, frameon=False, fontsize=8)
-    ax.set_title(f"median, 50 % and {100 * probability:g} % intervals", fontsize=8, loc="right", color=_GREY)
-    return ax
-
-
-def _tree(name: str, values: Any, dimension: str, names: list[str]) -> xr.DataTree:
-    import arviz as az
-
-    return az.from_dict({"posterior": {name: values}}, dims={name: [dimension]}, coords={dimension: names})
 
 
 def _weights(posterior: Weights) -> Any:
@@ -382,18 +359,7 @@ def _weights(posterior: Weights) -> Any:
     return posterior.to_arviz()["posterior"].dataset["W"].values
 
 
-def _delta_is_small(row: Mapping[str, Any]) -> bool:
-    """Whether what is proved at this eps is worth calling by it."""
-    return row["proved"] is not None and row["proved"].delta < 0.01
-
-
-def _axes(ax: Axes | None, figsize: tuple[float, float] = (6.4, 4.0)) -> Any:
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("plots need matplotlib: pip install 'mpmtl-prob[plots]'") from None
-    axes = plt.subplots(figsize=figsize, layout="constrained")[1]
-    axes.spines[["top", "right"]].set_visible(False)
-    return axes
+def _called(posterior: Weights) -> list[list[str]]:
+    """The names of the tasks and of the features, as text."""
+    known = posterior.tasks if isinstance(posterior, Posterior) else posterior
+    return [list(map(label_text, names)) for names in (known.tasks, known.features)]

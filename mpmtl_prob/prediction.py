@@ -25,10 +25,11 @@ class Prediction:
         mean: (m, n_max), zero on padding.
         mask: as in the TaskData predicted on.
         tasks: task names.
-        away: posterior predictive draws less ``around`` (S, m, n_max), or None for a point predictor. In single precision
-            they lose a part of how far they vary, and no more.
+        away: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point predictor.
+            In single precision they lose a part of how far they vary, and no more.
         quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
         around: (m, n_max), or one number.
+        unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target.
     """
 
     mean: FloatArray
@@ -37,11 +38,12 @@ class Prediction:
     away: NDArray[np.floating[Any]] | None = None
     quantity: str = "target"
     around: FloatArray | float = 0.0
+    unit: FloatArray | float = 1.0
 
     @property
     def draws(self) -> NDArray[np.floating[Any]] | None:
         """Posterior predictive draws (S, m, n_max), or None for a point predictor."""
-        return None if self.away is None else self.away + self.around
+        return None if self.away is None else self.away * self.unit + self.around
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of the given probability, a pair of (m, n_max) arrays.
@@ -55,7 +57,7 @@ class Prediction:
             raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
         tail = (1 - probability) / 2
         lower, upper = np.quantile(self.away, [tail, 1 - tail], axis=0)
-        return lower + self.around, upper + self.around
+        return lower * self.unit + self.around, upper * self.unit + self.around
 
     def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
         """One row per observation: task, row within the task, mean and, where there is one, the interval."""
@@ -71,6 +73,20 @@ class Prediction:
     def __repr__(self) -> str:
         kind = "points" if self.away is None else f"{len(self.away)} draws"
         return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
+
+
+def in_single(away: FloatArray) -> tuple[NDArray[np.float32], FloatArray]:
+    """Return draws (S, ...) in single precision, and the unit that they are in, (...), a power of two above the largest.
+
+    Nothing overflows, and what is lost beside the largest draw of a row does not show in an interval.
+    """
+    unit = power_above(np.abs(away).max(axis=0, initial=0.0))
+    return (away / unit).astype(np.float32), unit
+
+
+def power_above(size: FloatArray) -> FloatArray:
+    """Return the powers of two above sizes, as far as they and their reciprocals are doubles."""
+    return np.ldexp(1.0, np.clip(np.frexp(size)[1], -1000, 1000))
 
 
 def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:

@@ -32,7 +32,7 @@ _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept", "centred", "scaling"],
+    meta_fields=["tasks", "features", "intercept", "centred", "scaling", "numbered"],
 )
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -54,6 +54,7 @@ class TaskData:
         scaling: how messages and estimators scale the features by every task's own rows, unless they are told otherwise:
             "unit", to unit variance, for tasks that come from a table, whose columns may be age and income; "pareto", by the
             root of that, for tasks that come from arrays. It never follows from the rows.
+        numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
 
     X: FloatArray
@@ -65,6 +66,7 @@ class TaskData:
     intercept: bool = False
     centred: bool = False
     scaling: str = "pareto"
+    numbered: bool = False
 
     @classmethod
     def from_lists(
@@ -107,11 +109,11 @@ class TaskData:
             check_numbers(name, x, None if y is None else v, columns)
         X_pad, y_pad, mask = stacked(xs, ys)
         if subject is None:
-            return cls(X_pad, y_pad, mask, names, columns)
+            return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None)
         whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        return cls(X_pad, y_pad, mask, names, columns, subjects(whom, mask))
+        return cls(X_pad, y_pad, mask, names, columns, subjects(whom, mask), numbered=tasks is None)
 
     @classmethod
     def from_rows(
@@ -286,7 +288,8 @@ class TaskData:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
         X, y, mask = stacked(*zip(*rows, strict=True))
-        return type(self)(X, y, mask, self.tasks, self.features[:-1], centred=True, scaling=self.scaling)
+        columns = self.features[:-1]
+        return type(self)(X, y, mask, self.tasks, columns, centred=True, scaling=self.scaling, numbered=self.numbered)
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
@@ -363,7 +366,7 @@ class TaskData:
         y = [v[r] for v, r in zip(self.y, rows, strict=True)] if self.has_targets else None
         subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
         found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
-        return replace(found, intercept=self.intercept, scaling=self.scaling)
+        return replace(found, intercept=self.intercept, scaling=self.scaling, numbered=self.numbered)
 
     def _where(self, keep: NDArray[np.bool_]) -> TaskData:
         """The rows where keep (m, n_max) is True."""

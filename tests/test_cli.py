@@ -63,6 +63,74 @@ def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.fixture
+def few_chains(monkeypatch):
+    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
+
+
+def test_labels_are_fitted_after_their_release(csv, tmp_path, capsys, monkeypatch, few_chains):
+    """The option that the error asks for is there, for what is paid for already."""
+    table, release, out = tmp_path / "labels.csv", tmp_path / "release.nc", tmp_path / "own.nc"
+    frame = pd.read_csv(csv)
+    frame.assign(mark=np.where(frame["mark"] > 0, 1, -1)).to_csv(table, index=False)
+    assert main(["release", *columns(table), "--epsilon", "2", "--out", str(release)]) == 0
+    fit = ["fit", *columns(table), "--release", str(release), "--out", str(out), "--draws", "200", "--quiet"]
+    assert main(fit) == 2
+    assert "likelihood='bernoulli' if these are two labels" in (error := capsys.readouterr().err)
+    assert "--likelihood on the command line" in error
+    assert main([*fit, "--likelihood", "bernoulli"]) == 0
+    assert mp.inference.OwnerPosteriors.load(out).likelihood.name == "bernoulli"
+
+    asked = []
+
+    def some_fits(train, epsilons, *, likelihood, **_):
+        asked.append(likelihood)
+        return {"own": mp.inference.OwnerPosteriors.load(out)}
+
+    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    assert main(["compare", *columns(table), "--fraction", "0.5"]) == 2
+    assert "--likelihood on the command line" in capsys.readouterr().err
+    assert main(["compare", *columns(table), "--fraction", "0.5", "--likelihood", "bernoulli"]) == 0
+    assert asked == ["bernoulli"]
+    assert "nMSE" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("default:tasks. 1 of them:UserWarning")  # as it is outside of tests
+def test_a_school_with_one_row_ends_nobodys_fit(csv, tmp_path, few_chains):
+    table, release, out = tmp_path / "marks.csv", tmp_path / "release.nc", tmp_path / "own.nc"
+    frame = pd.read_csv(csv)
+    frame.drop(frame.index[frame["school"] == 7][1:]).to_csv(table, index=False)
+    with pytest.warns(UserWarning, match="'?7'?. They are counted as declared"):
+        assert main(["release", *columns(table), "--intercept", "--epsilon", "2", "--out", str(release)]) == 0
+    fit = [
+        "fit",
+        *columns(table),
+        "--intercept",
+        "--release",
+        str(release),
+        "--out",
+        str(out),
+        "--draws",
+        "200",
+        "--quiet",
+    ]
+    with pytest.warns(
+        UserWarning, match="one row, which says nothing of slopes beside an intercept: '?7'?. Their posteriors"
+    ):
+        assert main(fit) == 0
+    assert np.isfinite(mp.inference.OwnerPosteriors.load(out).W).all()
+
+
+def test_one_feature_needs_a_clip_norm(csv, tmp_path, capsys):
+    book = tmp_path / "ledger.db"
+    release = ["release", *columns(csv), "--features", "0", "--epsilon", "1", "--out", str(tmp_path / "release.nc")]
+    assert main([*release, "--ledger", str(book), "--total", "2"]) == 2
+    assert "--clip on the command line" in capsys.readouterr().err
+    assert mp.privacy.Ledger(book).charges() == []
+    assert main([*release, "--ledger", str(book), "--clip", "2"]) == 0
+    assert mp.Release.load(tmp_path / "release.nc").mechanisms[0].clip == 2.0
+
+
 def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
     def some_fits(train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
         assert (epsilons, adjacency) == ([1.0], "replace")

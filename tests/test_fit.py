@@ -414,3 +414,13 @@ def test_what_is_given_in_a_wrong_kind_is_named():
             fit(low_rank, tasks, **QUICK | options)
     with pytest.raises(ValueError, match="data: expected TaskData, got ndarray"):
         fit(low_rank, tasks.X, **QUICK)
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-60, 1e60, 1e100])
+def test_a_curators_intervals_reach_any_target(data, posterior, size):
+    """Single precision ends at 1e38 and 1e-45."""
+    draws = {name: np.asarray(value, dtype=np.float64) for name, value in posterior.draws.items()}
+    plain = dataclasses.replace(posterior, draws={name: draws[name] for name in ("W", "sigma")})
+    scaled = dataclasses.replace(plain, draws={name: draws[name] * size for name in ("W", "sigma")})
+    for expected, found in zip(plain.predict(data.test).interval(), scaled.predict(data.test).interval(), strict=True):
+        assert_allclose(found / size, expected, rtol=1e-5, atol=1e-6)

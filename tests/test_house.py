@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 #: A package whose rooms are listed is itself the last of them: the face that it shows to the floors above. Files that share
 #: a room are joined by a plus.
 ROOMS = """
-    _cells _devices _discreet _files _forks _html
+    _cells _devices _discreet _figures _files _forks _html
     _blas _check
     tasks+prediction+intercept+shards+_names+_gram+_columns+_padded
     privacy.units privacy.lattice

@@ -281,14 +281,68 @@ def test_an_owner_knows_what_it_sent(public):
 
 def test_what_has_no_answer_is_named(public):
     X, y = rows()
-    with pytest.raises(
-        ValueError, match="tasks: expected two rows or more of each for a posterior with intercept, got one"
-    ):
-        task_posteriors(tasks_of([x[:1] for x in X], [v[:1] for v in y]), public)
     with pytest.raises(ValueError, match="method: 'joint' knows no intercept"):
         task_posteriors(tasks_of(X, y), public, method="joint")
     with pytest.raises(ValueError, match="features: expected 3 as in the release, got 2"):
         task_posteriors(tasks_of([x[:, :2] for x in X], y), public)
+
+
+def with_a_lone_row():
+    X, y = rows()
+    X[CHANGED], y[CHANGED] = X[CHANGED][:1], y[CHANGED][:1]
+    return X, y
+
+
+LONE = "tasks: 1 of them have one row, which says nothing of slopes beside an intercept: 2. Their posteriors are those of new"
+
+
+def test_one_row_ends_the_fit_of_nobody_and_its_owner_is_told(public, tmp_path):
+    X, y = with_a_lone_row()
+    with pytest.warns(UserWarning, match=LONE):
+        own = task_posteriors(tasks_of(X, y), public, draws=50)
+    assert bits(own.W) == bits(task_posteriors(tasks_of(*rows()), public, draws=50).W)
+    assert np.isfinite(own.predict(tasks_of(X, y)).draws).all()
+    assert_allclose(own.W[:, CHANGED], [0, 0, 0, y[CHANGED][0]], atol=1e-9 * abs(y[CHANGED][0]))
+    own.save(tmp_path / "own.nc")
+    assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").W, own.W)
+    with pytest.warns(UserWarning, match=LONE):
+        task_posteriors(tasks_of(X, y), public, likelihood=mp.inference.NormalErrors(conjugate.SnrPrior(1.0, 1.0)))
+    task_posteriors(tasks_of(X, [np.sign(v) for v in y]), public, likelihood="bernoulli", draws=20)  # a proper prior
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-60, 1e60])
+def test_one_row_leaves_slopes_at_their_prior(size):
+    """Given sigma and the signal-to-noise ratio they are normal with the covariance that the release says."""
+    X, y = [np.array([[1.0, -2.0]])], [np.array([3.0 * size])]
+    omega, scale = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([[0.5, 4.0]])
+    drawn = intercepts.gaussian(tasks_of(X, y), omega, scale).sample(np.random.default_rng(0), 4000)
+    root = np.linalg.cholesky(scale.T * omega * scale)
+    signal = X[0][0] @ (scale.T * omega * scale) @ X[0][0]
+    factor = drawn["sigma"][:, 0] * np.exp(drawn["log_snr"][:, 0] / 2) / np.sqrt(signal)
+    for z in np.linalg.solve(root, drawn["W"][:, :-1, 0].T) / factor:
+        assert st.kstest(z, "norm").pvalue > RARE
+    prior = st.norm(np.log(conjugate.SLOPES.median), conjugate.SLOPES.log_sd)
+    assert abs(np.mean(prior.cdf(drawn["log_snr"])) - 0.5) < 6 / np.sqrt(12 * 4000)
+    assert st.kstest((y[0][0] / drawn["sigma"][:, 0]) ** 2, st.chi2(1).cdf).pvalue > RARE
+    z = (drawn["W"][:, -1, 0] + drawn["W"][:, :-1, 0] @ X[0][0] - y[0][0]) / drawn["sigma"][:, 0]
+    assert st.kstest(z, "norm").pvalue > RARE
+
+
+def test_a_lone_row_is_in_the_release_as_declared_and_silent():
+    tasks = tasks_of(*with_a_lone_row())
+    with pytest.warns(
+        UserWarning, match="tasks: 1 of them send the zero vector, as their rows say nothing of weights, .*: 2"
+    ):
+        release = mp.release(tasks, 3.0, unsafe_seed=0)
+    assert release.num_tasks == len(ROWS)
+    others = np.delete(messages(tasks, "pareto")[0], CHANGED, axis=1)
+    with pytest.warns(UserWarning, match="send the zero vector"):
+        sent = own_message.as_sent(tasks, release), mp.releases.message(tasks, mp.releases.terms(3.0, 6, 3))
+    for W in sent:
+        assert not W[:, CHANGED].any()
+        assert np.delete(W, CHANGED, axis=1).any(axis=0).all()
+    rest = mp.release(others, 3.0, mp.releases.default_delta(6), unsafe_seed=0)
+    assert_allclose(release.sigma, rest.sigma, atol=1e-6)
 
 
 CHANGES = {
@@ -316,6 +370,7 @@ def bits(W):
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.filterwarnings("ignore:tasks. 1 of them send the zero vector")  # on the desk of who holds all rows
 def test_no_bit_of_another_task_changes(change):
     one, other = pair(change)
     found = [messages(tasks, scaling)[0] for scaling in ("pareto", "none") for tasks in (one, other)]

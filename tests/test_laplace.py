@@ -364,7 +364,11 @@ def test_predictions_are_probabilities_with_intervals(shared):
     assert abs(np.mean((low <= true) & (true <= high)) - 0.9) < 0.07
     assert np.isnan(mp.evaluation.coverage(found, tasks))
     with pytest.raises(ValueError, match="prediction: expected predicted targets, got probabilities"):
-        mp.evaluation.compare({"own": own}, tasks)
+        mp.evaluation.nmse(found, tasks)
+    scores = mp.evaluation.compare({"own": own}, tasks)["own"]
+    expected = np.mean((2 * found.mean - 1 - tasks.y)[tasks.mask] ** 2) / np.var(tasks.y[tasks.mask])
+    assert_allclose(scores["nmse"], expected)
+    assert np.isnan(scores["coverage_90"])
     assert "sigma" not in own.to_arviz()["posterior"]
     tree = own.to_arviz()
     assert tree["constant_data/khat_draws"].dims == ("task",)

@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import pickle
 import warnings
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, adaptation
-from mpmtl_prob._names import stand
+from mpmtl_prob._names import columns, stand
 from mpmtl_prob.estimators import MTRL, Alone, Fitted, Lasso, LowRank, LowRankSparse, MultiTask, Ridge, TraceNorm
 from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
@@ -176,15 +177,100 @@ def test_what_is_no_task_data_is_named(own):
                 fit.predict(other)
 
 
-def test_data_without_names_go_by_position(own):
-    bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y))
-    for names in ({"tasks": TRAIN.tasks}, {"features": NAMES}, {}):
-        data = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), **names)
-        for fit in (own, Ridge().fit(TRAIN), Ridge().fit(bare)):
-            assert_allclose(fit.predict(data).mean, fit.predict(TRAIN).mean, rtol=1e-12)
-    fewer = TaskData.from_lists(list(TRAIN.X[:4]), list(TRAIN.y[:4]))
-    with pytest.raises(ValueError, match="tasks: expected those of the fit, got others: 0, 1, 2, 3"):
-        own.predict(fewer)
+NUMBERED = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), features=NAMES)
+
+
+def test_features_without_names_go_by_position(own):
+    bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), tasks=TRAIN.tasks)
+    for fit in (own, Ridge().fit(TRAIN), Ridge().fit(bare)):
+        for data in (bare, TRAIN):
+            assert_allclose(
+                fit.predict(data).mean,
+                own.predict(TRAIN).mean if fit is own else Ridge().fit(TRAIN).predict(TRAIN).mean,
+            )
+
+
+def test_tasks_go_by_position_where_neither_side_has_names():
+    fit, again = Ridge().fit(NUMBERED), TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), features=NAMES)
+    assert_allclose(fit.predict(again).mean, fit.predict(NUMBERED).mean)
+    for part, _ in (NUMBERED.split(0.5, 0), NUMBERED.folds(2, 0)[0]):
+        assert part.numbered
+        assert fit.predict(part).tasks == NUMBERED.tasks
+    assert not TRAIN.numbered
+
+
+def test_tasks_without_names_are_not_those_of_a_named_fit(own, tmp_path):
+    own.save(tmp_path / "own.nc")
+    codes = tasks_of(FRAME[::-1].assign(task=FRAME["task"][::-1].str[1:].astype(int)))  # 5, 4, ..., 0
+    for fit in (own, OwnerPosteriors.load(tmp_path / "own.nc"), Ridge().fit(TRAIN), Ridge().fit(codes)):
+        with pytest.raises(ValueError, match=r"tasks: expected names, by which those of the fit are found, such as .*, "
+                           r"got 6 tasks without names for 6 of the fit; make them with tasks="):  # fmt: skip
+            fit.predict(NUMBERED)
+
+
+def test_fewer_tasks_without_names_could_be_any_of_the_fit():
+    fewer = TaskData.from_lists(list(TRAIN.X[2:]), list(TRAIN.y[2:]), features=NAMES)
+    with pytest.raises(ValueError, match="got 4 tasks without names for 6 of the fit"):
+        Ridge().fit(NUMBERED).predict(fewer)
+    named = TaskData.from_lists(list(TRAIN.X[2:]), list(TRAIN.y[2:]), features=NAMES, tasks=range(2, 6))
+    fit = Ridge().fit(NUMBERED)
+    assert_allclose(fit.predict(named).mean, fit.predict(NUMBERED).mean[2:])
+
+
+@pytest.mark.parametrize("later", [range(6, 12), [f"h{i}" for i in range(6)]], ids=["numbers", "words"])
+def test_unseen_tasks_are_named_though_the_fit_s_are_numbers(public, later, tmp_path):
+    """Tasks coded 0 to 5 in the column of a table have names: task 6 is not task 0."""
+    codes = FRAME["task"].str[1:].astype(int)
+    seen, unseen = tasks_of(FRAME.assign(task=codes)), tasks_of(FRAME.assign(task=[later[code] for code in codes]))
+    own = task_posteriors(seen, public, draws=50)
+    own.save(tmp_path / "own.nc")
+    curators = mp.inference.fit(
+        mp.models.group_sparse, seen, kernel="mala", chains=1, warmup=5, draws=5, progress_bar=False
+    )
+    for fit in (Ridge().fit(seen), own, OwnerPosteriors.load(tmp_path / "own.nc"), curators, Ridge().fit(NUMBERED)):
+        with pytest.raises(ValueError, match=f"tasks: expected those of the fit, got others: {later[0]!r}, .*; take these "
+                           "out, or fit again with them"):  # fmt: skip
+            fit.predict(unseen)
+
+
+def test_features_called_by_other_numbers_are_others():
+    numbered = FRAME.rename(columns={"a": 0, "b": 1, "c": 2})
+    fit = Ridge().fit(tasks_of(numbered, features=[0, 1, 2]))
+    with pytest.raises(
+        ValueError, match="features: expected those of the fit, got others: 4, 5, 6; give columns the names"
+    ):
+        fit.predict(tasks_of(FRAME.rename(columns={"a": 4, "b": 5, "c": 6}), features=[4, 5, 6]))
+    adapted, X = adaptation.SourceOnly().fit(records(0, names=False)), records(2)[0].set_axis(range(4, 8), axis=1)
+    with pytest.raises(ValueError, match="X: features: expected those of the fit, got others: 4, 5, 6, 7"):
+        adapted.predict(X)
+
+
+def test_pictures_find_tasks_by_name(own):
+    mp.plots.error_by_task(own, REVERSED)
+    for wrong in (NUMBERED, tasks_of(FRAME.replace({"task": {"t03": "new"}}))):
+        with pytest.raises(ValueError, match="tasks: expected"):
+            mp.plots.error_by_task(own, wrong)
+    other = dataclasses.replace(own, tasks=tuple("uvwxyz"))
+    with pytest.raises(ValueError, match="after: expected the tasks and features of before, in the same order"):
+        mp.plots.shift(own, other)
+    moved = dataclasses.replace(TRAIN, tasks=TRAIN.tasks[::-1])
+    for picture in (mp.plots.coverage, mp.plots.reliability):
+        with pytest.raises(ValueError, match="prediction and test: expected predictions of the rows of test"):
+            picture({"own": own.predict(TRAIN)}, dataclasses.replace(moved, y=np.sign(moved.y)))
+
+
+def test_a_picture_s_errors_are_of_the_tasks_that_it_names(own):
+    """ArviZ's forest shows medians: those of reversed rows are those of the same tasks."""
+    shown = []
+
+    def drawn(tree, *_):
+        shown.append(tree["posterior"]["RMSE"])
+        return mock.Mock()
+
+    with mock.patch("mpmtl_prob.plots.forest", drawn):
+        for test in (TRAIN, REVERSED):
+            mp.plots.error_by_task(own, test)
+    assert_allclose(shown[1].sel(task=shown[0]["task"]), shown[0])
 
 
 def test_weights_without_names_go_by_position():
@@ -199,9 +285,8 @@ def test_weights_without_names_go_by_position():
         ((2, 0), (0, 1, 2), [2, 0]),
         ((2, 0), ("0", "1", "2"), [2, 0]),
         (("1", 1), (1, "1"), [1, 0]),
-        ((0, 1), ("a", "b"), [0, 1]),
-        ((0, 1, "intercept"), ("a", "b", "intercept"), [0, 1, 2]),
-        (("a", "b"), (0, 1), [0, 1]),
+        ((0, 1), ("a", "b"), None),
+        (("a", "b"), (0, 1), None),
         ((0, 1, 2), (1, 2, 3), None),
         ((0, 1), ("a", "b", "c"), None),
         ((3, 4), ("a", "b"), None),
@@ -211,9 +296,30 @@ def test_weights_without_names_go_by_position():
 def test_places_of_names(given, known, place):
     if place is None:
         with pytest.raises(ValueError, match="tasks: expected those of the fit, got"):
-            stand("tasks", given, known)
+            stand("tasks", given, known, advice="")
     else:
-        assert stand("tasks", given, known).tolist() == place
+        assert stand("tasks", given, known, advice="").tolist() == place
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "place"),
+    [
+        (("b", "a"), ("a", "b"), [1, 0]),
+        ((1, 0), ("0", "1"), [1, 0]),
+        ((0, 1), ("a", "b"), [0, 1]),
+        ((0, 1, "intercept"), ("a", "b", "intercept"), [0, 1, 2]),
+        (("a", "b"), (0, 1), [0, 1]),
+        ((4, 5), (0, 1), None),
+        ((0, 1), ("4", "b"), None),
+        (("a", "b"), ("a", "c"), None),
+    ],
+)
+def test_places_of_columns(given, known, place):
+    if place is None:
+        with pytest.raises(ValueError, match="features: expected those of the fit, got others"):
+            columns(given, known)
+    else:
+        assert columns(given, known).tolist() == place
 
 
 def test_scores_are_of_the_same_tasks_in_the_same_order():

@@ -46,6 +46,10 @@ def one_row_of_a_task(tasks):
     return mp.TaskData.from_lists(X, y).with_intercept()
 
 
+def one_feature(tasks):
+    return mp.TaskData.from_lists(list(tasks.X[..., :1]), list(tasks.y))
+
+
 def two_tasks(tasks):
     return mp.TaskData.from_lists(list(tasks.X[:2]), list(tasks.y[:2]))
 
@@ -62,7 +66,11 @@ WRONG = {
     "joint, intercept": ({"method": "joint"}, mp.TaskData.with_intercept, "method: 'joint' knows no intercept"),
     "joint, structure": ({"method": "joint", "structure": "auto"}, None, "method: 'joint' needs a posterior of struct"),
     "joint, rounds": ({"method": "joint", "rounds": 2}, None, "method: 'joint' needs a posterior of structure"),
-    "one row": ({}, one_row_of_a_task, "tasks: expected two rows or more of each for a posterior with intercept"),
+    "one feature": (
+        {},
+        one_feature,
+        "message: expected 'clip' with one feature, .*; take message='clip' with a clip norm",
+    ),
     "no tasks": ({}, lambda tasks: tasks.X[0], "tasks: expected TaskData, got ndarray"),
 }
 
@@ -74,6 +82,18 @@ def test_what_is_wrong_is_said_before_anything_is_spent(tasks, tmp_path, case):
     with pytest.raises(ValueError, match=message):
         mp.NoiseAware(2.0, 0.01, ledger=ledger, **SHORT | options).fit(of(tasks) if of else tasks)
     assert ledger.charges() == []
+
+
+def test_one_row_of_a_task_does_not_end_a_fit_that_is_paid_for(tasks, tmp_path):
+    ledger = Ledger(tmp_path / "ledger", epsilon=2.0, delta=0.2)
+    with pytest.warns(UserWarning, match="tasks: 1 of them") as told:
+        own = mp.NoiseAware(2.0, 0.01, ledger=ledger, **SHORT).fit(one_row_of_a_task(tasks))
+    first, second = (str(warning.message) for warning in told)
+    assert "send the zero vector" in first
+    assert "have one row, which says nothing of slopes" in second
+    assert len(ledger.charges()) == 1
+    assert own.shared.release.num_tasks == tasks.num_tasks
+    assert np.isfinite(own.W).all()
 
 
 @pytest.mark.parametrize("broken", ["shared_covariance", "task_posteriors"])

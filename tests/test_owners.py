@@ -12,6 +12,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
 from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.prediction import in_single
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.taskwise import conjugate
 
@@ -217,3 +218,43 @@ def test_subspace_functionals_of_known_covariances():
     assert_allclose(found.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
     assert_allclose(np.trace(subspace(draws, 2, features="xyz").projector), 2)
     assert found.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
+
+
+TERMS_OF_THREE = mp.releases.terms(1.0, 8, 3)
+
+
+@pytest.fixture(scope="module")
+def three_features():
+    tasks, *_ = mp.datasets.synthetic_low_rank(num_tasks=8, num_features=3, rows=10)
+    release = mp.release(tasks, 5.0, unsafe_seed=0)
+    return tasks, shared_covariance(release, chains=2, warmup=200, draws=100, progress_bar=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "intercept"),
+    [("gaussian", False), ("gaussian", True), ("student_t", False)],
+    ids=["plain", "own", "tails"],
+)
+@pytest.mark.parametrize("size", [1e-200, 1e-100, 1e-60, 1e60, 1e100, 1e148])
+def test_intervals_scale_with_the_targets(three_features, size, kind, intercept):
+    """With targets c y the posterior is that of y times c, for any c, and the message is the same direction."""
+    tasks, public = three_features
+    bounds, sent = [], []
+    for c in (1.0, size):
+        scaled = dataclasses.replace(tasks, y=tasks.y * c)
+        data = scaled.with_intercept() if intercept else scaled
+        prediction = task_posteriors(data, public, likelihood=kind, exclude_own=False, draws=50).predict(data)
+        bounds.append([part[data.mask] / c for part in (prediction.mean, *prediction.interval())])
+        sent.append(mp.releases.message(scaled, TERMS_OF_THREE))
+    assert (bounds[0][2] > bounds[0][1]).all()
+    assert_allclose(bounds[1], bounds[0], rtol=1e-5, atol=1e-6 * np.ptp(bounds[0]))
+    assert_allclose(sent[1], sent[0], atol=1e-6)
+
+
+def test_draws_of_a_row_are_in_its_own_unit():
+    """Rows of one task may differ by more than single precision reaches."""
+    away = np.random.default_rng(0).standard_normal((400, 3)) * [1e-300, 1.0, 1e300]
+    single, unit = in_single(away)
+    assert single.dtype == np.float32
+    assert_allclose(single * unit, away, rtol=1e-6)
+    assert in_single(np.zeros((5, 2)))[0].tolist() == [[0.0, 0.0]] * 5

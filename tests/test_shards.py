@@ -227,3 +227,16 @@ def test_the_grid_is_coarser_only_where_doubles_could_not_hold_the_sum(tasks, ex
     h = lattice.step(1.0, 32, tasks, [law])
     assert h == exact_at
     assert tasks / h**2 < 2.0**53
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tasks_that_say_nothing_are_named_for_all_parts_together(tmp_path, workers):
+    """Workers' warnings are seen by nobody."""
+    parts = [frame([0, 1]), frame([2, 3])]
+    parts[0].loc[parts[0]["ward"] == NAMES[1], "days"] = 0.0
+    parts[1] = parts[1].groupby("ward", sort=False).head(1)
+    shards = TaskShards.from_parquet(write(tmp_path, parts), **COLUMNS, **QUIET, intercept=True, workers=workers)
+    with pytest.warns(UserWarning, match="tasks: 3 of them send the zero vector") as told:
+        assert mp.release(shards, 1.0).num_tasks == 4
+    assert len(told) == 1
+    assert all(name in str(told[0].message) for name in NAMES[1:4])

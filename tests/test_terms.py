@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, releases
+from mpmtl_prob import TaskData, federated, releases
 from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
 from mpmtl_prob.releases import BoughtClip, message, publish, terms
 from mpmtl_prob.releases.release import arrived
@@ -119,3 +119,92 @@ def test_a_lattice_is_one_on_which_sums_are_exact():
 def test_terms_name_no_feature_twice():
     with pytest.raises(ValueError, match=r"^features: expected distinct names"):
         terms(1.0, 5, ["a", "b", "a"])
+
+
+ONE = TaskData.from_lists([x[:, :1] for x in X], Y)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda book: mp.release(ONE, 1.0, DELTA, ledger=book),
+        lambda book: mp.release(np.ones((1, 5)), 1.0, DELTA, ledger=book),
+        lambda book: mp.release(
+            TaskData.from_lists([x[:, :1] for x in X], Y).with_intercept(), 1.0, DELTA, ledger=book
+        ),
+        lambda book: mp.NoiseAware(1.0, DELTA, ledger=book, progress_bar=False).fit(ONE),
+        lambda _: terms(1.0, 5, 1),
+        lambda _: terms(1.0, 5, ["a"], mechanism="gaussian"),
+        lambda _: federated.invite(1.0, 5, 1),
+        lambda _: federated.invite(1.0, 5, ["a"], trust="no_curator"),
+        lambda _: mp.evaluation.standard_fits(ONE),
+    ],
+    ids=["tasks", "matrix", "intercept", "noise-aware", "terms", "named", "invitation", "no curator", "comparison"],
+)
+def test_one_feature_has_no_direction_worth_paying_for(asked, tmp_path):
+    """Squared it is 1, whatever the data: refused wherever directions are sent, before anything is charged."""
+    book = Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.1)
+    with pytest.raises(ValueError, match="message='clip'"):
+        asked(book)
+    assert book.charges() == []
+
+
+def test_one_feature_is_released_with_a_clip_norm():
+    settled = terms(1.0, 5, 1, message="clip", clip=2.0)
+    assert message(ONE, settled).std() > 0.1
+    assert mp.release(ONE, 1.0, DELTA, message="clip", clip=2.0).sigma.shape == (1, 1, 1)
+
+
+CONSTANT = TaskData.from_lists(
+    [np.column_stack([x[:, 0], np.full((len(x), 2), i)]) for i, x in enumerate(X)], Y, features=["a", "b", "c"]
+).with_intercept()
+ALONE_IT_VARIES = (
+    "features: 'a' alone varies within these tasks, so that all directions are the same, whatever the weights"
+)
+
+
+def test_who_holds_the_rows_is_told_that_one_feature_varies():
+    """A refusal would tell others of the rows; with a clip norm the size is worth sending, and nothing is said."""
+    for told in (lambda: mp.release(CONSTANT, 1.0, DELTA), lambda: message(CONSTANT, terms(1.0, 5, ["a", "b", "c"]))):
+        with pytest.warns(UserWarning, match=ALONE_IT_VARIES):
+            told()
+    with pytest.warns(UserWarning, match="features: 0 alone varies within these tasks"):
+        mp.release(np.eye(3)[:, :1] * np.ones(4), 1.0, DELTA)
+    mp.release(CONSTANT, 1.0, DELTA, message="clip", clip=1.0)
+    mp.release(TASKS, 1.0, DELTA)
+
+
+def test_what_is_published_does_not_show_that_it_was_told():
+    with pytest.warns(UserWarning, match=ALONE_IT_VARIES):
+        quiet = mp.release(CONSTANT, 1.0, DELTA)
+    other = mp.release(TASKS.with_intercept(), 1.0, DELTA)
+    assert quiet.to_xarray().attrs == other.to_xarray().attrs
+
+
+def test_tasks_that_say_nothing_are_named_and_counted():
+    silent = TaskData.from_lists(X, [0 * Y[0], *Y[1:4], 0 * Y[4]], tasks=["u", "v", "w", "x", "y"])
+    with pytest.warns(UserWarning, match=r"tasks: 2 of them send the zero vector, .*: 'u', 'y'. They are counted"):
+        assert mp.release(silent, 1.0, DELTA).num_tasks == 5
+    many = TaskData.from_lists([X[0]] * 9, [0 * Y[0]] * 9)
+    with pytest.warns(UserWarning, match="0, 1, 2, 3, 4 and 4 more"):
+        mp.release(many, 1.0, DELTA)
+
+
+def test_a_release_says_where_one_person_is_in_several_tasks(tmp_path):
+    """What is promised is about one task, and a person may be in all of them; files of before say nothing of it."""
+    rng = np.random.default_rng(0)
+    shared = TaskData.from_targets(rng.standard_normal((20, 3)), rng.standard_normal((20, 5)))
+    said = "A person of k tasks is promised less: `guarantee.for_group(k)` says what."
+    release = mp.release(shared, 1.0, DELTA)
+    release.save(tmp_path / "release.nc")
+    loaded = mp.Release.load(tmp_path / "release.nc")
+    assert loaded.guarantee == release.guarantee
+    fit = mp.estimators.LowRank(0.5, rounds=2, clip=1.0, curvature=40.0).fit(shared)
+    for guarantee in (release.guarantee, loaded.guarantee, fit.guarantee):
+        assert said in guarantee.explain()
+        assert guarantee.for_group(5).delta(1.0) > guarantee.delta(1.0)
+        assert type(guarantee).from_dict(guarantee.to_dict()).shared_subjects
+    assert said in release.explain()
+    apart = mp.release(TASKS, 1.0, DELTA)
+    assert said not in apart.explain()
+    assert "shared_subjects" not in apart.to_xarray().attrs["release"]

@@ -11,7 +11,7 @@ import numpy as np
 from mpmtl_prob._cells import as_matrix, as_vector, column_names
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import Discreet
-from mpmtl_prob._names import default
+from mpmtl_prob._names import by_position, default
 from mpmtl_prob.privacy.lattice import clipped
 from mpmtl_prob.tasks import FloatArray
 
@@ -140,10 +140,10 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
     private = domain("target", target, public.num_features)
     if public.num_features != private.num_features:
         raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
-    if default(private.features) and not default(public.features):
+    if public.features != private.features and by_position(private.features, public.features):
+        if default(public.features):
+            return replace(public, features=private.features), private
         return public, replace(private, features=public.features)
-    if default(public.features):
-        return replace(public, features=private.features), private
     if public.features != private.features:
         # not which the target has: of a table without a head they are the first record
         raise ValueError(f"target: expected the source's features {list(public.features)} in this order, got others")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._discreet import shown
-from mpmtl_prob._names import stand
+from mpmtl_prob._names import columns
 from mpmtl_prob.adaptation.domain import Domain, pair
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.tasks import FloatArray
@@ -69,7 +69,7 @@ class Adaptation:
         names = getattr(X, "columns", None)
         if names is None or not self.features_:
             return rows
-        return rows[:, np.argsort(stand("X: features", tuple(names), self.features_, whole=True))]
+        return rows[:, np.argsort(columns(tuple(names), self.features_, what="X: features"))]
 
     def _pair(self, source: Any, target: Any) -> tuple[Domain, Domain]:
         """As :func:`pair`, and the names of the features are kept."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpmtl_prob._names import by_position
 from mpmtl_prob.adaptation.conditional import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.moments import MomentRelease
@@ -51,10 +52,9 @@ def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, 
     """Raises ValueError for a posterior of other features than the target's, its intercept aside."""
     for name, shared in others.items():
         held = shared.release.features
-        numbered = [tuple(range(len(each))) for each in (held, features)]
         if len(held) != len(features):
             raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(held)}")
-        if held != numbered[0] and features != numbered[1] and held != features:
+        if held != features and not by_position(features, held):
             # not which the target has: of a table without a head they are the first record
             raise ValueError(
                 f"source {name!r}: expected a release of the target's features in their order, got {list(held)}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._check import positive, whole
@@ -15,9 +16,10 @@ from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
-from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerPosteriors
 from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Guarantee
+from mpmtl_prob.releases.terms import check_message
 from mpmtl_prob.tasks import Prediction, TaskData
 
 
@@ -56,7 +58,7 @@ class Comparison(Table):
 
 
 def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
-    """Score fits on test rows.
+    """Score fits on test rows. Probabilities p of labels -1 and 1 are scored as the mean target, 2 p - 1.
 
     Args:
         fits: by the name to show; estimators' results and posteriors alike.
@@ -73,7 +75,7 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
     for name, fit in fits.items():
         if not hasattr(fit, "predict"):
             raise ValueError(f"fits: expected a fit, got {type(fit).__name__} as {name!r}; call its fit(train) first")
-        prediction = fit.predict(test)
+        prediction = _of_targets(fit.predict(test))
         rows.append(
             {
                 "name": name,
@@ -86,6 +88,14 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
             }
         )
     return Comparison(tuple(rows))
+
+
+def _of_targets(prediction: Prediction) -> Prediction:
+    """Return the mean target 2 p - 1 of predicted probabilities, without intervals, in which no label lies."""
+    if prediction.quantity != "probability":
+        return prediction
+    mean = np.where(prediction.mask, 2 * prediction.mean - 1, 0.0)
+    return Prediction(mean, prediction.mask, prediction.tasks)
 
 
 STL = "STL ridge"
@@ -103,6 +113,7 @@ def standard_fits(
     epsilons: Sequence[float] = (0.1, 1.0, 10.0),
     *,
     adjacency: str = "replace",
+    likelihood: str | Likelihood | None = None,
     chains: int = 4,
     draws: int = 300,
     folds: int = 5,
@@ -120,6 +131,8 @@ def standard_fits(
         train: training rows of m tasks.
         epsilons: budgets.
         adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
+        likelihood: of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`; all other arms
+            take labels for numbers.
         chains: of NUTS.
         draws: of NUTS, kept per chain, and as many to adapt, up to 140.
         folds: of the cross-validations.
@@ -127,11 +140,12 @@ def standard_fits(
         progress_bar: show one.
 
     Raises:
-        ValueError: a budget that is not positive, or tasks too small to cross-validate.
+        ValueError: a budget that is not positive, tasks too small to cross-validate, or a single feature.
     """
     for epsilon in epsilons:
         positive("epsilons", epsilon)
     whole("draws", draws)
+    check_message("direction", train.slopes.num_features)
     fits: dict[str, Fitted | OwnerPosteriors] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 
@@ -153,6 +167,7 @@ def standard_fits(
             posterior = NoiseAware(
                 epsilon,
                 adjacency=adjacency,
+                likelihood=likelihood,
                 chains=chains,
                 warmup=min(draws, WARMUP),
                 draws=draws,

@@ -35,7 +35,7 @@ def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -
 
     nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
     """
-    _check(prediction, test)
+    check_rows(prediction, test)
     if prediction.away is None or prediction.quantity == "probability":
         return float("nan")
     lower, upper = prediction.interval(probability)
@@ -51,7 +51,7 @@ def auc(prediction: Prediction, test: TaskData) -> float:
     Raises:
         ValueError: predictions of other rows, or scores that are not numbers.
     """
-    _check(prediction, test)
+    check_rows(prediction, test)
     if bad := int(np.sum(np.isnan(prediction.mean[test.mask]))):
         raise ValueError(f"prediction: expected numbers, got {bad} that are not")
     from scipy.stats import rankdata  # which takes a second to import
@@ -75,7 +75,7 @@ def log_score(prediction: Prediction, test: TaskData) -> float:
     Raises:
         ValueError: predictions of other rows, or targets that are not -1 or 1.
     """
-    _check(prediction, test)
+    check_rows(prediction, test)
     y, score = test.y[test.mask], prediction.mean[test.mask]
     if not np.all(np.abs(y) == 1):
         raise ValueError("test: expected targets -1 and 1 for a log score, got others")
@@ -85,12 +85,13 @@ def log_score(prediction: Prediction, test: TaskData) -> float:
 
 
 def _check_numbers(prediction: Prediction, test: TaskData) -> None:
-    _check(prediction, test)
+    check_rows(prediction, test)
     if prediction.quantity == "probability":
         raise ValueError("prediction: expected predicted targets, got probabilities; score them by auc or log_score")
 
 
-def _check(prediction: Prediction, test: TaskData) -> None:
+def check_rows(prediction: Prediction, test: TaskData) -> None:
+    """Raise ValueError for what is no prediction of the rows of test."""
     if not isinstance(prediction, Prediction):
         raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
     test.check_targets("test")

@@ -388,7 +388,9 @@ def subset(tasks: TaskData, count: int | None) -> TaskData:
     if count is None or count >= tasks.num_tasks:
         return tasks
     subject = None if tasks.subject is None else tasks.subject[:count]
-    return TaskData(tasks.X[:count], tasks.y[:count], tasks.mask[:count], tasks.tasks[:count], tasks.features, subject)
+    return replace(
+        tasks, X=tasks.X[:count], y=tasks.y[:count], mask=tasks.mask[:count], tasks=tasks.tasks[:count], subject=subject
+    )
 
 
 def groups(data: Data) -> NDArray[np.int64]:

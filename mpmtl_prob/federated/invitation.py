@@ -138,6 +138,9 @@ def invite(
     m = whole("num_tasks", num_tasks)
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
+    if d == 1:
+        raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
+                         "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
     options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling}
     if how is Trust.NO_CURATOR:

@@ -7,6 +7,7 @@ one, also from the curator.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -218,7 +219,7 @@ def _pay(
     )
     if ledger is not None:
         ledger.charge(rounds, data=data, unit=unit, adjacency=adjacency, bought=besides)
-    return guarantee
+    return replace(guarantee, shared_subjects=getattr(data, "subject", None) is not None)
 
 
 def _check_room(numbers: int) -> None:

@@ -55,6 +55,12 @@ _ARITHMETIC = {
 }
 
 
+_PERSONS = (
+    "Tasks share subjects: one person's rows may be in several tasks, up to all of them, while the promise is about any one "
+    "{unit}. A person of k {unit}s is promised less: `guarantee.for_group(k)` says what."
+)
+
+
 @dataclass(frozen=True)
 class Bound:
     """(eps, delta)-privacy of one unit under an adjacency.
@@ -89,6 +95,7 @@ class Guarantee:
         arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
         mechanisms: the laws that it follows from, of every round and of what was bought besides.
         against: who sees what it is about, and whatever else they know.
+        shared_subjects: tasks share subjects, so that one person's rows may be in several of them.
     """
 
     claimed: Bound | None
@@ -97,6 +104,7 @@ class Guarantee:
     arithmetic: str = ""
     mechanisms: tuple[Law, ...] = field(default=(), repr=False, compare=False)
     against: str = ANYBODY
+    shared_subjects: bool = False
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
@@ -109,7 +117,8 @@ class Guarantee:
         """The guarantee that :meth:`to_dict` made fields of."""
         claimed, proved = (None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved"))
         arithmetic, against = fields.get("arithmetic", DOUBLES), fields.get("against", ANYBODY)
-        return cls(claimed, proved, fields["reason"], arithmetic, against=against)
+        persons = fields.get("shared_subjects", False) is True
+        return cls(claimed, proved, fields["reason"], arithmetic, against=against, shared_subjects=persons)
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""
@@ -127,14 +136,18 @@ class Guarantee:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
         arithmetic = _ARITHMETIC.get(self.arithmetic, "")
         against = "anybody" if self.against == ANYBODY and self.unit == Unit.PERSON else self.against
+        persons = _PERSONS.format(unit=self.unit) if self.shared_subjects and self.proved else ""
         scope = _SCOPE.format(against=against, alone=self.unit.alone, arithmetic=arithmetic).strip()
-        return "\n\n".join(part for part in (self._promise(), self._odds(), self._papers(), self.reason, scope) if part)
+        return "\n\n".join(
+            part for part in (self._promise(), self._odds(), persons, self._papers(), self.reason, scope) if part
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for :meth:`from_dict`; without the laws."""
         claimed, proved = (None if bound is None else asdict(bound) for bound in (self.claimed, self.proved))
         fields = {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
-        return fields if self.against == ANYBODY else fields | {"against": self.against}
+        fields |= {} if self.against == ANYBODY else {"against": self.against}
+        return fields | ({"shared_subjects": True} if self.shared_subjects else {})
 
     @property
     def curve(self) -> Curve:

@@ -12,6 +12,8 @@ import json
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,12 +135,13 @@ def guarantee(
         _bound("claimed", meta["claimed"], unit),
         _bound("proved", meta["proved"], unit),
         _text("reason", meta["reason"]),
+        shared_subjects=meta.get("shared_subjects", False) is True,
     )
     doubt = "" if said == DOUBLES else _doubt(laws, vectors, sigma, lattice)
     exact = DISCRETE if any(isinstance(law, GaussianShares) for law in laws) else EXACT
     arithmetic = DOUBLES if said == DOUBLES or doubt else exact
     found = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *besides), unit)
-    return replace(found, reason=f"{found.reason} {doubt}".strip())
+    return replace(found, reason=f"{found.reason} {doubt}".strip(), shared_subjects=stated.shared_subjects)
 
 
 def _doubt(laws: Sequence[MatrixNoise], vectors: int, sigma: FloatArray, lattice: float | None) -> str:
@@ -225,3 +228,12 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected text, got {value!r}")
     return value
+
+
+@cache  # read from files, which would take a third of a release
+def library_version() -> str:
+    """Return the version of the code that makes a release."""
+    try:
+        return version("mpmtl-prob")
+    except PackageNotFoundError:  # imported from a source tree that is not installed
+        return "unknown"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +29,7 @@ from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases import files, signatures
 from mpmtl_prob.releases.messages import MESSAGES, BoughtClip, clip_norm, messages, scaling_of
 from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
+from mpmtl_prob.releases.silent import silent_tasks, tell
 from mpmtl_prob.releases.streamed import second_moment as streamed
 from mpmtl_prob.releases.terms import Terms, check_lattice, check_laws, default_delta, terms
 from mpmtl_prob.shards import TaskShards
@@ -197,7 +197,8 @@ def release(
         epsilon: > 0.
         delta: in (0, 1); default 1 / (m log m).
         message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
-            spent or leaked; "clip" shortens longer messages to ``clip``.
+            spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
+            has to be "clip". Of tasks that say nothing, which send zeros, a warning tells you, who hold the rows.
         clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`buy_clip`,
             whose price is then part of the total.
         mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
@@ -259,6 +260,7 @@ def release(
         message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,
     )  # fmt: skip
     W = settled.bounded(W)
+    tell(silent_tasks(W, source), W @ W.T, features, message)
     noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
     sigma = [W @ W.T + noise[0]]
     for each in noise[1:]:
@@ -384,7 +386,7 @@ def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
         guarantee=guarantee,
         message=terms.message,
         scaling=terms.scaling,
-        library_version=_library_version(),
+        library_version=files.library_version(),
         besides=tuple(purchase.law for purchase in terms.bought),
         lattice=terms.lattice,
     )
@@ -392,11 +394,3 @@ def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
 
 def _on_lattice(sigma: FloatArray, terms: Terms) -> bool:
     return bool(np.all(np.mod(sigma, terms.lattice**2) == 0))
-
-
-@cache  # read from files, which would take a third of a release
-def _library_version() -> str:
-    try:
-        return version("mpmtl-prob")
-    except PackageNotFoundError:  # imported from a source tree that is not installed
-        return "unknown"

@@ -22,6 +22,7 @@ from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import MatrixNoise, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
+from mpmtl_prob.releases.silent import silent_tasks, tell
 from mpmtl_prob.tasks import FloatArray, TaskData
 
 
@@ -68,6 +69,7 @@ class Terms:
         check_spelling("features", "feature", self.features)
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
+        check_message(self.message, len(self.features))
         check_laws(self.mechanisms, len(self.features), self.message)
 
     @property
@@ -108,7 +110,7 @@ def terms(
         rounds: T, over which the budget is spread evenly.
 
     Raises:
-        ValueError: an argument outside its range.
+        ValueError: an argument outside its range, or directions of a single feature.
     """
     names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
     epsilon = positive("epsilon", epsilon)
@@ -154,6 +156,8 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
 
     Every column is a function of its own task's rows alone, in bits.
 
+    A warning says where a message says nothing: to the owner, whose rows it is about.
+
     Args:
         source: the rows of one task, or of those of one owner; or vectors of your own, d x k.
         terms: of the release.
@@ -161,11 +165,27 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
     Raises:
         ValueError: other features than the terms', or in another order, or vectors that are not finite.
     """
+    W = quiet_message(source, terms)
+    tell(silent_tasks(W, source), W @ W.T, terms.features, terms.message)
+    return W
+
+
+def quiet_message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
+    """Return :func:`message` without its warnings, for whoever has more tasks to tell of together."""
     W, features, _ = messages(source, terms.scaling)
     if len(W) != len(terms.features):
         raise ValueError(f"source: expected {len(terms.features)} features, as the terms say, got {len(W)}")
     in_order(features, terms.features, "the terms")
     return terms.bounded(W)
+
+
+def check_message(message: str, d: int) -> None:
+    """Raise ValueError for directions of a single feature: squared they are 1, whatever the data."""
+    if message == "direction" and d == 1:
+        raise ValueError(
+            "message: expected 'clip' with one feature, as a direction then is 1 or -1 and its square the same whatever the "
+            "data, got 'direction'; take message='clip' with a clip norm (--clip on the command line)"
+        )
 
 
 def default_delta(num_tasks: int) -> float:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpmtl_prob._discreet import shown
+from mpmtl_prob._gram import unit
 from mpmtl_prob.tasks import FloatArray, Gram, TaskData, gram
 from mpmtl_prob.taskwise import conjugate
 
@@ -63,7 +64,9 @@ def posterior_means(
 def _mean(X: FloatArray, y: FloatArray, scaling: str, prior: conjugate.SnrPrior) -> tuple[FloatArray, FloatArray]:
     """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
     n, d = X.shape
+    size = unit(y)
     with np.errstate(all="ignore"):
+        y = y / size
         own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
         scale = conjugate.scales(own, scaling)
         if n >= d:
@@ -72,4 +75,5 @@ def _mean(X: FloatArray, y: FloatArray, scaling: str, prior: conjugate.SnrPrior)
             Q, R = np.linalg.qr((X * scale).T)  # X S = R'Q', so that X S v = R'u
             inner = Gram((R @ R.T)[None], (R @ y)[None], own.yy, own.n)
             mean = Q @ conjugate.gaussian_posteriors(inner, prior=prior).scaled_mean[:, 0]
+        mean = mean * size
     return np.where(np.isfinite(mean).all(), mean, 0.0), np.where(np.isfinite(scale[0]).all(), scale[0], 1.0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpmtl_prob.intercept import completed, means
 from mpmtl_prob.tasks import FloatArray, TaskData
@@ -89,14 +90,9 @@ class MovedPosteriors:
         return np.concatenate([W[..., :-1, :], b], axis=-2)
 
 
-def check(tasks: TaskData) -> None:
-    """Raise ValueError for a task with one row, which says nothing of its error beside the intercept."""
-    n = tasks.mask.sum(axis=1)
-    if n.min() < 2:
-        raise ValueError(
-            f"tasks: expected two rows or more of each for a posterior with intercept, got one of "
-            f"{tasks.tasks[int(n.argmin())]!r}"
-        )
+def lone(tasks: TaskData) -> NDArray[np.bool_]:
+    """Return which tasks with an intercept have one row, (m,), which says nothing of their slopes and errors."""
+    return tasks.intercept & (tasks.mask.sum(axis=1) == 1)
 
 
 def gaussian(
@@ -105,13 +101,28 @@ def gaussian(
     scale: FloatArray | None = None,
     prior: conjugate.SnrPrior = conjugate.SLOPES,
 ) -> CompletedPosteriors:
-    """:func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d), scale (m, d) and prior are of the slopes.
+    """Return :func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d), scale (m, d) and prior are of the slopes.
 
-    Raises:
-        ValueError: as :func:`check`.
+    The one row of a task says its intercept given its slopes and nothing else: those keep their prior, Omega with the
+    signal-to-noise ratio's, as of a task that is new. Under Jeffreys' prior 1/sigma the error's size would have no law;
+    given the size of the task's own target it has one, whose mean is infinite:
+
+        sigma^2 ~ InverseGamma(1/2, y^2/2),   snr = c x'S Omega S x / sigma^2
+
     """
-    check(tasks)
-    return CompletedPosteriors(conjugate.gaussian_posteriors(tasks.slopes.gram, omega, scale, prior), tasks)
+    gram, S = (
+        tasks.slopes.gram,
+        np.ones((tasks.num_tasks, tasks.num_features - 1)) if scale is None else np.array(scale),
+    )
+    yy = np.array(gram.yy)
+    for i in map(int, np.flatnonzero(lone(tasks))):  # its contrast is a row of zeros
+        X, y = tasks.own(i)
+        with np.errstate(all="ignore"):
+            v = X[0, :-1] * S[i]
+            signal = v @ v if omega is None else v @ omega @ v
+            S[i] /= np.sqrt(signal) if signal > 0 else 1.0
+            yy[i] = y[0] ** 2 or 1.0
+    return CompletedPosteriors(conjugate.gaussian_posteriors(gram._replace(yy=yy), omega, S, prior), tasks)
 
 
 def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArray | None = None) -> MovedPosteriors:

@@ -19,6 +19,7 @@ from mpmtl_prob._names import places
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.prediction import power_above
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
@@ -146,10 +147,12 @@ class Posterior:
         rng = np.random.default_rng(seed)
         centre = self.W[feature][:, task]
         mean, away = (tasks.X @ centre.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
+        farthest = np.abs(W[pick] - centre).max(axis=0)
+        unit = power_above((np.abs(tasks.X) @ farthest.T[..., None])[..., 0] + 8.0 * sigma.max())
         for row, s in enumerate(pick):  # one draw at a time: memory, not speed
             of_weights = (tasks.X @ (W[s] - centre).T[..., None])[..., 0]
-            away[row] = of_weights + sigma[s] * rng.standard_normal(mean.shape)
-        return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
+            away[row] = (of_weights + sigma[s] * rng.standard_normal(mean.shape)) / unit
+        return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean, unit=unit)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -259,16 +262,17 @@ class _Rows:
     def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.floating[Any]]]]:
         """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).
 
-        In single precision, but for draws of a y that would lose a thousandth of sigma in it.
+        In single precision, but for draws of a y that would lose a thousandth of sigma in it, or that it does not reach.
         """
-        W, sigma = np.asarray(draws["W"], dtype=np.float64), draws["sigma"][..., None]
-        away = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32)  # y - X w
+        W, sigma = np.asarray(draws["W"], dtype=np.float64), np.asarray(draws["sigma"], dtype=np.float64)[..., None]
+        reached = 1e-30 < np.abs(self.y).max() < 1e30
+        away = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32 if reached else np.float64)  # y - X w
         for i in range(W.shape[-1]):
             own = self.index == i
             away[..., own] = self.y[own] - W[..., i] @ self.X[own].T
         log_density = -0.5 * (away / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
         noise = np.random.default_rng(0).standard_normal(away.shape, dtype=np.float32)
-        coarse = np.spacing(np.float32(np.abs(self.y).max())) > 1e-3 * sigma.min()
+        coarse = not reached or np.spacing(np.float32(np.abs(self.y).max())) > 1e-3 * sigma.min()
         again = sigma * noise - away
         return {
             "log_likelihood": {"y": log_density.astype(np.float32)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._gram import unit
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.models import task as model
+from mpmtl_prob.prediction import in_single
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace, student
 
@@ -139,15 +141,13 @@ class NormalErrors(Likelihood):
     def __str__(self) -> str:
         return self.name if self.snr is None else f"{self.name} with snr"
 
-    def check(self, tasks: TaskData) -> None:
-        super().check(tasks)
-        if tasks.intercept:
-            intercepts.check(tasks)
-
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-        if tasks.intercept:
-            return intercepts.gaussian(tasks, omega, scale, self.snr or conjugate.SLOPES)
-        return conjugate.gaussian_posteriors(tasks.gram, omega, scale, self.snr or conjugate.SnrPrior())
+        def of_numbers(ordinary: TaskData) -> Posteriors:
+            if tasks.intercept:
+                return intercepts.gaussian(ordinary, omega, scale, self.snr or conjugate.SLOPES)
+            return conjugate.gaussian_posteriors(ordinary.gram, omega, scale, self.snr or conjugate.SnrPrior())
+
+        return _in_units(tasks, of_numbers)
 
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
@@ -169,7 +169,7 @@ class HeavyTails(Likelihood):
     nodes = 3  # ten to thirty times the cost of normal errors
 
     def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-        return student.student_posteriors(tasks, omega, scale)
+        return _in_units(tasks, lambda ordinary: student.student_posteriors(ordinary, omega, scale))
 
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
@@ -210,6 +210,40 @@ class TwoLabels(Likelihood):
         return Jointly(model.joint_bernoulli, start, ("log_snr",))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class _InUnits:
+    """Posteriors of targets whose squares are no good doubles, by those of the targets in units of their own, (m,)."""
+
+    ordinary: Posteriors
+    units: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        with np.errstate(all="ignore"):  # a warning would tell of one task
+            return self.ordinary.mean * self.units
+
+    @property
+    def log_evidence(self) -> FloatArray:
+        return self.ordinary.log_evidence
+
+    def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
+        drawn = self.ordinary.sample(rng, num_samples)
+        with np.errstate(all="ignore"):
+            return {name: value * self.units if name in _OF_TARGETS else value for name, value in drawn.items()}
+
+
+#: Draws that are in the targets' units.
+_OF_TARGETS = ("W", "sigma", "centre")
+
+
+def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Posteriors:
+    """Return posteriors of numbers of any size: where a task's targets are extreme, by those of targets that are not."""
+    units = np.array([unit(tasks.own(i)[1]) for i in range(tasks.num_tasks)])
+    if (units == 1).all():
+        return given(tasks)
+    return _InUnits(given(replace(tasks, y=tasks.y / units[:, None])), units)
+
+
 def _start(X: FloatArray, y: FloatArray) -> dict[str, Any]:
     """Of an owner's chain beside the public one."""
     return {"log_snr": np.log(conjugate.SNR_MEDIAN), "u": np.zeros(X.shape[1]), "log_sigma": np.log(y.std() + 1e-3)}
@@ -225,12 +259,13 @@ def _numbers(
 ) -> Prediction:
     """X w + sigma e, with errors e of a shape. What is drawn for a task does not depend on the rows of others."""
     mean, away = (tasks.X @ W.T[..., None])[..., 0], np.zeros((len(pick), *tasks.y.shape), dtype=np.float32)
+    unit = np.ones(tasks.y.shape)
     away_w, sigma = draws["W"][pick] - W, draws["sigma"][pick]
     for i, rng in enumerate(np.random.default_rng(seed).spawn(tasks.num_tasks)):
         real = tasks.mask[i]
         of_weights = away_w[:, :, i] @ tasks.X[i][real].T
-        away[:, i, real] = of_weights + sigma[:, i, None] * errors(rng, of_weights.shape)
-    return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean)
+        away[:, i, real], unit[i, real] = in_single(of_weights + sigma[:, i, None] * errors(rng, of_weights.shape))
+    return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean, unit=unit)
 
 
 GAUSSIAN = NormalErrors()
@@ -247,7 +282,7 @@ def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likel
     if likelihood is None and _are_labels(tasks):
         raise ValueError(
             "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
-            "they are numbers"
+            "they are numbers (--likelihood on the command line)"
         )
     found = GAUSSIAN if likelihood is None else named(likelihood)
     found.check(tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from mpmtl_prob._files import holding, read_tree, write_netcdf
 from mpmtl_prob._html import card
 from mpmtl_prob._names import in_order, places, task_data
 from mpmtl_prob.inference.owner import methods, own_message
-from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of, named
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
@@ -26,7 +27,7 @@ from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.taskwise import conjugate, intercepts
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -221,7 +222,8 @@ def task_posteriors(
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
     Args:
-        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
+        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone. One row beside an
+            intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you.
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
             local signal-to-noise ratio and the sharpness, which are integrated on grids, and the other models nearly so,
@@ -276,6 +278,7 @@ def task_posteriors(
     whole("draws", draws)
     whole("seed", seed, 0)
     check_features(tasks, release)
+    _tell_of_lone(tasks, kind)
     begin = time.perf_counter()
     scale = conjugate.scales(tasks.slopes.gram, release.scaling)
     total = chains * draws
@@ -303,6 +306,21 @@ def task_posteriors(
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
     tree.attrs["own_message"] = "out" if exclude_own else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+
+
+def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:
+    """Warn whoever holds the rows of tasks whose only row leaves the slopes as they were before it."""
+    if not isinstance(likelihood, NormalErrors) or not (which := np.flatnonzero(intercepts.lone(tasks))).size:
+        return
+    shown = ", ".join(repr(tasks.tasks[i]) for i in which[:5]) + (
+        f" and {len(which) - 5} more" if which[5:].size else ""
+    )
+    warnings.warn(
+        f"tasks: {len(which)} of them have one row, which says nothing of slopes beside an intercept: {shown}. Their "
+        "posteriors are those of new tasks, from the release alone, and their intervals are wide",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def check_features(tasks: TaskData, release: Release) -> None:

@@ -1,0 +1,51 @@
+"""What a release cannot say, told to whoever holds the rows: in a warning on that desk, and in nothing that leaves it.
+
+Which tasks say nothing depends on private rows. An error would end the release for all of them, and leaving such a task out
+would publish another number of tasks; so it is counted, sends the zero vector, and the release goes on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from mpmtl_prob.tasks import FloatArray, TaskData
+
+_SHOWN = 5
+#: Entries of directions below this share of the others are what rounding left of zero.
+_ROUNDING = 1e-12
+
+
+def silent_tasks(W: FloatArray, source: object) -> list[Hashable]:
+    """Return the names of the tasks whose messages, the columns of W (d, m), are zero; none of messages without rows."""
+    return [source.tasks[i] for i in np.flatnonzero(~W.any(axis=0))] if isinstance(source, TaskData) else []
+
+
+def tell(silent: Sequence[Hashable], A: FloatArray, features: Sequence[Hashable], message: str) -> None:
+    """Warn whoever holds the rows of tasks that say nothing, and of directions that say nothing but which feature varies.
+
+    Args:
+        silent: names of the tasks whose messages are zero.
+        A: the second moment of the messages, (d, d).
+        features: names, d of them.
+        message: "direction" or "clip".
+    """
+    if silent:
+        shown = ", ".join(map(repr, silent[:_SHOWN])) + (f" and {len(silent) - _SHOWN} more" if silent[_SHOWN:] else "")
+        warnings.warn(
+            f"tasks: {len(silent)} of them send the zero vector, as their rows say nothing of weights, such as one row "
+            f"beside an intercept, or features or targets that do not vary: {shown}. They are counted as declared",
+            UserWarning,
+            stacklevel=3,
+        )
+    power = np.diag(A)
+    varying = np.flatnonzero(power > _ROUNDING * power.sum())
+    if message == "direction" and len(varying) == 1 < len(power):
+        warnings.warn(
+            f"features: {features[varying[0]]!r} alone varies within these tasks, so that all directions are the same, "
+            "whatever the weights. Take message='clip' with a clip norm",
+            UserWarning,
+            stacklevel=3,
+        )
