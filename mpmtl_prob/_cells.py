@@ -2,7 +2,7 @@
 
 Names of tasks, which are public, are compared by :func:`label_text` wherever they come from.
 
-A table may be an array, a data frame, or a list of rows. Reading all of it at once, as NumPy and pandas do, finds one type
+A table may be an array, a data frame of any kind that narwhals knows, or a list of rows. Reading all of it at once, as NumPy and pandas do, finds one type
 that suits every cell, so that a single text among durations turns all others from numbers into objects. Whoever sees what is
 then computed of the *other* records learns that this one is there. Here :func:`as_number` decides for every cell alone, and
 whole columns are converted at once only where their type guarantees the same result.
@@ -50,6 +50,8 @@ def as_number(cell: Any) -> float:
 
 def as_numbers(column: Any) -> NDArray[np.float64]:
     """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
+    if hasattr(column, "to_list") and hasattr(column, "implementation"):  # a series of narwhals
+        column = column.to_numpy() if column.dtype.is_float() and not column.null_count() else column.to_list()
     if isinstance(getattr(column, "dtype", None), np.dtype) and column.dtype.kind in _NUMERIC:
         with np.errstate(all="ignore"):  # a warning would tell of one record
             values = np.array(column, dtype=np.float64)
@@ -73,8 +75,8 @@ def as_matrix(name: str, table: Any, num_columns: int | None = None) -> NDArray[
     Raises:
         ValueError: no table, such as an array of one dimension: the shape of an array is public.
     """
-    if hasattr(table, "columns") and hasattr(table, "iloc"):
-        columns = [as_numbers(table.iloc[:, j]) for j in range(table.shape[1])]
+    if is_frame(table):
+        columns = [as_numbers(column) for _, column in frame_columns(table)]
         return np.column_stack(columns) if columns else np.zeros((len(table), 0))
     if hasattr(table, "__array__") or hasattr(table, "shape"):
         array = np.asanyarray(table)
@@ -162,10 +164,35 @@ def check_spelling(name: str, kind: str, labels: Iterable[Hashable]) -> None:
             )
 
 
+def is_frame(table: Any) -> bool:
+    """Return whether this is a data frame of a kind that narwhals knows, with its rows in memory."""
+    from narwhals import dependencies
+
+    return bool(dependencies.is_into_dataframe(table))
+
+
+def frame_columns(frame: Any) -> list[tuple[Hashable, Any]]:
+    """Return the columns of a data frame of any kind by name, in order: series of pandas, or of narwhals for all others.
+
+    Raises:
+        ValueError: a frame that cannot be read, such as one with two columns of one name outside pandas.
+    """
+    import narwhals
+
+    if narwhals.dependencies.is_pandas_dataframe(frame):  # whose names may be anything, and may stand there twice
+        return [(name, frame.iloc[:, j]) for j, name in enumerate(frame.columns)]
+    try:
+        table = narwhals.from_native(frame, eager_only=True)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"frame: expected a data frame with columns of different names, got {type(frame).__name__}"
+        ) from None
+    return [(column.name, column) for column in table.iter_columns()]
+
+
 def column_names(table: Any) -> tuple[Hashable, ...]:
     """Return the names of a data frame's columns, and none of what has no names."""
-    names = getattr(table, "column_names", None)  # an Arrow table, whose attribute ``columns`` holds the cells
-    return tuple(getattr(table, "columns", ()) if names is None else names)
+    return tuple(name for name, _ in frame_columns(table)) if is_frame(table) else ()
 
 
 def _row(row: Any) -> list[Any]:
