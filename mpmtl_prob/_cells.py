@@ -2,10 +2,10 @@
 
 Names of tasks, which are public, are compared by :func:`label_text` wherever they come from.
 
-A table may be an array, a data frame of any kind that narwhals knows, or a list of rows. Reading all of it at once, as NumPy and pandas do, finds one type
-that suits every cell, so that a single text among durations turns all others from numbers into objects. Whoever sees what is
-then computed of the *other* records learns that this one is there. Here :func:`as_number` decides for every cell alone, and
-whole columns are converted at once only where their type guarantees the same result.
+A table may be an array, a data frame of any kind that narwhals knows, or a list of rows. Reading all of it at once, as NumPy
+and pandas do, finds one type that suits every cell, so that a single text among durations turns all others from numbers into
+objects. Whoever sees what is then computed of the *other* records learns that this one is there. Here :func:`as_number`
+decides for every cell alone, and whole columns are converted at once only where their type guarantees the same result.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def as_number(cell: Any) -> float:
 
 def as_numbers(column: Any) -> NDArray[np.float64]:
     """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
-    if hasattr(column, "to_list") and hasattr(column, "implementation"):  # a series of narwhals
-        column = column.to_numpy() if column.dtype.is_float() and not column.null_count() else column.to_list()
+    column = cells_of(column)
     if isinstance(getattr(column, "dtype", None), np.dtype) and column.dtype.kind in _NUMERIC:
         with np.errstate(all="ignore"):  # a warning would tell of one record
             values = np.array(column, dtype=np.float64)
@@ -61,6 +60,13 @@ def as_numbers(column: Any) -> NDArray[np.float64]:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.fromiter(map(as_number, column), dtype=np.float64)
+
+
+def cells_of(column: Any) -> Any:
+    """Return a column of a frame that narwhals has read as a list or an array, and any other column as it is."""
+    if not (hasattr(column, "to_list") and hasattr(column, "implementation")):
+        return column
+    return column.to_numpy() if column.dtype.is_float() and not column.null_count() else column.to_list()
 
 
 def as_matrix(name: str, table: Any, num_columns: int | None = None) -> NDArray[np.float64]:

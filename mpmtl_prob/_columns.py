@@ -1,23 +1,28 @@
-"""Columns of a long table before tasks are made of it: which one is the task, the target or a feature, and what cannot be."""
+"""Columns of a data frame of any kind before tasks are made of it: the task, the target and the features."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import as_numbers
+from mpmtl_prob._cells import as_numbers, cells_of
 from mpmtl_prob._padded import ENCODE
 
-if TYPE_CHECKING:
-    import pandas as pd
 
+def check_columns(
+    every: Sequence[Hashable], task: Hashable, target: Hashable | None, features: Sequence[Hashable]
+) -> None:
+    """Raise ValueError for columns that are not there, or there twice, or meant twice.
 
-def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable | None, features: Sequence[Hashable]) -> None:
-    """Raise ValueError for columns that are not there, or there twice, or meant twice, or that hold no real numbers."""
-    every = list(frame.columns)
+    Args:
+        every: the names of the frame's columns.
+        task: the column of the tasks.
+        target: that of the targets, if any.
+        features: those of the features.
+    """
     targets = [] if target is None else [target]
     for argument, wanted in (("task", [task]), ("target", targets), ("features", features)):
         if missing := [name for name in wanted if name not in every]:
@@ -34,24 +39,24 @@ def check_columns(frame: pd.DataFrame, task: Hashable, target: Hashable | None, 
 
 
 def numeric_columns(
-    argument: str, frame: pd.DataFrame, columns: Sequence[Hashable], task: ArrayLike
+    argument: str, frame: Mapping[Hashable, Any], columns: Sequence[Hashable], task: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Return columns of a frame as doubles, (rows, columns), every cell read by itself.
 
     Args:
         argument: the name of the argument that chose them, for the error.
-        frame: the table.
-        columns: the columns' names.
+        frame: the columns by their names.
+        columns: which of them.
         task: the task of every row, for the error.
 
     Raises:
         ValueError: a cell that is no finite number; the error names its column and its task, and shows no value.
     """
-    values = np.empty((len(frame), len(columns)))
+    values = np.empty((len(task), len(columns)))
     for j, name in enumerate(columns):
         values[:, j] = as_numbers(frame[name])
         if len(bad := np.flatnonzero(~np.isfinite(values[:, j]))):
-            (first,) = np.asarray(task)[bad[:1]].tolist()
+            (first,) = task[bad[:1]].tolist()
             raise ValueError(
                 f"{argument}: expected finite numbers, got others in {name!r}, the first of task {first!r}; {ENCODE}"
             )
@@ -60,6 +65,7 @@ def numeric_columns(
 
 def task_labels(task: ArrayLike) -> NDArray[Any]:
     """The task of every row, as it came. Raises ValueError where some rows have none, or labels cannot be sorted."""
+    task = cells_of(task)
     # with the type of its own, since in an array made of a list of text nan is text
     found = np.asarray(task) if hasattr(task, "dtype") else np.asarray(task, dtype=object)
     if found.dtype.kind == "O":

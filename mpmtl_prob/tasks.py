@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import column_names
+from mpmtl_prob._cells import column_names, frame_columns, is_frame
 from mpmtl_prob._check import in_range, numbers, whole
 from mpmtl_prob._columns import check_columns, numeric_columns, task_labels
 from mpmtl_prob._gram import Gram, gram
@@ -180,7 +180,7 @@ class TaskData:
     @classmethod
     def from_pandas(
         cls,
-        frame: pd.DataFrame,
+        frame: Any,
         *,
         task: str,
         target: str | None,
@@ -190,7 +190,7 @@ class TaskData:
         """Tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
 
         Args:
-            frame: the table.
+            frame: the table, a data frame of any kind that narwhals knows: of pandas, polars, Arrow and others.
             task: the column that says which task a row belongs to.
             target: the column to predict; None where there is none, as in :meth:`from_lists`.
             features: feature columns; default every other column.
@@ -200,16 +200,17 @@ class TaskData:
             ValueError: a named column that is not there or means two things, a feature that is not numeric, and as
                 :meth:`from_rows`.
         """
-        if not hasattr(frame, "columns"):
-            raise ValueError(f"frame: expected a pandas DataFrame, got {type(frame).__name__}")
+        if not is_frame(frame):
+            raise ValueError(f"frame: expected a data frame, of pandas, polars or Arrow, got {type(frame).__name__}")
         if isinstance(features, str):
             raise ValueError(f"features: expected a list of names, got the text {features!r}; write [{features!r}]")
+        table = frame_columns(frame)
         others = (task,) if target is None else (task, target)
-        columns = [c for c in frame.columns if c not in others] if features is None else list(features)
-        check_columns(frame, task, target, columns)
-        labels = task_labels(frame[task])
-        X = numeric_columns("features", frame, columns, labels)
-        y = None if target is None else numeric_columns("target", frame, [target], labels)[:, 0]
+        columns = [name for name, _ in table if name not in others] if features is None else list(features)
+        check_columns([name for name, _ in table], task, target, columns)
+        labels = task_labels(dict(table)[task])
+        X = numeric_columns("features", dict(table), columns, labels)
+        y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
         tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit")
         return tasks.with_intercept() if intercept else tasks
 

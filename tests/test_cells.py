@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
 from mpmtl_prob._cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
+from mpmtl_prob.adaptation import Domain
 from mpmtl_prob.releases import terms
 
 NUMBERS = [
@@ -159,3 +160,29 @@ def test_a_feature_has_one_spelling(names):
     with pytest.raises(ValueError, match=r"^features: expected one spelling of every feature's name"):
         TaskData.from_lists([np.eye(2)], [np.ones(2)], features=names)
     assert TaskData.from_lists([np.eye(2)], [np.ones(2)], features=[0.5, 0.25]).features == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_frame_of_any_kind_is_read_alike(kind):
+    """Numbers, truth values, text, missing cells and dates, each cell by itself; tasks keep the names that they have."""
+    library = pytest.importorskip(kind)
+    cells = {
+        "site": ["b", "b", "a", "a"],
+        "dose": [1.5, 2.5, 0.5, 1.0],
+        "smokes": [True, False, True, True],
+        "count": ["3", "1", "2", "2"],
+        "days": [1, 2**60 + 1, 3, 4],
+    }
+    make = library.table if kind == "pyarrow" else library.DataFrame
+    tasks = TaskData.from_pandas(make(cells), task="site", target="days")
+    assert tasks.tasks == ("b", "a")
+    assert tasks.features == ("dose", "smokes", "count")
+    np.testing.assert_array_equal(tasks.own(0)[0], [[1.5, 1.0, 3.0], [2.5, 0.0, 1.0]])
+    assert tasks.own(0)[1].tolist() == [1.0, 2.0**60]
+    with pytest.raises(
+        ValueError, match=r"features: expected finite numbers, got others in 'dose', the first of task 'a'"
+    ):
+        TaskData.from_pandas(make(cells | {"dose": [1.5, 2.5, None, 1.0]}), task="site", target="days")
+    private = Domain(make({"a": [1.0, None], "b": ["x", "2"]}), [1.0, 2.0])
+    assert private.features == ("a", "b")
+    np.testing.assert_array_equal(private.X, [[1.0, np.nan], [np.nan, 2.0]])

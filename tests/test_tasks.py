@@ -304,7 +304,7 @@ def test_names_of_columns_are_distinct():
 
 def test_other_things_than_tables_and_numbers_are_named():
     tasks = TaskData.from_pandas(LONG, task="t", target="y")
-    with pytest.raises(ValueError, match="frame: expected a pandas DataFrame, got ndarray"):
+    with pytest.raises(ValueError, match="frame: expected a data frame, got ndarray"):
         TaskData.from_pandas(LONG.to_numpy(), task="t", target="y")
     with pytest.raises(ValueError, match="fraction: expected a number, got 'a'"):
         tasks.split("a", seed=0)
@@ -342,7 +342,7 @@ def test_rows_without_targets_are_predicted_and_not_fitted(ragged):
     }
     for name, rows in kinds.items():
         assert not rows.has_targets
-        assert repr(rows).endswith("no targets)")
+        assert "no targets" in repr(rows)
         known = tasks if name != "split" else tasks.folds(2, seed=0)[0][0]
         np.testing.assert_array_equal(fit.predict(rows).mean, fit.predict(known).mean)
         assert list(rows.to_pandas().columns) == ["task", "u", "v", "w"]
