@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +15,21 @@ from mpmtl_prob._check import instance
 from mpmtl_prob._discreet import shown
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.tasks import FloatArray, TaskData
+
+_WHOLE = 2.0**53
+
+
+@contextmanager
+def _no_value_shown() -> Iterator[None]:
+    """Replace scikit-learn's error about text in a cell, which shows the cell: it may be somebody's."""
+    try:
+        yield
+    except OverflowError:
+        raise ValueError("X and y: expected numbers, got some beyond double precision") from None
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError("X and y: expected numbers, got text in some cells; encode it as numbers first") from None
 
 
 class MultiTaskRegressor(RegressorMixin, BaseEstimator):
@@ -42,7 +59,8 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
         instance("estimator", self.estimator)
-        table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        with _no_value_shown():
+            table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         code, features = self._split(table)
         self.tasks_, index = np.unique(code, return_inverse=True)
         groups = [np.flatnonzero(index == i) for i in range(len(self.tasks_))]
@@ -56,7 +74,9 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> FloatArray:
         """Predicted targets, one per row. Raises ValueError for a task that was not in the fit."""
         check_is_fitted(self)
-        code, features = self._split(validate_data(self, X, dtype=np.float64, reset=False))
+        with _no_value_shown():
+            rows = validate_data(self, X, dtype=np.float64, reset=False)
+        code, features = self._split(rows)
         index = np.searchsorted(self.tasks_, code).clip(max=len(self.tasks_) - 1)
         if unknown := sorted(set(code[self.tasks_[index] != code].tolist())):
             raise ValueError(f"X: expected tasks of the fit in column {self.task}, got {unknown[:5]} as well")
@@ -74,6 +94,11 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
             )
         if not -X.shape[1] <= self.task < X.shape[1]:
             raise ValueError(f"task: expected a column of X, which has {X.shape[1]}, got {self.task!r}")
+        if np.abs(X[:, self.task]).max() >= _WHOLE:
+            raise ValueError(
+                f"X: expected task numbers below 2^53 in column {self.task}, which doubles tell apart, got larger ones; "
+                "number the tasks anew"
+            )
         if X.shape[1] == 1:
             raise ValueError("X: expected features beside the task column, got the task column alone")
         return X[:, self.task], np.delete(X, self.task, axis=1)

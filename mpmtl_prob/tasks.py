@@ -32,7 +32,7 @@ _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept", "centred", "scaling", "numbered"],
+    meta_fields=["tasks", "features", "intercept", "centred", "scaling", "numbered", "has_targets"],
 )
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -54,6 +54,7 @@ class TaskData:
         scaling: how messages and estimators scale the features by every task's own rows, unless they are told otherwise:
             "unit", to unit variance, for tasks that come from a table, whose columns may be age and income; "pareto", by the
             root of that, for tasks that come from arrays. It never follows from the rows.
+        has_targets: False where rows were made without targets: they can be predicted, and not fitted.
         numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
 
@@ -67,6 +68,7 @@ class TaskData:
     centred: bool = False
     scaling: str = "pareto"
     numbered: bool = False
+    has_targets: bool = True
 
     @classmethod
     def from_lists(
@@ -109,11 +111,13 @@ class TaskData:
             check_numbers(name, x, None if y is None else v, columns)
         X_pad, y_pad, mask = stacked(xs, ys)
         if subject is None:
-            return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None)
+            return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None, has_targets=y is not None)
         whom = [numbers("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        return cls(X_pad, y_pad, mask, names, columns, subjects(whom, mask), numbered=tasks is None)
+        return cls(
+            X_pad, y_pad, mask, names, columns, subjects(whom, mask), numbered=tasks is None, has_targets=y is not None
+        )
 
     @classmethod
     def from_rows(
@@ -244,12 +248,6 @@ class TaskData:
     def num_rows(self) -> int:
         """Rows of all tasks together."""
         return int(self.mask.sum())
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the rows can be fitted, and not only predicted."""
-        first = np.asarray(self.mask[0]).argmax()
-        return not bool(np.isnan(self.y[0][first]))  # all targets are known, or none
 
     def check_targets(self, name: str = "tasks") -> None:
         """Raise ValueError for rows without targets, which cannot be fitted; ``name`` is of the argument."""

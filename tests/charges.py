@@ -126,8 +126,13 @@ class Outcome(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Nothing was charged or drawn for what was refused."""
-        return self.error is None or not (self.charges or self.drawn)
+        """Nothing was charged or drawn for what was refused; a site that drops out leaves the others to draw theirs."""
+        drawn = self.drawn and not isinstance(self.error, DroppedOut)
+        return self.error is None or not (self.charges or drawn)
+
+
+class DroppedOut(ValueError):
+    """A site was refused by its own checks, and the run went on without it."""
 
 
 class Endless(BaseException):
@@ -273,7 +278,7 @@ def _kept_site(ledger: Any, **options: Any) -> Any:
 def _with_others(one: Any) -> Any:
     outcome = federated.run(_invitation(trust="no_curator"), [one, *_sites()[1:]], progress_bar=False)
     if outcome.refused:
-        raise ValueError(f"refused: {outcome.refused[0]}")
+        raise DroppedOut(f"{one.failure or outcome.refused[0]}")
     return outcome
 
 

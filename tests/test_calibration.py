@@ -75,13 +75,13 @@ def test_extreme_budgets_are_met():
 
 @pytest.mark.parametrize(
     ("mechanism", "wanted", "factor"),
-    [("wishart", 1e-12, "1.000001"), ("wishart", 1e-13, "10.00"), ("wishart", 1e-200, r"1\.\d*e\+188"),
+    [("wishart", 1e-200, r"\d\.\d*e\+18\d"),
      ("gaussian", 1e-300, "1"), ("gaussian", 5e-324, "2.02")],
 )  # fmt: skip
 def test_a_delta_that_no_noise_reaches_is_named_with_what_is_possible(mechanism, wanted, factor):
     with pytest.raises(ValueError, match=rf"^delta: expected one that is larger by more than a factor of {factor}"):
         release(np.eye(3), 1.0, wanted, mechanism=mechanism)
-    possible = 1e-299 if mechanism == "gaussian" else 1.01e-12
+    possible = 1e-299 if mechanism == "gaussian" else 1e-18
     assert release(np.eye(3), 1.0, possible, mechanism=mechanism).guarantee.proved.delta <= possible
 
 

@@ -120,3 +120,19 @@ def test_fitted_posteriors_can_be_pickled(table):
     assert wrapped.fitted_.shared._extend is not None
     with pytest.raises(ValueError, match="extend: this posterior holds no chains to go on from"):
         again.fitted_.shared.extend(5)
+
+
+def test_a_cell_of_text_is_not_shown():
+    X = np.array([[0.0, 1.0], [0.0, 2.0]], dtype=object)
+    X[1, 1] = "4711 Main Street"
+    with pytest.raises(ValueError, match="X and y: expected numbers, got text in some cells") as error:
+        MultiTaskRegressor(task=0).fit(X, [1.0, 2.0])
+    assert "4711" not in str(error.value)
+    assert error.value.__suppress_context__
+
+
+def test_task_numbers_that_doubles_cannot_tell_apart_are_refused():
+    """2^53 and 2^53 + 1 would be one task, of two hospitals."""
+    X = np.array([[2**53, 1], [2**53 + 1, 2]])
+    with pytest.raises(ValueError, match="X: expected task numbers below 2\\^53 in column 0"):
+        MultiTaskRegressor(task=0).fit(X, [1.0, 2.0])

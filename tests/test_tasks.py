@@ -304,7 +304,7 @@ def test_names_of_columns_are_distinct():
 
 def test_other_things_than_tables_and_numbers_are_named():
     tasks = TaskData.from_pandas(LONG, task="t", target="y")
-    with pytest.raises(ValueError, match="frame: expected a data frame, got ndarray"):
+    with pytest.raises(ValueError, match="frame: expected a data frame, of pandas, polars or Arrow, got ndarray"):
         TaskData.from_pandas(LONG.to_numpy(), task="t", target="y")
     with pytest.raises(ValueError, match="fraction: expected a number, got 'a'"):
         tasks.split("a", seed=0)

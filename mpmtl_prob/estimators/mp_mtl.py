@@ -176,8 +176,12 @@ class MPMTL(Discreet):
             )
         K = clip_norm(self.clip)
         h = lattice.step(K, tasks.num_features, tasks.num_tasks, mechanisms) if mechanisms or row_mechanisms else None
-        scales = [law.scale for law in mechanisms]
-        if h is not None and scales and min(scales) < min(_FINEST * size * h**2, max(scales)):
+        # the largest noise may have widened the grid
+        if (
+            h
+            and h > lattice.step(K, tasks.num_features, tasks.num_tasks, ())
+            and (min((law.scale for law in mechanisms), default=np.inf) < _FINEST * size * h**2)
+        ):
             raise ValueError(f"{'alpha' if self.q is None else 'q'}: expected budgets that differ less from round to round; "
                              "the largest noise leaves a double no room for the least")  # fmt: skip
         noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)

@@ -245,7 +245,7 @@ def _estimated(others: np.ndarray, rows: list[list[Any]]) -> np.ndarray:
     frame = pd.DataFrame([[int(row[0][1:]), *row[1:]] for row in rows], columns=NAMED)
     try:
         model = MultiTaskRegressor(task=0, fit_intercept=False).fit(frame[NAMED[:3]], frame["y"])
-    except TypeError as error:  # of scikit-learn, about a column's type
+    except (TypeError, OverflowError) as error:  # of scikit-learn, about a column's type
         raise ValueError("refused") from error
     return np.asarray(model.fitted_.W)[:, others]
 

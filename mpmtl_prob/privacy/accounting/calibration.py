@@ -86,7 +86,7 @@ def calibrate(
         The law of every round, or with a schedule one law per round.
 
     Raises:
-        ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-12.
+        ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-18.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
     >>> print(f"{mp.privacy.delta(1.0, law):.4f}, noise of {law.fluctuation:.0f} beside messages of length {law.clip:g}")
