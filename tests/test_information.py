@@ -294,7 +294,9 @@ def test_owners_posteriors_survive_a_file(posteriors, some, mixed, tmp_path):
 @pytest.mark.filterwarnings("error")
 def test_one_feature_has_no_spectrum():
     rng, size = np.random.default_rng(0), (2, 50)
-    release = mp.release(rng.standard_normal((1, M)), epsilon=5.0, mechanism="gaussian", unsafe_seed=0)
+    release = mp.release(
+        rng.standard_normal((1, M)), epsilon=5.0, mechanism="gaussian", unsafe_seed=0, message="clip", clip=1.0
+    )
     found = {"A": rng.exponential(size=(*size, 1, 1)), "prior_scale": rng.exponential(size=(*size, 1))}
     found |= {"log_phi": rng.standard_normal(size), "kappa": 3 + rng.exponential(size=size)}
     tree = as_tree(release, found, {"diverging": np.zeros(size)}, seed=0)

@@ -103,6 +103,7 @@ def invite(
     mechanism: str = "wishart",
     adjacency: str = "replace",
     scaling: str = "pareto",
+    message: str = "direction",
 ) -> Invitation:
     """The terms of one release over several sites, from public numbers alone.
 
@@ -124,6 +125,7 @@ def invite(
         mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
         adjacency: "replace" or "zero_out".
         scaling: "pareto", "unit" or "none".
+        message: "direction", or "clip" for vectors that are shortened to length 1 where they are longer.
 
     Raises:
         ValueError: an argument outside its range.
@@ -138,11 +140,13 @@ def invite(
     m = whole("num_tasks", num_tasks)
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
-    if d == 1:
+    if d == 1 and message == "direction":
         raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
-    options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling}
+    options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling, "message": message}
+    if message == "clip":
+        options["clip"] = 1.0
     if how is Trust.NO_CURATOR:
         settled = _with_shares(epsilon, m, features, delta, agreed.least, colluders, options)
     else:

@@ -7,7 +7,7 @@ Nobody reports unless somebody invites to it and owners answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,7 @@ def invite_report(epsilon: float, num_tasks: int, delta: float | None = None, **
     Raises:
         ValueError: an argument outside its range.
     """
-    sums = invite(epsilon, num_tasks, (_NAME,), delta, mechanism="gaussian", scaling="none", **options)
-    return replace(sums, terms=replace(sums.terms, message="clip"))
+    return invite(epsilon, num_tasks, (_NAME,), delta, mechanism="gaussian", scaling="none", message="clip", **options)
 
 
 def report_message(values: ArrayLike, *, most: float = 1.0) -> FloatArray:

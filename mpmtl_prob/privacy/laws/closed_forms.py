@@ -30,6 +30,7 @@ from mpmtl_prob.privacy.laws.exact import precision
 ROUNDED = 2.0**-49
 _BITS = (128, 256, 512, 1024, 2048, 4096)  # of working precision, until delta is known
 _KNOWN = 64  # bits of delta that are enough
+_LARGE = 2000.0  # an eps whose exponential leaves so many bits no room
 
 
 def delta_add(epsilon: float, shape: float, theta: float) -> float:
@@ -49,7 +50,10 @@ def delta_add(epsilon: float, shape: float, theta: float) -> float:
             return 1 - (-loss).exp()  # P(X <= 1): the loss is infinite there and -1/theta elsewhere
         k = _less(shape)
         x = 1 / ((eps + loss) / (k - 1)).expm1()  # one less than the x of the formula
-        return (1 - _above(k, (x + 1) * loss)) - eps.exp() * (1 - _above(k, x * loss))
+        likely = 1 - _above(k, (x + 1) * loss)
+        if epsilon > _LARGE:  # the other term takes more digits than there are; without it delta is a little too large
+            return likely
+        return likely - eps.exp() * (1 - _above(k, x * loss))
 
     return rounded_up(delta)
 
