@@ -438,7 +438,7 @@ MUTANTS = [
            "if c < _NARROWEST * sigma:", "if False:",
            "test_charges.py::test_numbers_of_any_size_are_refused_before_or_do"),
     Mutant("budgets too far apart are paid for", "estimators/mp_mtl.py",
-           "default=np.inf) < _FINEST * size * h**2\n", "default=np.inf) < 0\n",
+           "default=np.inf) < _FINEST * size * h**2)", "default=np.inf) < 0)",
            "test_charges.py::test_numbers_of_any_size_are_refused_before_or_do"),
     Mutant("more noise than memory is paid for", "privacy/door.py",
            "    if numbers > MANY:\n", "    if False:\n",

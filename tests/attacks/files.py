@@ -129,7 +129,7 @@ def _releases(rng: np.random.Generator, count: int) -> Iterator[Honest]:
     """Releases of every kind; the first, of directions with eps = 8, is the one whose clip norm is worth editing."""
     yield _honest(release(rng.standard_normal((3, 8)), 8.0, 1e-3))
     for _ in range(count - 1):
-        d, m = int(rng.integers(1, 5)), int(rng.integers(2, 12))
+        d, m = int(rng.integers(2, 5)), int(rng.integers(2, 12))
         W = rng.standard_normal((d, m))
         if rng.random() < 0.2:
             settled = terms(1.0, m, d, mechanism=Gaussian(d, 3.0))
