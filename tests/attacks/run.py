@@ -82,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{sum(count['tried'] for count in counts)} cases, {len(counts)} ways, {fallen} of which fell (seed {options.seed})"
     )
     if options.json:
-        options.json.write_text(json.dumps({"seed": options.seed, "classes": results}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"seed": options.seed, "effort": options.effort, "classes": results}, indent=1) + "\n"
+        )
     return int(fallen > 0)
 
 
