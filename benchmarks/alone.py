@@ -21,8 +21,10 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
+from mpmtl_prob.data.prediction import linear_prediction  # noqa: E402
+from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.evaluation import grids  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction  # noqa: E402
 from mpmtl_prob.taskwise import conjugate, evidence  # noqa: E402
 
 POSTERIOR = "noise-aware posterior"

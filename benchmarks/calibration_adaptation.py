@@ -18,9 +18,9 @@ import numpy as np
 import record
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation import Domain, OneRelease
 from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior
-from mpmtl_prob.tasks import FloatArray
 
 RECORDS, BUDGETS, FEATURES, TESTS = (60, 500, 2000), (1.0, 4.0), 8, 200
 #: length of rows, of which the bound is 1: half of it, where they are normal, and most of it, where many are cut

@@ -34,9 +34,10 @@ import peers  # noqa: E402
 import record  # noqa: E402
 
 from mpmtl_prob import datasets  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
 from mpmtl_prob.convex.losses import LeastSquares, Logistic  # noqa: E402
+from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.estimators import GroupLasso, LowRank, MultiTask, Noise, TraceNorm  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
 ACCURACY = 1e-6
 GIVE_UP = 20_000  # iterations of a peer

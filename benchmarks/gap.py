@@ -22,9 +22,9 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
+from mpmtl_prob.data.prediction import linear_prediction  # noqa: E402
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL  # noqa: E402
 from mpmtl_prob.releases import default_delta  # noqa: E402
-from mpmtl_prob.tasks import linear_prediction  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
 

@@ -34,6 +34,7 @@ import record  # noqa: E402
 from numpyro.infer import NUTS  # noqa: E402
 
 from mpmtl_prob import TaskData, release  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior  # noqa: E402
 from mpmtl_prob.inference.owner import methods  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
@@ -44,8 +45,7 @@ from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wis
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
 from mpmtl_prob.releases import Release, Terms, default_delta  # noqa: E402
-from mpmtl_prob.releases.release import perturb  # noqa: E402
-from mpmtl_prob.tasks import FloatArray  # noqa: E402
+from mpmtl_prob.releases.publish import perturb  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
 FULL = structures.structure_of("full")

@@ -26,8 +26,9 @@ import record  # noqa: E402
 from alone import own_penalty  # noqa: E402
 
 from mpmtl_prob import evaluation  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
+from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.inference import NoiseAware, task_posteriors  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
 M, D, ROWS, TEST_ROWS, RANK, SIZE = 139, 10, 20, 50, 2, 4.0
 

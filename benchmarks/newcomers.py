@@ -20,10 +20,11 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
+from mpmtl_prob.data.prediction import Prediction, linear_prediction  # noqa: E402
+from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.inference import OwnerPosteriors  # noqa: E402
-from mpmtl_prob.prediction import Prediction  # noqa: E402
 from mpmtl_prob.releases import default_delta  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction  # noqa: E402
 from mpmtl_prob.taskwise import evidence  # noqa: E402
 from mpmtl_prob.threat_models import BillboardRelease, metalearning, to_metalearner  # noqa: E402
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import Run
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 Trace = Callable[[FloatArray], bool]
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.experiments.runner import plain
 
 _PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"

@@ -29,12 +29,13 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 from alone import own_penalty  # noqa: E402
 
-from mpmtl_prob._files import write_text  # noqa: E402
+from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
+from mpmtl_prob._util.files import write_text  # noqa: E402
+from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.estimators import ConvergenceWarning, LowRank, TraceNorm  # noqa: E402
 from mpmtl_prob.evaluation import grids  # noqa: E402
 from mpmtl_prob.experiments.runner import digest  # noqa: E402
 from mpmtl_prob.inference import NoiseAware  # noqa: E402
-from mpmtl_prob.tasks import FloatArray, TaskData  # noqa: E402
 
 ARMS = ("noise-aware", "ridge, own penalty", "trace norm, best on test", "Algorithm 2, best on test")
 SHAPES: dict[str, tuple[Any, ...]] = {

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpmtl_prob import (
         adaptation,
+        data,
         datasets,
         estimators,
         evaluation,
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
         releases,
         threat_models,
     )
+    from mpmtl_prob.data import Prediction, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, release
-    from mpmtl_prob.shards import TaskShards
-    from mpmtl_prob.tasks import Prediction, TaskData
 
 __all__ = [
     "NoiseAware",
@@ -43,6 +43,7 @@ __all__ = [
     "TaskData",
     "TaskShards",
     "adaptation",
+    "data",
     "datasets",
     "estimators",
     "evaluation",
@@ -58,15 +59,15 @@ __all__ = [
 #: where the names live that are no packages; all are imported when somebody asks for them
 _LIVES_IN = {
     "NoiseAware": "inference",
-    "Prediction": "tasks",
+    "Prediction": "data",
     "Release": "releases",
-    "TaskData": "tasks",
-    "TaskShards": "shards",
+    "TaskData": "data",
+    "TaskShards": "data",
     "release": "releases",
 }
 
 
-import_module(f"{__name__}._forks")  # sees forks from now on
+import_module(f"{__name__}._util.forks")  # sees forks from now on
 
 
 def __getattr__(name: str) -> Any:

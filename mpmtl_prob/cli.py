@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mpmtl_prob import cli_federated, cli_reproduce
 
 if TYPE_CHECKING:
+    from mpmtl_prob.data.tasks import TaskData
     from mpmtl_prob.privacy import Ledger
-    from mpmtl_prob.tasks import TaskData
 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
@@ -199,7 +199,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
 
 def _tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob import TaskData, datasets
-    from mpmtl_prob._files import check_names, read_cells
+    from mpmtl_prob._util.files import check_names, read_cells
 
     if options.data:
         if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
@@ -228,7 +228,7 @@ def _ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
 
 
 def _budgets(epsilons: Sequence[float]) -> None:
-    from mpmtl_prob._check import positive
+    from mpmtl_prob._util.checks import positive
 
     for epsilon in epsilons:
         positive("--epsilon", epsilon)
@@ -264,7 +264,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _release(options: argparse.Namespace) -> None:
     from mpmtl_prob import release
-    from mpmtl_prob._files import check_place
+    from mpmtl_prob._util.files import check_place
     from mpmtl_prob.releases import default_delta
 
     tasks = _tasks(options)
@@ -298,8 +298,8 @@ def _release(options: argparse.Namespace) -> None:
 
 def _fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, inference
-    from mpmtl_prob._check import whole
-    from mpmtl_prob._files import check_place
+    from mpmtl_prob._util.checks import whole
+    from mpmtl_prob._util.files import check_place
     from mpmtl_prob.inference.owner import likelihoods, posteriors
     from mpmtl_prob.inference.sampling.nuts import WARMUP
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpmtl_prob.tasks import TaskData
+    from mpmtl_prob.data.tasks import TaskData
 
 WHAT = {"demo": "all owners in this process", "sites": "a Flower link and its nodes, processes on this machine"}
 _TRUST = ("curator", "secure_sum", "no_curator")

@@ -67,7 +67,7 @@ def _experiment(name: str, options: argparse.Namespace, workers: Workers | None)
     from dataclasses import replace
 
     from mpmtl_prob import experiments
-    from mpmtl_prob._check import whole
+    from mpmtl_prob._util.checks import whole
 
     whole_way = experiments.EXPERIMENTS[name]
     study = whole_way.fast() if options.fast else whole_way

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob import plots
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.datasets import school, synthetic_group_sparse, synthetic_low_rank
 from mpmtl_prob.evaluation import Comparison, compare, noise_aware, standard_fits
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL
 from mpmtl_prob.inference import OwnerPosteriors
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: Less than the defaults of :func:`standard_fits`, for a user who waits.
 FOLDS, CHAINS = 3, 2

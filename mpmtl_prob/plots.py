@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mpmtl_prob._cells import label_text
-from mpmtl_prob._check import whole
-from mpmtl_prob._figures import GREY, axes_of, forest, tree_of
-from mpmtl_prob._names import places
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.figures import GREY, axes_of, forest, tree_of
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.matching import places
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation import metrics
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
 from mpmtl_prob.inference.subspace import random_angles
-from mpmtl_prob.tasks import Prediction, TaskData
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mpmtl_prob._check import instance
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import instance
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 _WHOLE = 2.0**53
 

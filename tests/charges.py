@@ -30,7 +30,7 @@ from mpmtl_prob.federated.kept import KeptSite
 from mpmtl_prob.inference.curator import private as curator
 from mpmtl_prob.privacy import Ledger, door
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, VectorGaussian, VectorLaplace, exact
-from mpmtl_prob.releases.release import perturb
+from mpmtl_prob.releases.publish import perturb
 from mpmtl_prob.threat_models import NoisyMeans, views
 from mpmtl_prob.threat_models.problems import People
 
@@ -142,7 +142,7 @@ class Endless(BaseException):
 #: What a user's function answers is known when it has answered: what was paid for by then must not be lost.
 ANSWERS = {"respond", "source"}  # for other tasks than the source's, an answer has another shape
 #: The library's own: it gives what :func:`perturb` publishes, and nothing of it can be kept where it does not.
-INSIDE = {("releases.release.perturb", "run")}
+INSIDE = {("releases.publish.perturb", "run")}
 
 
 def fault(name: str, outcome: Outcome, argument: str) -> bool:
@@ -387,21 +387,21 @@ def doors() -> dict[str, Door]:
             lambda: {"law": GaussianShares(2, 1.0, 3, 2.0**-12, 0), "adjacency": "replace"}, (door.draw_share,),
         ),
         "releases.messages.buy_clip": Door(
-            called(mp.privacy.buy_clip), lambda: {"source": _tasks(), "epsilon": 1.0, "low": 0.1, "high": 10.0},
-            (mp.privacy.buy_clip,),
+            called(mp.releases.buy_clip), lambda: {"source": _tasks(), "epsilon": 1.0, "low": 0.1, "high": 10.0},
+            (mp.releases.buy_clip,),
         ),
-        "releases.release.release": Door(
+        "releases.publish.release": Door(
             called(mp.release), lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1}, (mp.release,)
         ),
-        "releases.release.release, two rounds": Door(
+        "releases.publish.release, two rounds": Door(
             called(mp.release),
             lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1, "rounds": 2, "respond": lambda _: np.ones((2, 6))},
             (mp.release,),
         ),
-        "releases.release.publish": Door(
+        "releases.publish.publish": Door(
             called(releases.publish), lambda: {"second_moment": _moment(), "terms": _terms()}, (releases.publish,)
         ),
-        "releases.release.perturb": Door(
+        "releases.publish.perturb": Door(
             _perturbed, lambda: {"run": lambda noise: (_moment() + noise, None), "terms": _terms()}, (perturb,)
         ),
         "threat_models.means.NoisyMeans.publish": Door(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, infer, problems
 from mpmtl_prob.releases import files
 

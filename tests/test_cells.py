@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
-from mpmtl_prob._cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
 from mpmtl_prob.adaptation import Domain
+from mpmtl_prob.data.cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
 from mpmtl_prob.releases import terms
 
 NUMBERS = [

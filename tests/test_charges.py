@@ -136,7 +136,7 @@ def test_numbers_of_any_size_are_refused_before_or_do(name):
 def test_nonsense_is_accepted_by_no_argument_that_is_looked_at():
     accepted = []
     for name in ("adaptation.cnvx.CnvxAdap", "estimators.dp_aggr.DPAggr", "estimators.mp_mtl.LowRank",
-                 "releases.release.release", "adaptation.one_release.OneRelease"):  # fmt: skip
+                 "releases.publish.release", "adaptation.one_release.OneRelease"):  # fmt: skip
         for argument in DOORS[name].arguments:
             tries = {} if argument in FREE else {label: values()[label] for label in NONSENSE}
             accepted += [
@@ -145,7 +145,7 @@ def test_nonsense_is_accepted_by_no_argument_that_is_looked_at():
                 if tried(DOORS[name], **{argument: value}).error is None
             ]
     assert accepted == [
-        ("releases.release.release", "respond", "a class")
+        ("releases.publish.release", "respond", "a class")
     ]  # a class can be called; one round asks nobody
 
 

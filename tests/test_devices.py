@@ -16,7 +16,7 @@ warnings.simplefilter("error")
 jax.config.update("jax_enable_x64", True)
 import numpyro, numpyro.distributions as dist
 import mpmtl_prob as mp
-from mpmtl_prob import _devices
+from mpmtl_prob._util import devices
 from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.inference.sampling import chains
 
@@ -62,7 +62,7 @@ def found(count):
     nuts = run_nuts(model, *y, start=start, **options)[0]["z"]
     # where each is: a chain's state, a task's rows
     used = [next(iter(state.i.devices())).id for state in steps[-1][0].state]
-    spread = len(jnp.asarray(_devices.by_task(train.X)).devices())
+    spread = len(jnp.asarray(devices.by_task(train.X)).devices())
     np.savez(f"{sys.argv[1]}/{count}.npz", chains=drawn, nuts=nuts, used=used, spread=spread, **W)
 
 for count in (1, 2):

@@ -20,7 +20,7 @@ from mpmtl_prob.privacy.door import draw_share
 from mpmtl_prob.privacy.lattice import bound, sent, unit_columns
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.releases import Terms, buy_clip, release
-from mpmtl_prob.releases.release import perturb
+from mpmtl_prob.releases.publish import perturb
 from mpmtl_prob.taskwise import conjugate
 
 W = np.random.default_rng(0).standard_normal((3, 8))

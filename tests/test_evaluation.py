@@ -127,7 +127,7 @@ def test_one_release_closes_most_of_the_gap_between_single_and_multi_task_learni
 
 def test_every_line_says_what_is_claimed_and_what_is_proved(synthetic):
     paper, ours = synthetic["Algorithm 2, eps = 1"], synthetic[noise_aware(1.0)]
-    delta = mp.privacy.default_delta(8)
+    delta = mp.releases.default_delta(8)
     assert (paper["claimed"].epsilon, paper["claimed"].delta) == (1.0, delta)
     assert paper["proved"].delta >= 1 - np.exp(-1)
     assert ours["claimed"] is None

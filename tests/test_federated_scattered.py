@@ -8,9 +8,9 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
+from mpmtl_prob.data.shards import Part
 from mpmtl_prob.federated import scattered
 from mpmtl_prob.federated.local import conduct
-from mpmtl_prob.shards import Part
 
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=8).train
 

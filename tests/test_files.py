@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from mpmtl_prob._files import whole as files_whole
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._util.files import whole as files_whole
+from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.privacy import Bound, Gaussian, delta
 from mpmtl_prob.privacy.guarantee import DISCRETE
 from mpmtl_prob.privacy.laws import GaussianShares
 from mpmtl_prob.releases import Release, buy_clip, files, release, terms
-from mpmtl_prob.releases.release import arrived
+from mpmtl_prob.releases.publish import arrived
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 KEY = b"sixteen bytes or more"

@@ -13,7 +13,7 @@ from files_of_0_3_0.example import FEATURES, HOSPITALS, KEY, RUN, plain_regressi
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.adaptation import MomentRelease, OneRelease
 from mpmtl_prob.federated import wire
 from mpmtl_prob.federated.kept import KeptSite

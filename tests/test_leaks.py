@@ -249,7 +249,7 @@ def test_a_table_without_a_head_does_not_show_its_first_record():
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e200, 1.7e308])
 def test_a_bought_clip_norm_warns_of_no_message(size):
     for messages in (np.diag([1.0, 1.0, size]), np.full((3, 3), size)):
-        assert 1e-3 <= mp.privacy.buy_clip(messages, 1.0, low=1e-3, high=1e3).clip <= 1e3 * (1 + 1e-9)
+        assert 1e-3 <= mp.releases.buy_clip(messages, 1.0, low=1e-3, high=1e3).clip <= 1e3 * (1 + 1e-9)
     assert lattice.lengths(np.array([[3e200, 3e-200, 0.0], [4e200, 4e-200, 0.0]])) == pytest.approx([5e200, 5e-200, 0])
 
 

@@ -27,7 +27,7 @@ from mpmtl_prob.privacy import (
 )
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.releases import Terms, buy_clip, release
-from mpmtl_prob.releases.release import perturb
+from mpmtl_prob.releases.publish import perturb
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 H = 2.0**-10

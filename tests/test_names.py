@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, adaptation
-from mpmtl_prob._names import columns, stand
+from mpmtl_prob.data.matching import columns, stand
 from mpmtl_prob.estimators import MTRL, Alone, Fitted, Lasso, LowRank, LowRankSparse, MultiTask, Ridge, TraceNorm
 from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE

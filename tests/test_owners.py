@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
+from mpmtl_prob.data.prediction import in_single
 from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
 from mpmtl_prob.inference.owner import methods
-from mpmtl_prob.prediction import in_single
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.taskwise import conjugate
 

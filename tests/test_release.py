@@ -25,7 +25,7 @@ from mpmtl_prob.privacy import (
 )
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
 from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, message, release, terms
-from mpmtl_prob.releases.release import perturb
+from mpmtl_prob.releases.publish import perturb
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 8))

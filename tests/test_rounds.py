@@ -11,7 +11,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance
 from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, delta
-from mpmtl_prob.releases.release import default_delta
+from mpmtl_prob.releases.terms import default_delta
 
 
 def tasks_of(m=40, d=3, n=8, seed=0):

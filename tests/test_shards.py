@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, TaskShards
-from mpmtl_prob import shards as shards_module
+from mpmtl_prob.data import shards as shards_module
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
 from mpmtl_prob.privacy.laws import exact
 

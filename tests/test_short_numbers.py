@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, estimators, federated, privacy, threat_models
+from mpmtl_prob import TaskData, estimators, federated, privacy, releases, threat_models
 from mpmtl_prob.adaptation import (
     AdaSSP,
     CnvxAdap,
@@ -70,7 +70,7 @@ DOORS = {
     "epsilon": lambda _, delta: privacy.epsilon(delta, LAW, "zero_out"),
     "schedule": lambda epsilon, delta: privacy.schedule(epsilon, delta, 3).tolist(),
     "curve": lambda epsilon, _: released(adjacency="zero_out")(1.0, 1e-6)[0].delta(epsilon),
-    "clip norm": lambda epsilon, _: privacy.buy_clip(W, epsilon, low=0.1, high=10.0).law,
+    "clip norm": lambda epsilon, _: releases.buy_clip(W, epsilon, low=0.1, high=10.0).law,
     "door": lambda epsilon, _: draw_matrices([MATRIX], epsilon=epsilon, adjacency="zero_out", lattice=0.1)[1],
     "door of vectors": lambda epsilon, _: draw_vectors([VECTOR], 2, epsilon=epsilon, lattice=0.1)[1],
     "door of each": lambda epsilon, _: draw_each([VECTOR], lattices=[0.1], epsilon=epsilon, unit="row")[1],

@@ -11,9 +11,9 @@ import xarray as xr
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
+from mpmtl_prob.data.contrasts import contrasts
+from mpmtl_prob.data.prediction import Prediction, linear_prediction
 from mpmtl_prob.estimators import Ridge
-from mpmtl_prob.intercept import contrasts
-from mpmtl_prob.tasks import Prediction, linear_prediction
 
 
 @pytest.fixture

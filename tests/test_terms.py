@@ -10,7 +10,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, federated, releases
 from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
 from mpmtl_prob.releases import BoughtClip, message, publish, terms
-from mpmtl_prob.releases.release import arrived
+from mpmtl_prob.releases.publish import arrived
 
 RNG = np.random.default_rng(3)
 X = [RNG.standard_normal((n, 3)) for n in (7, 9, 5, 30, 2)]

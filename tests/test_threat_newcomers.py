@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mpmtl_prob import datasets
-from mpmtl_prob.prediction import Prediction
+from mpmtl_prob.data.prediction import Prediction, linear_prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.releases import release
-from mpmtl_prob.tasks import TaskData, linear_prediction
 from mpmtl_prob.threat_models import to_metalearner
 from mpmtl_prob.threat_models.metalearning import clipped_loss, leave_out
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpmtl_prob._check import fraction, positive, whole
+from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
 from mpmtl_prob.privacy.accounting.composition import epsilon as composed_epsilon

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpmtl_prob._check import flag, moderate
+from mpmtl_prob._util.checks import flag, moderate
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import release_moments
 from mpmtl_prob.adaptation.public_fit import robust

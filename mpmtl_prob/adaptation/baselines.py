@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, moderate, one_of, optional, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, moderate, one_of, optional, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.descent import PrivateSums
@@ -23,7 +24,6 @@ from mpmtl_prob.adaptation.public_fit import huber, least_squares, robust
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.tasks import FloatArray
 
 #: of estimators that look at no private record
 UNTOUCHED = Guarantee(

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.losses import Loss
 from mpmtl_prob.adaptation.objective import Penalties, Sizes, Smoothed
-from mpmtl_prob.tasks import FloatArray
 
 
 class ConvexBound(NamedTuple):

@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import moderate, numbers, one_of, optional, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import moderate, numbers, one_of, optional, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.discrepancy import Ball
@@ -26,7 +27,6 @@ from mpmtl_prob.adaptation.private import Budget, Drawn, draw
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.adaptation.solver import Problem, minimise
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray
 
 
 @dataclass(repr=False, eq=False)

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.clipping import Moments, moments
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import Shape, shape
-from mpmtl_prob.tasks import FloatArray
 
 #: prior probability of "none": so small that without information the posterior is the public fits', and evidence soon
 #: outweighs it

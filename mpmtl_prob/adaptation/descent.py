@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import MANY, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, whole
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
 from mpmtl_prob.adaptation.objective import Penalties, Sizes
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.laws import VectorGaussian
-from mpmtl_prob.tasks import FloatArray
 
 
 def law(steps: int, size: int, queries: int, ratio: float) -> VectorGaussian:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import moderate, positive, settle
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import moderate, positive, settle
 from mpmtl_prob.adaptation.domain import Domain, pair
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_each
@@ -24,7 +25,6 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.laws import VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.tasks import FloatArray
 
 #: What the solver may be wrong by, relative to the range of the loss; it is part of the sensitivity. Decompositions of
 #: matrices this small are wrong by about 1e-15.

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._cells import as_matrix, as_vector, column_names
-from mpmtl_prob._check import positive
-from mpmtl_prob._discreet import Discreet
-from mpmtl_prob._names import by_position, default
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob.data.cells import as_matrix, as_vector, column_names
+from mpmtl_prob.data.matching import by_position, default
 from mpmtl_prob.privacy.lattice import clipped
-from mpmtl_prob.tasks import FloatArray
 
 _LARGEST = 1e100  # whose square is a double, and many of these add up
 

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._discreet import shown
-from mpmtl_prob._names import columns
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import shown
 from mpmtl_prob.adaptation.domain import Domain, pair
+from mpmtl_prob.data.matching import columns
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.tasks import FloatArray
 
 
 class Adaptation:

@@ -13,44 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpmtl_prob._check import positive, whole
-from mpmtl_prob._files import read_tree, write_netcdf
-from mpmtl_prob.privacy.laws import Gaussian, read_law, write_law
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, whole
+from mpmtl_prob._util.files import read_tree, write_netcdf
+from mpmtl_prob.privacy.laws import Gaussian, read_law
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases import files, signatures
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from mpmtl_prob.adaptation.moments import MomentRelease
-
 _FOREIGN = (KeyError, TypeError, AttributeError, OverflowError)
 
 
-def of_release(release: MomentRelease) -> xr.Dataset:
-    """As :meth:`MomentRelease.to_xarray`."""
-    import xarray as xr  # with pandas, nearly a second to import
-
-    meta = {
-        "kind": "moments",
-        "mechanism": write_law(release.mechanism),
-        "num_records": release.num_records,
-        "residual_bound": release.residual_bound,
-        "residual_unit": release.residual_unit,
-        "row_bound": release.row_bound,
-        "features": list(release.features),
-        "guarantee": release.guarantee.to_dict(),
-        "lattice": release.lattice,
-    }
-    return xr.Dataset(
-        {"sigma": (("entry", "entry_other"), release.sigma), "centre": ("feature", release.centre)},
-        attrs={"release": json.dumps(meta)},
-    )
-
-
 def release_fields(data: xr.Dataset, *, weight: float, longest: float) -> dict[str, Any]:
-    """The fields of the release that :func:`of_release` turned into data.
+    """The fields of the release that :meth:`MomentRelease.to_xarray` turned into data.
 
     Args:
         data: what a file holds.
@@ -128,7 +105,7 @@ def from_arrays(data: xr.Dataset, wanted: Sequence[str]) -> tuple[dict[str, Floa
 
 def tree(path: str | os.PathLike[str]) -> xr.DataTree:
     """The groups of a file. Raises ValueError for one that is no NetCDF."""
-    from mpmtl_prob._files import holding
+    from mpmtl_prob._util.files import holding
 
     with holding("model", path, foreign=(Exception,)):
         return read_tree(path)

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.adaptation.conditional import TAUS
 from mpmtl_prob.adaptation.domain import public_domain
 from mpmtl_prob.adaptation.losses import Logistic
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap, public_fit
 from mpmtl_prob.adaptation.one_release import between
-from mpmtl_prob.tasks import FloatArray
 
 _ROUNDS = 30
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import moderate, settle, whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import moderate, settle, whole
 
 
 @dataclass(frozen=True)

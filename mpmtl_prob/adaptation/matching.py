@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, positive
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob.adaptation.domain import Domain, numbers
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.public_fit import least_squares
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
-from mpmtl_prob.tasks import FloatArray
 
 
 def kernel_weights(

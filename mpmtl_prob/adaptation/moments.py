@@ -10,6 +10,7 @@ b = 3/4 takes 22 % off the noise in X'X for 4 % more in X'rho.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from mpmtl_prob._check import in_range, moderate, numbers, positive
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, moderate, numbers, positive
 from mpmtl_prob.adaptation import files
 from mpmtl_prob.adaptation.accounting import default_delta
 from mpmtl_prob.adaptation.clipping import moments
@@ -28,10 +30,9 @@ from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.door import draw_matrices
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.laws import Gaussian
+from mpmtl_prob.privacy.laws import Gaussian, write_law
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     from xarray import Dataset  # ``xr`` is X'rho here
@@ -141,7 +142,23 @@ class MomentRelease:
 
     def to_xarray(self) -> Dataset:
         """Sigma with dims (entry, entry_other), and the centre; all else as JSON in the attribute ``release``."""
-        return files.of_release(self)
+        import xarray as xr  # with pandas, nearly a second to import
+
+        meta = {
+            "kind": "moments",
+            "mechanism": write_law(self.mechanism),
+            "num_records": self.num_records,
+            "residual_bound": self.residual_bound,
+            "residual_unit": self.residual_unit,
+            "row_bound": self.row_bound,
+            "features": list(self.features),
+            "guarantee": self.guarantee.to_dict(),
+            "lattice": self.lattice,
+        }
+        return xr.Dataset(
+            {"sigma": (("entry", "entry_other"), self.sigma), "centre": ("feature", self.centre)},
+            attrs={"release": json.dumps(meta)},
+        )
 
     @classmethod
     def from_xarray(cls, data: Dataset) -> MomentRelease:

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpmtl_prob._check import moderate, one_of, optional, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import moderate, one_of, optional, whole
 from mpmtl_prob.adaptation import bounds, descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.domain import Domain
@@ -21,7 +22,6 @@ from mpmtl_prob.adaptation.private import Budget, Drawn, draw
 from mpmtl_prob.adaptation.solver import Problem, accelerated, minimise
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray
 
 _GRID = 2.0**-30  # of a loss relative to its bound
 

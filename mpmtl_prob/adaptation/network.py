@@ -18,13 +18,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import MANY, moderate, settle, whole
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, moderate, settle, whole
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
 from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
-from mpmtl_prob.tasks import FloatArray
 
 #: of the squared length of the weights, in the fit to public records
 _DECAY = 1e-4

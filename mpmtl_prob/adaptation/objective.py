@@ -20,8 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
-from mpmtl_prob._check import fraction, moderate, one_of, positive, settle, whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, moderate, one_of, positive, settle, whole
 
 _or_zero = partial(moderate, zero=True)
 

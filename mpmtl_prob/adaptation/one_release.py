@@ -13,9 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._blas import one_thread
-from mpmtl_prob._check import MANY, flag, in_range, moderate, one_of, optional, whole
-from mpmtl_prob._files import write_netcdf
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, flag, in_range, moderate, one_of, optional, whole
+from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.adaptation import files, task_prior
 from mpmtl_prob.adaptation.accounting import default_delta
 from mpmtl_prob.adaptation.conditional import NONE_BEFORE, SAME_BEFORE, Prior
@@ -29,7 +30,6 @@ from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.rounds import kept
-from mpmtl_prob.tasks import FloatArray
 
 #: the domain of targets that resemble no public one
 NONE = "none"

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.problems import Pair
 from mpmtl_prob.adaptation.real import split
-from mpmtl_prob.tasks import FloatArray
 
 STATIONS = ("RPT", "VAL", "ROS", "KIL", "SHA", "BIR", "DUB", "CLA", "MUL", "CLO", "BEL", "MAL")
 _CARRIED = ("Month", "DayofMonth", "DayOfWeek", "CRSDepTime", "CRSArrTime", "CRSElapsedTime", "Distance")

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import fraction, in_range, moderate, one_of, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, in_range, moderate, one_of, settle, whole
 from mpmtl_prob.adaptation import accounting, descent
 from mpmtl_prob.adaptation.discrepancy import Ball, discrepancy, grid, noisy, price
 from mpmtl_prob.adaptation.domain import Domain
@@ -16,7 +17,6 @@ from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.laws import VectorGaussian, VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.tasks import FloatArray
 
 ADAPTIVE = (
     "Every step may answer the steps before: Gaussian noises of known size compose exactly, whatever is asked next."

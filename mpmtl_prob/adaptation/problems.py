@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, whole
 from mpmtl_prob.adaptation.domain import Domain
-from mpmtl_prob.tasks import FloatArray
 
 
 class Pair(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._check import one_of
+from mpmtl_prob._util.checks import one_of
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.problems import Pair
 from mpmtl_prob.adaptation.scaling import Scaling

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import flag
-from mpmtl_prob._files import check_place, whole, write_text
-from mpmtl_prob._table import aligned
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import flag
+from mpmtl_prob._util.files import check_place, whole, write_text
+from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.adaptation.conditional import Prior
 from mpmtl_prob.adaptation.domain import Domain, pair, several, stacked
 from mpmtl_prob.adaptation.moments import MomentRelease
@@ -26,7 +27,6 @@ from mpmtl_prob.adaptation.one_release import AdaptedPosterior, OneRelease
 from mpmtl_prob.adaptation.scaling import ROW_QUANTILE, Scaling
 from mpmtl_prob.adaptation.shape import shape
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray
 
 MODEL, PICTURE = "model.json", "adaptation.png"
 PROBABILITY = 0.9

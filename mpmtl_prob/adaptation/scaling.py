@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.adaptation.domain import Domain, public_domain
-from mpmtl_prob.tasks import FloatArray
 
 #: of the lengths of public rows, at which rows are shortened: unlike cut residuals, shortened rows are not in the model
 ROW_QUANTILE = 0.99

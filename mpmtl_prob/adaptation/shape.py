@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
 
 #: sizes of departures, relative to the source's moments
 SCALES = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0])

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.descent import project
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.losses import Loss
 from mpmtl_prob.adaptation.objective import Convex, Penalties, Sizes, Smoothed
 from mpmtl_prob.convex.solver import ConvergenceWarning
-from mpmtl_prob.tasks import FloatArray
 
 
 class Optimum(NamedTuple):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mpmtl_prob import _files
-from mpmtl_prob._cells import as_number
+from mpmtl_prob._util import files
 from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.data.cells import as_number
 
 
 def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Domain], Domain]:
@@ -43,7 +43,7 @@ def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Do
 
 
 def _public(path: Path, label: str, features: list[str] | None) -> Domain:
-    frame = _files.read_table("source", path)
+    frame = files.read_table("source", path)
     columns = list(frame.columns)
     if label not in columns:
         raise ValueError(f"label: expected one of the columns {columns} of {str(path)!r}, got {label!r}")
@@ -61,20 +61,20 @@ def _public(path: Path, label: str, features: list[str] | None) -> Domain:
 
 def _private(path: Path, label: str, features: list[str]) -> Domain:
     try:
-        head, *lines = _files.lines(path)
+        head, *lines = files.lines(path)
     except FileNotFoundError:
         raise
     except Exception:  # of whatever opens it, whose text may quote a line
         raise ValueError(f"target: cannot read {str(path)!r} as a table with one record a line") from None
-    names = _files.fields(head)
-    _files.check_separator("target", path, names)
-    _files.check_names("target", path, names, unnamed=True)
+    names = files.fields(head)
+    files.check_separator("target", path, names)
+    files.check_names("target", path, names, unnamed=True)
     for argument, wanted in (("label", [label]), ("target", features)):
         if missing := [name for name in wanted if name not in names]:
             raise ValueError(f"{argument}: expected the columns {missing} in {str(path)!r} too, got a table without")
     places = [names.index(name) for name in (*features, label)]
     found = np.full((len(lines), len(places)), np.nan)
     for record, line in zip(found, lines, strict=True):
-        if len(cells := _files.fields(line)) == len(names):
+        if len(cells := files.fields(line)) == len(names):
             record[:] = [as_number(cells[place]) for place in places]
     return Domain(found[:, :-1], found[:, -1], tuple(features))

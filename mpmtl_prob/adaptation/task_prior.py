@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpmtl_prob._names import by_position
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.conditional import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import shape
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.data.matching import by_position
 from mpmtl_prob.taskwise.conjugate import SCALINGS
 
 if TYPE_CHECKING:

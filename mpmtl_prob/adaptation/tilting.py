@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.moments import MomentRelease, rows
-from mpmtl_prob.tasks import FloatArray
 
 
 class Tilted(NamedTuple):

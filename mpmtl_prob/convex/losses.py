@@ -19,7 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.gram import Gram
+from mpmtl_prob.data.tasks import TaskData
 
 _BLOCK = 32  # rows
 

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from mpmtl_prob import _devices
-from mpmtl_prob._discreet import shown
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util import devices
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
-from mpmtl_prob.tasks import FloatArray
 
 _CHECK_EVERY = 10  # in FISTA optimality costs two decompositions, a step one
 _RELAXATION = 1.6  # of ADMM; Boyd et al., section 3.4.3
@@ -160,10 +160,10 @@ def solve_alone(
     """
     check_not_forked()
     with jax.enable_x64(True):
-        spread = jax.tree.map(lambda leaf: _devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
-        start, L = _devices.by_task(W0, axis=1), _devices.by_task(curvature)
+        spread = jax.tree.map(lambda leaf: devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
+        start, L = devices.by_task(W0, axis=1), devices.by_task(curvature)
         found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
-    if _devices.padding(np.shape(W0)[1]):
+    if devices.padding(np.shape(W0)[1]):
         m = np.shape(W0)[1]
         found = Solution(found.W[:, :m], *(part[:m] for part in found[1:]))
     if late := int(np.sum(np.asarray(found.optimality) > tolerance)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpmtl_prob.tasks import TaskData
+from mpmtl_prob.data.tasks import TaskData
 
 
 def digits(*, unit_rows: bool = True) -> TaskData:

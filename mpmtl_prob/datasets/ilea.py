@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.datasets.files import DataFile
-from mpmtl_prob.tasks import TaskData
 
 _URL = "https://raw.githubusercontent.com/jiayuzhou/MALSAR/master/data/school.mat"
 FILE = DataFile(

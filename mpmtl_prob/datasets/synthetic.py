@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 
 
 class Synthetic(NamedTuple):

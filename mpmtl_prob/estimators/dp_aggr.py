@@ -12,17 +12,18 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from mpmtl_prob._check import one_of, positive, whole
-from mpmtl_prob._discreet import shown
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of, positive, whole
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.laws import IndependentLaplace, VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 NO_TARGET_BOUND = (
     "How far one row can move a model depends on the largest target, which was read off the private rows; give "

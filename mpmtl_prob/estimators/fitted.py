@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._html import card
-from mpmtl_prob._names import places, task_data
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.html import card
 from mpmtl_prob.convex.losses import LeastSquares, Loss
-from mpmtl_prob.intercept import completed
+from mpmtl_prob.data.intercepts import completed
+from mpmtl_prob.data.matching import places, task_data
+from mpmtl_prob.data.prediction import Prediction, linear_prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
 from mpmtl_prob.taskwise import conjugate
 
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.discreet import shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.convex.penalties import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 from mpmtl_prob.privacy.lattice import cut

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpmtl_prob._check import MANY, flag, in_range, numbers, one_of, positive, whole
-from mpmtl_prob._discreet import Discreet, shown
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, flag, in_range, numbers, one_of, positive, whole
+from mpmtl_prob._util.discreet import Discreet, shown
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
+from mpmtl_prob.data.prediction import check_weights
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
 from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
@@ -30,9 +33,9 @@ from mpmtl_prob.privacy.laws import PaperTaskWishart, VectorLaplace, Wishart, pa
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import BoughtClip, bought
-from mpmtl_prob.releases.release import Release, perturb
+from mpmtl_prob.releases.publish import perturb
+from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.terms import Terms, default_delta
-from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
@@ -63,7 +66,7 @@ class MPMTL(Discreet):
         epsilon: the budget for all rounds together; None runs without noise and without privacy.
         rounds: T.
         clip: K, the norm to which models are clipped each round: a number chosen without looking at the models, or one
-            from :func:`mpmtl_prob.privacy.buy_clip`, whose price is then in the guarantee. Infinite only without noise.
+            from :func:`mpmtl_prob.releases.buy_clip`, whose price is then in the guarantee. Infinite only without noise.
         delta: default 1 / (m log m).
         loss: L_i, :class:`LeastSquares` or :class:`Logistic`, with its strong convexity.
         acceleration: beta_t: "none" is 0, "convex" (t-1)/(t+2), "strongly_convex" (1 - sqrt(mu/L)) / (1 + sqrt(mu/L));

@@ -16,15 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from mpmtl_prob._check import positive, whole
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, whole
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
+from mpmtl_prob.data.intercepts import completed
+from mpmtl_prob.data.prediction import check_weights
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, in_unit_variance, intercept_aside, named, slopes
-from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
-from mpmtl_prob.tasks import FloatArray, TaskData, check_weights
 
 
 @dataclass(frozen=True)

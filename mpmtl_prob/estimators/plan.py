@@ -11,16 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, one_of, positive
-from mpmtl_prob._discreet import Discreet, shown
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, one_of, positive
+from mpmtl_prob._util.discreet import Discreet, shown
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import Smooth
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
 from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.messages import BoughtClip
 from mpmtl_prob.releases.terms import default_delta
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: from a total (eps, delta) to the budgets of all rounds
 Weights = Callable[[float, float], FloatArray]

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpmtl_prob._check import one_of, positive
+from mpmtl_prob._util.checks import one_of, positive
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
+from mpmtl_prob.data.intercepts import completed
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name, in_own_units, in_unit_variance, intercept_aside, named
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
-from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
-from mpmtl_prob.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate, laplace
 from mpmtl_prob.taskwise.evidence import posterior_means
 

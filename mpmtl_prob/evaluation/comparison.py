@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import positive, whole
-from mpmtl_prob._table import Table, pair
+from mpmtl_prob._util.checks import positive, whole
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
@@ -19,8 +20,8 @@ from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerPosteriors
 from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Guarantee
+from mpmtl_prob.privacy.tables import Table, pair
 from mpmtl_prob.releases.terms import check_message
-from mpmtl_prob.tasks import Prediction, TaskData
 
 
 class Fit(Protocol):

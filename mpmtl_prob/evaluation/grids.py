@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.convex.losses import Loss
 from mpmtl_prob.convex.penalties import GroupLasso, Penalty
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import DPMTRL, L1, MPMTL, Alone, DPAggr, Lasso, LeastSquares, MultiTask, Ridge, RidgeLogistic
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: candidates per estimator
 SIZE = 40

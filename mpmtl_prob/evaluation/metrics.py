@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpmtl_prob.tasks import Prediction, TaskData
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
 
 
 def nmse(prediction: Prediction, test: TaskData) -> float:

@@ -21,17 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import one_of
-from mpmtl_prob._discreet import public, shown
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of
+from mpmtl_prob._util.discreet import public, shown
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.convex.losses import Smooth
+from mpmtl_prob.data.intercepts import completed
+from mpmtl_prob.data.prediction import Prediction, linear_prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Ridge, Run, Sharing, framework
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 from mpmtl_prob.estimators.plan import Plan, Rows
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
-from mpmtl_prob.intercept import completed
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData, linear_prediction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob._files import write_netcdf, write_text
+from mpmtl_prob._util.files import write_netcdf, write_text
 from mpmtl_prob.experiments import adaptations, figures, page, threats
 from mpmtl_prob.experiments.adaptations import Adaptations
 from mpmtl_prob.experiments.runner import run
 from mpmtl_prob.experiments.settings import STUDIES, Data, Effort, Study, Unit
 from mpmtl_prob.experiments.summary import summarise
-from mpmtl_prob.experiments.threats import ThreatModels
+from mpmtl_prob.experiments.threat_settings import ThreatModels
 from mpmtl_prob.experiments.verdicts import Verdict, verdicts
 from mpmtl_prob.experiments.workers import Workers
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.adaptation import (
     KMM,
     AdaSSP,

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.experiments import adaptation_figures
 from mpmtl_prob.experiments.adaptation_arms import NAMES, PLAIN, Cell, unit
 from mpmtl_prob.experiments.chance import Row, part, verdict
 from mpmtl_prob.experiments.runner import digest, library_version, plain
 from mpmtl_prob.experiments.verdicts import UNTESTED, Verdict
 from mpmtl_prob.experiments.workers import Workers, as_done
-from mpmtl_prob.tasks import FloatArray
 
 NAME = "adaptation"
 CURVES = ("target, not private", "frozen", "noisy gradient", "profiled")

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mpmtl_prob.data.prediction import linear_prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import (
     MPMTL,
     Fitted,
@@ -42,7 +44,6 @@ from mpmtl_prob.experiments.settings import (
 from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
 from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Bound, Guarantee
-from mpmtl_prob.tasks import TaskData, linear_prediction
 
 #: under which the true guarantees are computed: whose sensitivity the papers use
 ADJACENCY = "zero_out"

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.experiments.settings import KINDS, MTL, STL, Shared
-from mpmtl_prob.tasks import FloatArray
 
 LEVEL = 0.05  # of every one-sided test
 

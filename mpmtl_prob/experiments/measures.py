@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.prediction import linear_prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import DPMTRL, MPMTL, LeastSquares, LowRank, Noise
 from mpmtl_prob.evaluation import cross_validate, grids, nmse
 from mpmtl_prob.experiments import arms
@@ -16,7 +19,6 @@ from mpmtl_prob.experiments.settings import ALLOCATIONS, Study, Unit, groups
 from mpmtl_prob.privacy import Bound
 from mpmtl_prob.privacy.guarantee import of_release
 from mpmtl_prob.releases import default_delta
-from mpmtl_prob.tasks import FloatArray, TaskData, linear_prediction
 
 #: dims of what is not a number
 DIMS = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.experiments import adaptations, paper, threats
 from mpmtl_prob.experiments.settings import STUDIES, Data
 from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED, once

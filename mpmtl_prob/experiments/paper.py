@@ -6,9 +6,9 @@ import csv
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.experiments.settings import DP_AGGR, DP_MTRL, GROUP_SPARSE, LOW_RANK, RIDGE, TRACE
-from mpmtl_prob.tasks import FloatArray
 
 FILE = DataFile(
     name="figures.csv",

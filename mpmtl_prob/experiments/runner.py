@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from tqdm.auto import tqdm
 
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import WITHOUT_EPSILON, Study, Unit

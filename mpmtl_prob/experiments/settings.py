@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.datasets import lsoa2, school, synthetic_group_sparse, synthetic_low_rank
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 RIDGE, LASSO, ALONE = "STL ridge", "STL lasso", "Algorithm 2, M = I"
 TRACE, GROUP = "MTL trace norm", "MTL l2,1"

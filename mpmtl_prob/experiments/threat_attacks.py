@@ -8,17 +8,17 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import betabinom, binom, norm
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.experiments.chance import FALSE_ALARM, Row, agree, beside, measured, part, verdict
 from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.laws.profile import Profile
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models import NoisyMeans, audits, odds, one_of_each
 from mpmtl_prob.threat_models.means import AGAINST
 from mpmtl_prob.threat_models.problems import uniform_nodes
 
 if TYPE_CHECKING:
-    from mpmtl_prob.experiments.threats import ThreatModels
+    from mpmtl_prob.experiments.threat_settings import ThreatModels
 
 _PEOPLE, _QUESTIONS, _RHO = 50, 100, 0.2
 _MU = float(np.sqrt(2 * _RHO))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.experiments.chance import FALSE_ALARM, Row, agree, beside, far, measured, part, verdict
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models import (
     BillboardMeans,
     HardPrior,
@@ -26,7 +26,7 @@ from mpmtl_prob.threat_models import (
 )
 
 if TYPE_CHECKING:
-    from mpmtl_prob.experiments.threats import ThreatModels
+    from mpmtl_prob.experiments.threat_settings import ThreatModels
 
 EPSILON, DELTA = 1.0, 1e-6
 _QUESTIONS = 10_000  # of the errors against people

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.experiments.chance import FALSE_ALARM, Row, far, part, verdict
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models import HardPrior, NoisyMeans, mean_loss, posterior, views
 from mpmtl_prob.threat_models.problems import Population
 
 if TYPE_CHECKING:
-    from mpmtl_prob.experiments.threats import ThreatModels
+    from mpmtl_prob.experiments.threat_settings import ThreatModels
 
 _QUESTIONS, _RHO = 2000, 0.05
 _ALIKE = (0.3, 0.15)  # mean and sd of p where questions are alike

@@ -15,9 +15,9 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.experiments.contrasts import LEVEL, Difference, arm_of, best_of, gap_share, loss, pairs_of, shared
 from mpmtl_prob.experiments.settings import DP_AGGR, DP_MTRL, GROUP_SPARSE, LOW_RANK, MTL, POSTERIOR, STL, Shared
-from mpmtl_prob.tasks import FloatArray
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not testable"
 

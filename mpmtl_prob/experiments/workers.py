@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import jax
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._util.checks import whole
 
 
 class Workers:

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._util.checks import whole
 from mpmtl_prob.privacy.ledger import Ledger
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpmtl_prob._check import fraction, one_of, positive, settle, whole
+from mpmtl_prob._util.checks import fraction, one_of, positive, settle, whole
 from mpmtl_prob.federated.account import RunRefused
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.thresholds import unbroken, undivided

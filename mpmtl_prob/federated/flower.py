@@ -16,8 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpmtl_prob._check import positive, whole
-from mpmtl_prob._files import write_text
+from mpmtl_prob._util.checks import positive, whole
+from mpmtl_prob._util.files import write_text
+from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.federated import scattered, wire
 from mpmtl_prob.federated.account import Account, RunRefused
 from mpmtl_prob.federated.conditions import Conditions
@@ -29,7 +30,6 @@ from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.terms import default_delta
-from mpmtl_prob.shards import TaskShards
 
 if TYPE_CHECKING:
     from flwr.app import Message as FlowerMessage

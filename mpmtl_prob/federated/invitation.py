@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._check import one_of, whole
+from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob.federated.secure_sum import RUN, Agreed
 from mpmtl_prob.federated.thresholds import risk, unbroken, undivided
 from mpmtl_prob.privacy import lattice

@@ -23,7 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob.data.shards import TaskShards
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.federated import secure_sum
 from mpmtl_prob.federated.account import Account, RunRefused
 from mpmtl_prob.federated.conditions import Conditions
@@ -32,11 +35,10 @@ from mpmtl_prob.federated.secure_sum import Advert, Agreed, Revealed, Sent, TooF
 from mpmtl_prob.federated.signing import Arrived, Signer
 from mpmtl_prob.privacy.door import draw_share
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.releases.release import Release, arrived, publish
+from mpmtl_prob.releases.publish import arrived, publish
+from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.streamed import second_moment
 from mpmtl_prob.releases.terms import Terms, message
-from mpmtl_prob.shards import TaskShards
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 #: Byte strings by name.

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
 from mpmtl_prob.federated.invitation import Invitation, invite
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray
 
 _NAME = "report"
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._cells import label_text
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.protocol import Message, Sending, in_units, moment, read_vector
 from mpmtl_prob.federated.secure_sum import Vector
-from mpmtl_prob.shards import TaskShards
 
 _DIGEST = 16  # bytes, of which no two of a million names are alike by chance
 

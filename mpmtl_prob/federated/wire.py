@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mpmtl_prob._check import positive, whole
+from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import RUN, Agreed
 from mpmtl_prob.privacy.laws import MatrixNoise, read_law, write_law

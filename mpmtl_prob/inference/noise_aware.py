@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import whole
-from mpmtl_prob._forks import check_not_forked
-from mpmtl_prob._names import task_data
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob.data.matching import task_data
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
@@ -20,7 +21,6 @@ from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
 from mpmtl_prob.releases.rounds import kept
-from mpmtl_prob.tasks import TaskData
 
 
 @dataclass(frozen=True)

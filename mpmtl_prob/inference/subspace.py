@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import whole
 
 if TYPE_CHECKING:
     import xarray as xr

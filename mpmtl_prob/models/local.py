@@ -18,8 +18,8 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-from mpmtl_prob._discreet import shown
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import shown
 
 
 class LocalCoordinates(NamedTuple):

@@ -17,10 +17,10 @@ from jax.lax.linalg import triangular_solve
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.triangles import cholesky, diagonal_of, log_det
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, MatrixNoise, Wishart
-from mpmtl_prob.tasks import FloatArray
 
 
 class NoisyRelease(Protocol):

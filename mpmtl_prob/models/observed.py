@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.privacy.laws import MatrixNoise
-from mpmtl_prob.tasks import FloatArray
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0

@@ -19,13 +19,15 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.typing import ArrayLike
 
-from mpmtl_prob._check import positive
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.gram import Gram
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNormPrior
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData
 from mpmtl_prob.taskwise import conjugate
 
 #: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.

@@ -21,8 +21,8 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.normaliser import acceptance_rate, log_trace_norm_integral
-from mpmtl_prob.tasks import FloatArray
 
 _LEAST_ACCEPTANCE = 1e-3
 

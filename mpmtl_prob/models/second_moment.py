@@ -27,6 +27,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.observed import LOG_PHI_SD, Free, Observed, Shown
 from mpmtl_prob.models.triangles import (
     below_diagonal,
@@ -38,7 +39,6 @@ from mpmtl_prob.models.triangles import (
     places,
     strictly_lower,
 )
-from mpmtl_prob.tasks import FloatArray
 
 #: How much of such a prior sd a release leaves open, roughly: the unit of a sampler that has not learnt it yet.
 OPEN = 0.4

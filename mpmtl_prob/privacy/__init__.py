@@ -5,9 +5,6 @@ It knows vectors and matrices of bounded norm, and nothing of models; what is ma
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.accounting.budgets import composition_bound, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
@@ -38,9 +35,6 @@ from mpmtl_prob.privacy.units import Adjacency, Unit
 
 #: the former name of :class:`Law`
 Mechanism = Law
-
-#: names that users have from here, of things that live in the room above
-_RELEASES = ("BoughtClip", "Release", "buy_clip", "default_delta", "release")
 
 __all__ = [
     "NOTHING_SHARED",
@@ -82,9 +76,3 @@ __all__ = [
     "schedule",
     "views",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _RELEASES:
-        return getattr(import_module("mpmtl_prob.releases"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

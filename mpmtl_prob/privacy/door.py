@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import MANY, positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, positive, whole
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.laws import GaussianShares, exact
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, VectorNoise
-from mpmtl_prob.privacy.ledger import Ledger, Purchase, check_ledger
+from mpmtl_prob.privacy.ledger import Ledger, PaddedTasks, Purchase, check_ledger
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 
 def draw_matrices(
@@ -31,7 +31,7 @@ def draw_matrices(
     claimed: Bound | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: PaddedTasks | ArrayLike | None = None,
     besides: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """Pay for T rounds, then draw the noise of each.
@@ -79,7 +79,7 @@ def draw_vectors(
     unproved: str = "",
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: PaddedTasks | ArrayLike | None = None,
     besides: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """Pay for T rounds, then draw fresh noise for every vector in each of them.
@@ -139,7 +139,7 @@ def draw_each(
     claimed: Bound | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: PaddedTasks | ArrayLike | None = None,
 ) -> tuple[list[FloatArray], Guarantee]:
     """Pay for several vectors, of any lengths, in one charge; then draw the noise of each.
 
@@ -170,7 +170,7 @@ def draw_share(
     *,
     adjacency: str,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: PaddedTasks | ArrayLike | None = None,
     unsafe_seed: int | None = None,
     which: int = 0,
 ) -> FloatArray:
@@ -203,7 +203,7 @@ def _pay(
     claimed: Bound | None,
     unsafe_seed: int | None,
     ledger: Ledger | None,
-    data: TaskData | ArrayLike | None,
+    data: PaddedTasks | ArrayLike | None,
     besides: Sequence[Purchase],
 ) -> Guarantee:
     """What holds of all rounds together, once they are paid for."""

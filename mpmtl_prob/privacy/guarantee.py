@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import whole
-from mpmtl_prob._html import card
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.composition import delta
 from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds, membership_odds
 from mpmtl_prob.privacy.laws.law import Law
 from mpmtl_prob.privacy.units import Adjacency, Unit
-from mpmtl_prob.tasks import FloatArray
 
 _SCOPE = (
     "It holds against {against}, whatever they know besides and whatever they compute from "

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
 
 #: How far cutting moves a message at most, relative to the clip norm; farther where noise is so large that doubles need room.
 ERROR = 1e-3

@@ -15,12 +15,12 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._util.checks import in_range, positive, whole
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
@@ -28,7 +28,6 @@ from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws.law import Law, read_law, write_law
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
 from mpmtl_prob.privacy.units import Adjacency, Unit
-from mpmtl_prob.tasks import TaskData
 
 _NO_TOTALS = "epsilon and delta: expected the declared total of a new ledger, got none"
 
@@ -73,6 +72,18 @@ class Purchase(Protocol):
     def id(self) -> str: ...
     @property
     def ledger(self) -> str: ...
+
+
+@runtime_checkable
+class PaddedTasks(Protocol):
+    """Rows of several tasks in arrays of one size, such as those of a TaskData: what a ledger takes a fingerprint of."""
+
+    @property
+    def X(self) -> Any: ...
+    @property
+    def y(self) -> Any: ...
+    @property
+    def mask(self) -> Any: ...
 
 
 class Ledger:
@@ -160,7 +171,7 @@ class Ledger:
         self,
         mechanisms: Law | Sequence[Law],
         *,
-        data: TaskData | ArrayLike | None = None,
+        data: PaddedTasks | ArrayLike | None = None,
         unit: str = "task",
         adjacency: str | None = None,
         bought: Sequence[Purchase] = (),
@@ -240,11 +251,11 @@ class Ledger:
         """
         ledger_file.check_receipt(receipt, self._file.totals, self._rows())
 
-    def fingerprint(self, data: TaskData | ArrayLike | None) -> str:
+    def fingerprint(self, data: PaddedTasks | ArrayLike | None) -> str:
         """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
         if data is None:
             return ""
-        parts = (data.X, data.y, data.mask) if isinstance(data, TaskData) else (data,)
+        parts = (data.X, data.y, data.mask) if isinstance(data, PaddedTasks) else (data,)
         digest = hmac.new(self._salt, digestmod=hashlib.sha256)
         for part in parts:
             array = np.ascontiguousarray(part)

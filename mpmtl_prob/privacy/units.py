@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
-from mpmtl_prob._check import one_of
+from mpmtl_prob._util.checks import one_of
 
 
 class _Named(StrEnum):

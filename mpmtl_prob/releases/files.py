@@ -18,50 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
-from mpmtl_prob._files import holding, read_tree
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, one_of, positive, whole
+from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guarantee, of_release
 from mpmtl_prob.privacy.lattice import step
-from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, read_law, write_law
+from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, read_law
 from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
 from mpmtl_prob.releases.terms import check_laws
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from mpmtl_prob.releases.release import Release
 
 #: A recomputed delta may exceed the stated one by this much of it: another processor rounds in another way.
 _SLACK = 1e-6
 
 
-def to_dataset(release: Release) -> xr.Dataset:
-    """Sigma with dims (round, feature, feature_other); all else as JSON in the attribute ``release``."""
-    meta = {
-        "mechanisms": [write_law(mechanism) for mechanism in release.mechanisms],
-        "besides": [write_law(mechanism) for mechanism in release.besides],
-        "num_tasks": release.num_tasks,
-        "features": list(release.features),
-        "guarantee": release.guarantee.to_dict(),
-        "message": release.message,
-        "scaling": release.scaling,
-        "library_version": release.library_version,
-        "lattice": release.lattice,
-    }
-    import xarray as xr  # with pandas, nearly a second to import
-
-    names = [str(feature) for feature in release.features]
-    return xr.Dataset(
-        {"sigma": (("round", "feature", "feature_other"), release.sigma)},
-        coords={"round": np.arange(1, release.rounds + 1), "feature": names, "feature_other": names},
-        attrs={"release": json.dumps(meta)},
-    )
-
-
 def fields(data: xr.Dataset) -> dict[str, Any]:
-    """The fields of the release that :func:`to_dataset` turned into data. Raises ValueError for other data."""
+    """The fields of the release that :meth:`Release.to_xarray` turned into data. Raises ValueError for other data."""
     try:
         meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
         if sigma.dtype.kind != "f":

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, numbers, one_of, positive
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, numbers, one_of, positive
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
-from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise import conjugate
 from mpmtl_prob.taskwise.evidence import posterior_means
 

@@ -1,39 +1,23 @@
-"""The only code that turns models into something that may be published, with noise from :mod:`mpmtl_prob.privacy.door`.
-
-A curator holds one vector per task, or their second moment. :func:`release` and :func:`publish` let out the perturbed second
-moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`perturb`.
-"""
+"""What was let out, with the law of its noise and what it guarantees, and the file that it is kept in."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import function, in_range, numbers, one_of, positive
-from mpmtl_prob._discreet import shown
-from mpmtl_prob._files import write_netcdf
-from mpmtl_prob._html import card
-from mpmtl_prob.privacy.accounting.calibration import calibrate
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
-from mpmtl_prob.privacy.door import draw_matrices
-from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
-from mpmtl_prob.privacy.laws import Law, MatrixNoise
-from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.units import Adjacency
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, write_law
 from mpmtl_prob.releases import files, signatures
-from mpmtl_prob.releases.messages import MESSAGES, BoughtClip, clip_norm, messages, scaling_of
-from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
-from mpmtl_prob.releases.silent import silent_tasks, tell
-from mpmtl_prob.releases.streamed import second_moment as streamed
-from mpmtl_prob.releases.terms import Terms, check_lattice, check_laws, default_delta, terms
-from mpmtl_prob.shards import TaskShards
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob.releases.terms import check_laws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -116,7 +100,25 @@ class Release:
 
     def to_xarray(self) -> xr.Dataset:
         """The release as a data set with dims (round, feature, feature_other); all else in the attribute ``release``."""
-        return files.to_dataset(self)
+        import xarray as xr  # with pandas, nearly a second to import
+
+        meta = {
+            "mechanisms": [write_law(mechanism) for mechanism in self.mechanisms],
+            "besides": [write_law(mechanism) for mechanism in self.besides],
+            "num_tasks": self.num_tasks,
+            "features": list(self.features),
+            "guarantee": self.guarantee.to_dict(),
+            "message": self.message,
+            "scaling": self.scaling,
+            "library_version": self.library_version,
+            "lattice": self.lattice,
+        }
+        names = [str(feature) for feature in self.features]
+        return xr.Dataset(
+            {"sigma": (("round", "feature", "feature_other"), self.sigma)},
+            coords={"round": np.arange(1, self.rounds + 1), "feature": names, "feature_other": names},
+            attrs={"release": json.dumps(meta)},
+        )
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write the release to a NetCDF file; for its owner alone (mode 0600) where nothing is proved of it.
@@ -171,226 +173,3 @@ class Release:
             "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
         }
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
-
-
-def release(
-    source: TaskData | TaskShards | ArrayLike,
-    epsilon: float,
-    delta: float | None = None,
-    *,
-    message: str = "direction",
-    clip: float | BoughtClip | None = None,
-    mechanism: str | MatrixNoise = "wishart",
-    adjacency: str = "replace",
-    scaling: str | None = None,
-    rounds: int | str = 1,
-    respond: Callable[[Release], ArrayLike] | None = None,
-    unsafe_seed: int | None = None,
-    ledger: Ledger | None = None,
-) -> Release:
-    """Let out the tasks' perturbed second moment, and spend the whole budget on it.
-
-    Args:
-        source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
-            evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same of tasks on disk, in
-            one round; or the messages themselves, d x m.
-        epsilon: > 0.
-        delta: in (0, 1); default 1 / (m log m).
-        message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
-            spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
-            has to be "clip". Of tasks that say nothing, which send zeros, a warning tells you, who hold the rows.
-        clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`buy_clip`,
-            whose price is then part of the total.
-        mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
-            "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
-            claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
-        adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        scaling: with TaskData, "unit" lets every owner scale its features by its own rows to unit variance, whatever their
-            units, which is the default for tasks that come from a table; "pareto" by the root of that, which makes tasks
-            alike whose features have one unit, the default for tasks that come from arrays; "none" leaves them. It is
-            public, and never follows from the rows. Messages that you bring are taken as they are.
-        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
-            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
-        respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
-            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. It is asked when all rounds are paid
-            for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
-        unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
-        ledger: pays for the release, on disk, before any noise is drawn.
-
-    Returns:
-        A :class:`Release` of T rounds.
-
-    Raises:
-        BudgetExceeded: the ledger's total does not cover it.
-        ValueError: an argument outside its range, or messages that are not finite. Nothing was charged.
-
-    Source: TPAMI 2022, Algorithm 1, steps 3 to 5, with T = 1.
-
-    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
-    >>> release = mp.release(train, epsilon=1.0)
-    >>> release.sigma.shape
-    (1, 3, 3)
-    >>> proved = release.guarantee.proved
-    >>> print(f"eps = {proved.epsilon:g}, delta = {proved.delta:.4f} = 1 / (40 log 40)")
-    eps = 1, delta = 0.0068 = 1 / (40 log 40)
-    """
-    one_of("message", message, MESSAGES)
-    scaling = scaling_of(source, scaling)
-    epsilon = positive("epsilon", epsilon)
-    adjacency = Adjacency.of(adjacency)
-    if isinstance(source, TaskShards):
-        if rounds not in (1, "auto") or respond is not None:
-            raise ValueError(f"rounds: expected 1 with TaskShards, whose messages are read once, got {shown(rounds)}")
-        settled = terms(
-            epsilon, source.num_tasks, source.slopes, delta,
-            message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling,
-        )  # fmt: skip
-        A, rows = streamed(source, settled)
-        return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
-    W, features, scaling = messages(source, scaling)
-    d, m = W.shape
-    K, purchases = clip_norm(message, clip)
-    promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
-    prices = tuple(purchase.law for purchase in purchases)
-    one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, besides=prices)
-    T = how_many(rounds, (d, m), respond, one_round if isinstance(mechanism, str) else None)
-    settled = terms(
-        epsilon, m, features, delta,
-        message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,
-    )  # fmt: skip
-    W = settled.bounded(W)
-    tell(silent_tasks(W, source), W @ W.T, features, message)
-    noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
-    sigma = [W @ W.T + noise[0]]
-    for each in noise[1:]:
-        assert respond is not None  # a single round asks nobody
-        with kept(so_far := _published(sigma, settled, guarantee)):
-            W = settled.bounded(checked_answer(respond(so_far), W.shape))
-        sigma.append(W @ W.T + each)
-    return _published(sigma, settled, guarantee)
-
-
-def publish(
-    second_moment: ArrayLike,
-    terms: Terms,
-    *,
-    unsafe_seed: int | None = None,
-    ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
-) -> Release:
-    """A curator's step: let out a second moment with noise, without ever seeing a message.
-
-    Args:
-        second_moment: the sum of v v' over all tasks, (d, d), v as :func:`message` gave it to its owner.
-        terms: of one round.
-        unsafe_seed: as in :func:`release`.
-        ledger: pays for the release, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
-
-    Raises:
-        BudgetExceeded: the ledger's total does not cover it.
-        ValueError: terms of several rounds, or a matrix that is no second moment of such messages. Nothing was charged.
-    """
-    A, d = numbers("second_moment", second_moment), len(terms.features)
-    if len(terms.mechanisms) != 1:
-        raise ValueError(f"terms: expected those of one round, got {len(terms.mechanisms)}")
-    if A.shape != (d, d) or not np.array_equal(A, A.T):
-        raise ValueError(f"second_moment: expected a symmetric {d} x {d} matrix, got shape {A.shape}")
-    if not (_on_lattice(A, terms) and np.trace(A) <= terms.num_tasks * terms.clip**2):
-        raise ValueError("second_moment: expected a sum of v v' over the messages of these terms, got another matrix")
-    return perturb(lambda noise: (A + noise, None), terms, unsafe_seed=unsafe_seed, ledger=ledger, data=data)[0]
-
-
-def arrived(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
-    """A release whose noise was in it before anybody saw it: owners added their shares, see :mod:`mpmtl_prob.federated`.
-
-    Args:
-        sigma: the sum of v v' and of the shares, (d, d).
-        terms: of one round, with the noise of those who are in the sum.
-        seeded: the shares were drawn from a seed, for demonstrations.
-
-    Raises:
-        ValueError: numbers that are not on the lattice.
-    """
-    check_lattice(terms)
-    guarantee = of_release(
-        terms.mechanisms,
-        epsilon=terms.epsilon,
-        adjacency=terms.adjacency,
-        claimed=None,
-        seeded=seeded,
-        arithmetic=DISCRETE,
-    )
-    return _published([np.asarray(sigma, dtype=np.float64)], terms, guarantee)
-
-
-def perturb[Private](
-    run: Callable[[FloatArray], tuple[ArrayLike, Private]],
-    terms: Terms,
-    *,
-    unsafe_seed: int | None = None,
-    ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
-) -> tuple[Release, Private]:
-    """Pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
-
-    Args:
-        run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and whatever stays in the room. It must
-            bound its messages as the terms say and cut them to the lattice, and must not keep the noise.
-        terms: of all rounds, which are paid for at once.
-        unsafe_seed: as in :func:`release`.
-        ledger: pays for all rounds, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
-
-    Returns:
-        The release, and what ``run`` keeps.
-
-    Raises:
-        BudgetExceeded: the ledger's total does not cover it.
-        ValueError: an argument outside its range. Nothing was charged, nothing drawn.
-    """
-    function("run", run, "from the noise to second moments with it, and what stays in the room")
-    noise, guarantee = _drawn(terms, unsafe_seed, ledger, data)
-    sigma, private = run(noise)
-    return _published(sigma, terms, guarantee), private
-
-
-def _drawn(
-    terms: Terms, unsafe_seed: int | None, ledger: Ledger | None, data: TaskData | ArrayLike | None
-) -> tuple[FloatArray, Guarantee]:
-    check_lattice(terms)
-    return draw_matrices(
-        terms.mechanisms,
-        epsilon=terms.epsilon,
-        adjacency=terms.adjacency,
-        lattice=terms.lattice,
-        claimed=terms.claimed,
-        unsafe_seed=unsafe_seed,
-        ledger=ledger,
-        data=data,
-        besides=terms.bought,
-    )
-
-
-def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
-    """The rounds up to now as a release; whatever is not on the lattice is lost, and nothing is published."""
-    found = np.asarray(sigma)
-    if found.dtype != np.float64 or not _on_lattice(found, terms):
-        raise ValueError("run: expected second moments of messages on the lattice, got others")
-    return Release(
-        sigma=found,
-        mechanisms=terms.mechanisms[: len(found)],
-        num_tasks=terms.num_tasks,
-        features=terms.features,
-        guarantee=guarantee,
-        message=terms.message,
-        scaling=terms.scaling,
-        library_version=files.library_version(),
-        besides=tuple(purchase.law for purchase in terms.bought),
-        lattice=terms.lattice,
-    )
-
-
-def _on_lattice(sigma: FloatArray, terms: Terms) -> bool:
-    return bool(np.all(np.mod(sigma, terms.lattice**2) == 0))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import MANY, function, one_of, whole
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, function, one_of, whole
+from mpmtl_prob._util.discreet import shown
 from mpmtl_prob.privacy.laws import Wishart
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     from mpmtl_prob.releases.release import Release

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 
 _SHOWN = 5
 #: Entries of directions below this share of the others are what rounding left of zero.

@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.shards import TaskShards
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.releases.silent import silent_tasks, tell
 from mpmtl_prob.releases.terms import Terms, quiet_message
-from mpmtl_prob.shards import TaskShards
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 _DIGEST = 32  # bytes of SHA-256
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._cells import check_spelling
-from mpmtl_prob._check import in_range, one_of, positive, settle, whole
-from mpmtl_prob._names import in_order
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, one_of, positive, settle, whole
+from mpmtl_prob.data.cells import check_spelling
+from mpmtl_prob.data.matching import in_order
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
@@ -23,7 +25,6 @@ from mpmtl_prob.privacy.laws import MatrixNoise, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
 from mpmtl_prob.releases.silent import silent_tasks, tell
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._discreet import shown
-from mpmtl_prob.tasks import FloatArray, Gram
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.gram import Gram
 
 #: Prior of the signal-to-noise ratio: from nearly nothing to hundreds, the middle half between .6 and 16. Picked by own rows'
 #: errors on data made up in 80 shapes, with true ratios of .5 to 128 (those of ``benchmarks/shapes.py``).

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._discreet import shown
-from mpmtl_prob._gram import unit
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData, gram
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.gram import Gram, gram, unit
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate
 
 

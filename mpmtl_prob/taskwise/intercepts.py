@@ -1,6 +1,6 @@
 """Owners' posteriors with an intercept: those of :mod:`~mpmtl_prob.taskwise.conjugate` and of labels, completed.
 
-Numbers have a flat prior of the intercept, integrated out by contrasts (:mod:`mpmtl_prob.intercept`), and then, exactly,
+Numbers have a flat prior of the intercept, integrated out by contrasts (:mod:`~mpmtl_prob.data.intercepts`); then, exactly,
 
     b_i | w_i, sigma_i, rows ~ N(mean(y_i) - mean(x_i)'w_i, sigma_i^2 / n_i).
 
@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob.intercept import completed, means
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.intercepts import completed, means
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate, laplace
 
 

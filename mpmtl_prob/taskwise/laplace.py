@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import expit, gammaln
 
-from mpmtl_prob.tasks import FloatArray, TaskData
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.taskwise.conjugate import SnrPrior
 
 #: Prior of the variance of the log odds: their sd lies between .46 and 5.4 with probability .95, 1.6 in the middle. With

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray, Gram, TaskData, gram
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.gram import Gram, gram
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate
 from mpmtl_prob.taskwise.conjugate import GaussianPosteriors, SnrPrior
 

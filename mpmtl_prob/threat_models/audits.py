@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from mpmtl_prob._check import in_range, whole
-from mpmtl_prob._discreet import Discreet
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, whole
+from mpmtl_prob._util.discreet import Discreet
 from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Interval
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.laws.profile import Profile
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models import scores
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.metalearning import generalisation_gap

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 
 LOSSES = ("mean", "sign")
 OTHERS, NEWCOMERS, BILLBOARD = "all others", "newcomers", "billboard"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, one_of, positive, whole
+from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.laws.profile import Profile

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from mpmtl_prob._check import not_negative, positive, settle, whole
-from mpmtl_prob._discreet import Discreet
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import not_negative, positive, settle, whole
+from mpmtl_prob._util.discreet import Discreet
 from mpmtl_prob.privacy import views
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import ANYBODY, Guarantee
 from mpmtl_prob.privacy.laws import VectorGaussian
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.calibration import mu_within, numbers_seen, others_seen
 from mpmtl_prob.threat_models.problems import People, checked_means, questions, uniform_nodes
 

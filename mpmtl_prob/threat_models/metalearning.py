@@ -17,12 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import fraction, in_range, positive, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, in_range, positive, settle, whole
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
-from mpmtl_prob.prediction import Prediction
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.releases import release
-from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import People, questions
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaln, expit, logit, logsumexp, ndtr, ndtri, xlog1py, xlogy
 
-from mpmtl_prob._check import in_range, positive, whole
-from mpmtl_prob._discreet import Discreet
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, whole
+from mpmtl_prob._util.discreet import Discreet
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.means import NoisyMeans, against
 from mpmtl_prob.threat_models.problems import Ints, checked_means
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._check import in_range, positive, settle, whole
-from mpmtl_prob._table import aligned
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, settle, whole
+from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.privacy import views
-from mpmtl_prob.tasks import FloatArray
 from mpmtl_prob.threat_models.calibration import mu_within
 from mpmtl_prob.threat_models.means import AGAINST, NoisyMeans, people_needed
 

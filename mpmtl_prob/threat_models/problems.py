@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._check import positive, settle, whole
-from mpmtl_prob._discreet import Discreet
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle, whole
+from mpmtl_prob._util.discreet import Discreet
 
 Ints = NDArray[np.int64]
 

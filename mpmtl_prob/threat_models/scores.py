@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from mpmtl_prob._check import in_range, positive
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob.threat_models.problems import at_most_one
 
 

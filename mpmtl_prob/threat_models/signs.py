@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from mpmtl_prob._discreet import Discreet
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.discreet import Discreet
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import Ints, People, Population, checked_means, questions
 

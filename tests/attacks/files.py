@@ -33,7 +33,7 @@ from mpmtl_prob.privacy.guarantee import DOUBLES
 from mpmtl_prob.privacy.laws import GaussianShares
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases import Release, release, terms
-from mpmtl_prob.releases.release import arrived, perturb
+from mpmtl_prob.releases.publish import arrived, perturb
 from mpmtl_prob.releases.terms import Terms
 
 FIELDS = "a field of a release's file, by itself or with others"

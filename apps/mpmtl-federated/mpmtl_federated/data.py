@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob import TaskData, TaskShards
-from mpmtl_prob._files import read_table
+from mpmtl_prob._util.files import read_table
 from mpmtl_prob.federated import Conditions, Signer
 from mpmtl_prob.privacy import Ledger
 

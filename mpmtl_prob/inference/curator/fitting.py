@@ -14,8 +14,9 @@ import numpy as np
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._check import instance, one_of, whole
-from mpmtl_prob._names import task_data
+from mpmtl_prob._util.checks import instance, one_of, whole
+from mpmtl_prob.data.matching import task_data
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
@@ -24,7 +25,6 @@ from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
 from mpmtl_prob.inference.sampling.runs import Interrupted, Part, Sampling
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import TaskData
 
 Model = Callable[..., None]
 

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import label_text
-from mpmtl_prob._files import holding, read_tree, write_netcdf
-from mpmtl_prob._html import card
-from mpmtl_prob._names import places
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.matching import places
+from mpmtl_prob.data.prediction import Prediction, power_above
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.prediction import power_above
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -19,13 +19,14 @@ import numpy as np
 from jax import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._check import not_negative, whole
-from mpmtl_prob._discreet import Discreet, shown
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import not_negative, whole
+from mpmtl_prob._util.discreet import Discreet, shown
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum, Run, Sharing, first_round, one_round
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.sampling.chains import advance, begin, join, program
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 
 class Rounds(NamedTuple):

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.methods import plug_in, sharpened
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, TaskData
 from mpmtl_prob.taskwise import conjugate
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from mpmtl_prob._check import one_of, positive
-from mpmtl_prob._gram import unit
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of, positive
+from mpmtl_prob.data.gram import unit
+from mpmtl_prob.data.prediction import Prediction, in_single
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.models import task as model
-from mpmtl_prob.prediction import in_single
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace, student
 
 

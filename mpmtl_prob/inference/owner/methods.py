@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import positive
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors
 from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -20,7 +22,6 @@ from mpmtl_prob.inference.public.structures import reading
 from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64

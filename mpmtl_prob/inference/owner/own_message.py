@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
 from mpmtl_prob.inference.owner.methods import Found, plug_in, sharpened
 from mpmtl_prob.inference.public.shapes import Shapes
@@ -16,7 +18,6 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, TaskData
 
 
 def without(release: Release, message: FloatArray) -> Release:

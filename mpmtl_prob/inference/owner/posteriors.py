@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import label_text
-from mpmtl_prob._check import one_of, whole
-from mpmtl_prob._files import holding, read_tree, write_netcdf
-from mpmtl_prob._html import card
-from mpmtl_prob._names import in_order, places, task_data
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of, whole
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.matching import in_order, places, task_data
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner import methods, own_message
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -26,7 +29,6 @@ from mpmtl_prob.inference.sampling.importance import num_proposals
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray, Prediction, TaskData
 from mpmtl_prob.taskwise import conjugate, intercepts
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range
-from mpmtl_prob._table import Table, pair
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.subspace import random_angles
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob.privacy.tables import Table, pair
 
 
 @dataclass(frozen=True, repr=False)

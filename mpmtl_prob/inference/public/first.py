@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.inference.public.starts import observed, suggested
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)

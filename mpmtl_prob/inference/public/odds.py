@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit, logsumexp
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import TraceNormWeights
-from mpmtl_prob.tasks import FloatArray
 
 
 class Membership(NamedTuple):

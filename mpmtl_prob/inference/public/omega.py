@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.laws.wishart import bartlett
-from mpmtl_prob.tasks import FloatArray
 
 
 def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> tuple[FloatArray, FloatArray] | None:

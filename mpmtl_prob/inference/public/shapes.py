@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import positive
-from mpmtl_prob._discreet import Discreet
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.discreet import Discreet
 
 #: A message is taken out of so many draws: of more where matrices are so small that they cost little, r^3 operations each, of
 #: fewer where they are large, but not of less than the least. Owners hardly notice how many they are.

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._check import MANY, numbers, whole
-from mpmtl_prob._files import holding, read_tree, write_netcdf
-from mpmtl_prob._html import card
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import MANY, numbers, whole
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.first import first_look
 from mpmtl_prob.inference.public.information import Information, information
@@ -32,7 +33,6 @@ from mpmtl_prob.inference.sampling.runs import Part, Sampling, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models import second_moment as coordinates
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed, observe
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.tasks import FloatArray
 
 
 def observed(release: Release) -> Observed:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._check import one_of
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.starts import (
     drowned,
@@ -27,7 +28,6 @@ from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.rounds import MANY_TASKS
-from mpmtl_prob.tasks import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr

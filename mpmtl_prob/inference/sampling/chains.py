@@ -24,8 +24,8 @@ from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
-from mpmtl_prob._devices import for_chain
-from mpmtl_prob._forks import check_not_forked
+from mpmtl_prob._util.devices import for_chain
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.keys import keys
 

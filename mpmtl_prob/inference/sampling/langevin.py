@@ -24,8 +24,8 @@ from numpyro.infer.mcmc import MCMCKernel
 from numpyro.infer.util import ParamInfo, initialize_model, transform_fn
 from numpyro.util import is_prng_key
 
-from mpmtl_prob._check import in_range, positive
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.checks import in_range, positive
+from mpmtl_prob._util.discreet import shown
 
 
 class LangevinState(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from mpmtl_prob._check import whole
+from mpmtl_prob._util.checks import whole
 from mpmtl_prob.inference.sampling.chains import Draws, join
 from mpmtl_prob.inference.sampling.flat import FlatNUTS
 from mpmtl_prob.inference.sampling.runs import Part, Sampling

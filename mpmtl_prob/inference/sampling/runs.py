@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._check import in_range, positive
+from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.inference.sampling.chains import Draws, Reached
 

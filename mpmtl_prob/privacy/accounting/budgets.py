@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import in_range, positive, whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, whole
 
 
 def composition_bound(epsilons: ArrayLike, delta: float) -> float:

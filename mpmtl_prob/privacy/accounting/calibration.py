@@ -9,11 +9,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._check import fraction, positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.laws import Gaussian, Law, Wishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 #: The grid of k that is searched. Beyond its end the noise is nearly Gaussian, and its fluctuation could fall by no more
 #: than another per cent under replacement (``python -m mpmtl_prob.privacy`` prints how much), while the density would

@@ -15,14 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
 from mpmtl_prob.privacy.laws.law import Law
 from mpmtl_prob.privacy.laws.pld import cells, directions
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 #: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
 CELLS = 1000

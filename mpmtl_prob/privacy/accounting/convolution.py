@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
 
 U = 2.0**-53
 #: By how much the tail of a round's loss may be wrong, relatively: twice what SciPy's incomplete gamma functions are.

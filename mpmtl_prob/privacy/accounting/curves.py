@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from mpmtl_prob._check import in_range
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.laws.law import Law
 from mpmtl_prob.privacy.laws.profile import LARGEST, Profile
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 _SPLITS = 200  # of an eps between two members of a group; any split gives a valid bound
 _SHOWN = (1e-2, 1e-4, 1e-6)  # deltas in a curve's words

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._check import in_range, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, whole
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Drawn, distance, surprise
 from mpmtl_prob.privacy.audit.game import SecondMoments, game, published, unit
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import Law, MatrixNoise, VectorNoise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.tasks import FloatArray
 
 
 def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.tasks import FloatArray
 
 
 @dataclass(frozen=True)

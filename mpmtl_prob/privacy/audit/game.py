@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from tqdm import tqdm
 
-from mpmtl_prob._check import in_range, positive, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, whole
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
@@ -15,7 +16,6 @@ from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, Quantile, VectorNoise, exact
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpmtl_prob._check import whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import whole
 
 #: c in units of the square root of the mean eigenvalue of the noise: a weak shrinkage, which is the adversary's best case.
 SHRINKAGE = 1e-3

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 import numpy as np
 from flint import arb, ctx
 
-from mpmtl_prob._check import whole
-from mpmtl_prob.tasks import FloatArray
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import whole
 
 #: Bytes i to j of the binary expansion of a uniform number: from its index, i and j. One that is asked again for bytes it
 #: has given is not asked for the same ones.

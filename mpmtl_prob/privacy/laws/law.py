@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from mpmtl_prob._check import positive
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive
 from mpmtl_prob.privacy.laws.exact import Source
 from mpmtl_prob.privacy.laws.profile import Profile
-from mpmtl_prob.tasks import FloatArray
 
 
 class Law(ABC):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
-from mpmtl_prob.tasks import FloatArray
 
 #: Where a trade-off curve is supported by lines; each bounds it everywhere.
 LARGEST = 20.0

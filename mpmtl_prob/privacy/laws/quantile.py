@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._check import positive, settle
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle
 from mpmtl_prob.privacy.laws.exact import Source, exponential
 from mpmtl_prob.privacy.laws.law import Law, register
 from mpmtl_prob.privacy.laws.loss_distributions import pure_loss
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 
 @register

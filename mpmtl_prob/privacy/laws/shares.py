@@ -28,14 +28,14 @@ from typing import Any, Self
 import numpy as np
 from flint import arb
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle, whole
 from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.laws.gaussian import Gaussian
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, register
 from mpmtl_prob.privacy.laws.loss_distributions import gaussian_loss, with_slack
 from mpmtl_prob.privacy.laws.profile import Profile
-from mpmtl_prob.tasks import FloatArray
 
 #: Steps of the lattice that the sd of a share has at least.
 LEAST_STEPS = 16.0

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from flint import arb
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle, whole
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded
 from mpmtl_prob.privacy.laws.law import Law, VectorNoise, register
 from mpmtl_prob.privacy.laws.loss_distributions import gaussian_loss
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 
 @register

@@ -13,12 +13,12 @@ import numpy as np
 from flint import arb
 from scipy.special import gammaln
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle, whole
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded
 from mpmtl_prob.privacy.laws.law import VectorNoise, register
 from mpmtl_prob.privacy.laws.loss_distributions import pure_loss, vector_loss, vector_spread
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 
 @register

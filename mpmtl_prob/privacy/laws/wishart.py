@@ -10,14 +10,14 @@ import numpy as np
 from flint import arb, arb_mat
 from scipy.special import multigammaln
 
-from mpmtl_prob._check import positive, settle, whole
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import positive, settle, whole
 from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_remove
 from mpmtl_prob.privacy.laws.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.laws.law import Law, MatrixNoise, register
 from mpmtl_prob.privacy.laws.loss_distributions import gamma_loss, gamma_spread, replaced, two_point_loss
 from mpmtl_prob.privacy.laws.profile import Profile
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.tasks import FloatArray
 
 #: k up to which rounds are composed right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails
 #: beyond 4.5 standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.

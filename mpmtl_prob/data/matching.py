@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._cells import label_text
-from mpmtl_prob.intercept import NAME
-from mpmtl_prob.tasks import TaskData
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.tasks import TaskData
 
 #: An index, or all of it, as it is.
 Places = NDArray[np.int64] | slice
@@ -53,7 +53,7 @@ def stand(
 ) -> NDArray[np.int64]:
     """Return where each of the given names stands among the known ones, (len(given),).
 
-    Names that are not equal are compared by :func:`~mpmtl_prob._cells.label_text`, which is what files hold.
+    Names that are not equal are compared by :func:`~mpmtl_prob.data.cells.label_text`, which is what files hold.
 
     Args:
         what: they are names of, for the error.

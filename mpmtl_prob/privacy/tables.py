@@ -1,17 +1,18 @@
-"""Tables of results: the same rows as text, as HTML, as plain numbers and as a data frame."""
+"""Tables of results with their guarantees: the same rows as text, as HTML, as plain numbers and as a data frame."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob._util.tables import aligned
+from mpmtl_prob.privacy.guarantee import Bound
+
 if TYPE_CHECKING:
     import pandas as pd
-
-    from mpmtl_prob.privacy.guarantee import Bound
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,16 +67,6 @@ class Table:
         cell = lambda tag, row: "".join(f"<{tag}>{escape(c)}</{tag}>" for c in row)
         rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
         return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """A head and rows as lines of text, the first column to the left and the others to the right."""
-    width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-    lines = [
-        "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))
-        for row in cells
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
 def pair(bound: Bound | None) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import as_matrix, as_numbers, check_labels, check_spelling, column_names
-from mpmtl_prob._check import numbers
-
-FloatArray = NDArray[np.float64]
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import numbers
+from mpmtl_prob.data.cells import as_matrix, as_numbers, check_labels, check_spelling, column_names
 
 #: The largest number in the rows: sums of its squares are still numbers.
 LARGEST = 1e150

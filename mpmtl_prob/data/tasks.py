@@ -11,20 +11,20 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import column_names, frame_columns, is_frame
-from mpmtl_prob._check import in_range, numbers, whole
-from mpmtl_prob._columns import check_columns, numeric_columns, task_labels
-from mpmtl_prob._gram import Gram, gram
-from mpmtl_prob._html import card
-from mpmtl_prob._padded import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
-from mpmtl_prob.intercept import NAME, contrasts
-from mpmtl_prob.prediction import FloatArray, Prediction, check_weights, linear_prediction
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, numbers, whole
+from mpmtl_prob._util.html import card
+from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
+from mpmtl_prob.data.columns import check_columns, numeric_columns, task_labels
+from mpmtl_prob.data.contrasts import NAME, contrasts
+from mpmtl_prob.data.gram import Gram, gram
+from mpmtl_prob.data.padding import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["FloatArray", "Gram", "Prediction", "TaskData", "check_weights", "gram", "linear_prediction"]
+__all__ = ["TaskData"]
 
 _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 
@@ -273,7 +273,7 @@ class TaskData:
         """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.
 
         With numbers as targets nothing shrinks it, no message holds it, and intervals count what the rows leave open of it:
-        :mod:`mpmtl_prob.intercept` says how, and what is different with labels. ValueError for a feature of this name.
+        :mod:`mpmtl_prob.data.intercepts` says how, and what is different with labels. ValueError for a feature of this name.
         """
         if NAME in self.features:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
@@ -282,7 +282,7 @@ class TaskData:
 
     @cached_property
     def slopes(self) -> Self:
-        """Every task's :func:`~mpmtl_prob.intercept.contrasts`, in which intercepts cancel; or these tasks, without one."""
+        """Every task's contrasts, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); without it, these."""
         if not self.intercept:
             return self
         rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.discreet import shown
 
 #: As many numbers as nobody draws or keeps: more are refused before anything is paid for, not by a lack of memory after it.
 MANY = 2**31

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from tqdm.auto import tqdm
 
-from mpmtl_prob._cells import check_labels, label_text
-from mpmtl_prob._check import whole
-from mpmtl_prob._columns import task_labels
-from mpmtl_prob.intercept import NAME
-from mpmtl_prob.tasks import TaskData
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob.data.cells import check_labels, label_text
+from mpmtl_prob.data.columns import task_labels
+from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.tasks import TaskData
 
 
 class Part(NamedTuple):

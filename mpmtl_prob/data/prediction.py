@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mpmtl_prob.tasks import TaskData
-
-FloatArray = NDArray[np.float64]
+    from mpmtl_prob.data.tasks import TaskData
 
 
 @dataclass(frozen=True, eq=False, repr=False)

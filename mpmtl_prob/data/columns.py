@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._cells import as_numbers, cells_of
-from mpmtl_prob._padded import ENCODE
+from mpmtl_prob.data.cells import as_numbers, cells_of
+from mpmtl_prob.data.padding import ENCODE
 
 
 def check_columns(

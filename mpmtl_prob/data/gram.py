@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._discreet import shown
+from mpmtl_prob._util.discreet import shown
 
 if TYPE_CHECKING:
-    from mpmtl_prob.prediction import FloatArray
+    from mpmtl_prob._util.arrays import FloatArray
 
 
 #: Squares of numbers between these, and sums of many of them, are doubles with all their digits.
