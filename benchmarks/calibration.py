@@ -22,9 +22,9 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob.inference import ProximalLangevin  # noqa: E402
-from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity  # noqa: E402
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse  # noqa: E402
 from mpmtl_prob.privacy import Gaussian, Wishart  # noqa: E402
+from mpmtl_prob.sampling.calibration import Setting, rank_statistics, uniformity  # noqa: E402
 
 MODELS = {model.__name__: model for model in (low_rank, group_sparse, low_rank_sparse)}
 KERNELS: dict[str, tuple[Callable[..., MCMCKernel], int, int]] = {  # with its warm-up and how it is thinned

@@ -24,8 +24,8 @@ import record  # noqa: E402
 import test_structures as structures  # noqa: E402
 
 from mpmtl_prob.inference.public.starts import start_full  # noqa: E402
-from mpmtl_prob.inference.sampling.simulation import uniformity  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
+from mpmtl_prob.sampling.calibration import uniformity  # noqa: E402
 
 STRUCTURES: dict[str, tuple[Any, Any, Any, int]] = {
     "full": (model.full, structures.draw_full, start_full, structures.M),

@@ -38,7 +38,6 @@ from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior  # noqa: E402
 from mpmtl_prob.inference.owner import methods  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
-from mpmtl_prob.inference.sampling.simulation import chain_for_each  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD  # noqa: E402
 from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
@@ -46,6 +45,7 @@ from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
 from mpmtl_prob.releases import Release, Terms, default_delta  # noqa: E402
 from mpmtl_prob.releases.publish import perturb  # noqa: E402
+from mpmtl_prob.sampling.calibration import chain_for_each  # noqa: E402
 from mpmtl_prob.taskwise import conjugate  # noqa: E402
 
 FULL = structures.structure_of("full")

@@ -31,10 +31,10 @@ import record  # noqa: E402
 
 from mpmtl_prob import datasets, inference, release  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures  # noqa: E402
-from mpmtl_prob.inference.sampling import chains  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed  # noqa: E402
 from mpmtl_prob.models.triangles import log_det  # noqa: E402
+from mpmtl_prob.sampling import chains  # noqa: E402
 
 CHAINS = 2
 

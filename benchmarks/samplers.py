@@ -47,7 +47,7 @@ def report(name, W, scales, seconds, steps=None):
 def arm(name, kernel, observed, warmup, draws, thin=1):
     import jax
 
-    from mpmtl_prob.inference.sampling import chains
+    from mpmtl_prob.sampling import chains
 
     compiled = chains.program(kernel, warmup, thin)
     reached = chains.begin(compiled, (observed,), chains=1, seed=0)

@@ -59,7 +59,7 @@ def _unread() -> int:
 def _run(options: argparse.Namespace) -> None:
     import jax
 
-    from mpmtl_prob.inference.sampling.runs import uninterrupted
+    from mpmtl_prob.sampling.runs import uninterrupted
 
     jax.config.update("jax_enable_x64", True)  # before it computes anything
     with nullcontext() if options.command is _fit else uninterrupted():  # of a fit a part is worth having
@@ -301,7 +301,7 @@ def _fit(options: argparse.Namespace) -> None:
     from mpmtl_prob._util.checks import whole
     from mpmtl_prob._util.files import check_place
     from mpmtl_prob.inference.owner import likelihoods, posteriors
-    from mpmtl_prob.inference.sampling.nuts import WARMUP
+    from mpmtl_prob.sampling.nuts import WARMUP
 
     tasks, release = _tasks(options), Release.load(options.release)
     whole("--draws", options.draws)

@@ -10,7 +10,7 @@ from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation import Comparison, compare, standard_fits
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.inference.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.nuts import WARMUP
 
 #: The arm of such a release in the table, by trust. Only where owners add the noise is there nobody in a curator's place.
 ARMS = {

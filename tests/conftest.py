@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from effort import EVIDENCE
 
-from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.sampling import chains
 
 jax.config.update("jax_enable_x64", True)
 gc.set_threshold(20_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often

@@ -29,9 +29,9 @@ from mpmtl_prob.adaptation.discrepancy import discrepancy
 from mpmtl_prob.adaptation.moments import LONGEST, MomentRelease, rows
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.adaptation.shape import Shape
-from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import Gaussian
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
+from mpmtl_prob.sampling.calibration import uniformity
 
 RNG = np.random.default_rng(3)
 DATA = problems.shifted((400, 150), 0.5, num_features=3, tests=400, seed=2)

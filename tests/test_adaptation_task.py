@@ -12,8 +12,8 @@ import mpmtl_prob as mp
 from mpmtl_prob.adaptation import Domain, OneRelease, problems, release_moments, task_prior
 from mpmtl_prob.adaptation.conditional import Prior, posterior
 from mpmtl_prob.adaptation.shape import shape
-from mpmtl_prob.inference.sampling.simulation import uniformity
 from mpmtl_prob.privacy import Ledger, lattice
+from mpmtl_prob.sampling.calibration import uniformity
 
 D = 5
 OMEGA = np.outer(DIRECTION := np.array([0.8, -0.6, 0, 0, 0]), DIRECTION) * 4.6 + 0.08 * np.eye(D)

@@ -15,7 +15,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import plots
 from mpmtl_prob.cli import main
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.sampling import chains
+from mpmtl_prob.sampling import chains
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def columns(csv):
 
 
 def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
     assert "proved: eps = 2, delta = 0.0098 (replace, one task)" in capsys.readouterr().out
@@ -65,7 +65,7 @@ def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
 
 @pytest.fixture
 def few_chains(monkeypatch):
-    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
 
 
 def test_labels_are_fitted_after_their_release(csv, tmp_path, capsys, monkeypatch, few_chains):
@@ -169,7 +169,7 @@ def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_pat
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "mpmtl-prob compare: interrupted\n")
 
-    monkeypatch.setattr("mpmtl_prob.inference.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     mp.release(train, 1.0).save(release)
     with pytest.warns(mp.inference.Interrupted, match="interrupted: 50 of 200 draws"):

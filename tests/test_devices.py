@@ -17,8 +17,8 @@ jax.config.update("jax_enable_x64", True)
 import numpyro, numpyro.distributions as dist
 import mpmtl_prob as mp
 from mpmtl_prob._util import devices
-from mpmtl_prob.inference.sampling.nuts import run_nuts
-from mpmtl_prob.inference.sampling import chains
+from mpmtl_prob.sampling.nuts import run_nuts
+from mpmtl_prob.sampling import chains
 
 every = jax.local_devices()
 train = mp.datasets.synthetic_low_rank(13, 3, 12, 1, group=5).train

@@ -13,11 +13,11 @@ from numpyro.infer.util import log_density
 from quickly import quickly
 
 from mpmtl_prob.inference.public.starts import start_drowned, suggested
-from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.models.shared_covariance import LOG_KAPPA_MEAN, LOG_KAPPA_SD
 from mpmtl_prob.privacy import Gaussian, Wishart
+from mpmtl_prob.sampling.nuts import run_nuts
 
 D, FEW, PHI = 3, 2, 0.8  # features, tasks, and the variance of a weight
 LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}

@@ -18,11 +18,11 @@ from numpyro.infer import NUTS, Gibbs
 import mpmtl_prob as mp
 from mpmtl_prob.inference import Interrupted, Posterior, ProximalLangevin, fit
 from mpmtl_prob.inference.curator import fitting
-from mpmtl_prob.inference.sampling import chains
-from mpmtl_prob.inference.sampling.chains import most_steps
-from mpmtl_prob.inference.sampling.diagnostics import diagnose
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
 from mpmtl_prob.privacy import NOTHING_SHARED
+from mpmtl_prob.sampling import chains
+from mpmtl_prob.sampling.chains import most_steps
+from mpmtl_prob.sampling.diagnostics import diagnose
 
 QUICK = {"kernel": "mala", "chains": 2, "warmup": 30, "draws": 30, "progress_bar": False}  # quick to compile
 

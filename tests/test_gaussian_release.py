@@ -17,11 +17,11 @@ import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner.own_message import without
 from mpmtl_prob.inference.public.starts import drowned, start_full
-from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.latent_weights import drowned_weights
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
+from mpmtl_prob.sampling.nuts import run_nuts
 
 PHI = 0.8
 LONG = pytest.mark.evidence

@@ -27,7 +27,7 @@ ROOMS = """
     datasets convex taskwise
     releases
     estimators models
-    inference.sampling inference.subspace
+    sampling inference.subspace
     inference.public
     inference.owner inference.curator
     inference.noise_aware

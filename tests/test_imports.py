@@ -50,3 +50,22 @@ def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(absent, ru
     hidden = f"import sys; sys.modules[{absent!r}] = None; {run}"
     ran = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
     assert ran.stderr.endswith(f"pip install 'mpmtl-prob[{extra}]'\n")
+
+
+PRIVACY = """
+import sys, mpmtl_prob.privacy as privacy
+ledger = privacy.Ledger(epsilon=1.0, delta=1e-3)
+law = privacy.calibrate(0.5, 1e-3, 3)
+ledger.charge(law)
+privacy.draw_vectors([privacy.VectorGaussian(3, 1.0, 1.0)], 2, epsilon=1.0, lattice=2.0**-30)
+print(*sys.modules)
+"""
+
+
+def test_the_accountant_needs_neither_jax_nor_data_of_tasks():
+    ran = subprocess.run([sys.executable, "-c", PRIVACY], check=True, capture_output=True, text=True)
+    loaded = set(ran.stdout.split())
+    assert "mpmtl_prob.privacy.door" in loaded
+    assert loaded & (SAMPLING | DEVICES | {"pandas", "xarray"}) == set()
+    ours = {name for name in loaded if name.startswith("mpmtl_prob.")}
+    assert {name.split(".")[1] for name in ours} == {"privacy", "_util"}

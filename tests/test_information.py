@@ -18,9 +18,9 @@ from mpmtl_prob.inference.public.information import Information, functionals, in
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import STRUCTURES
 from mpmtl_prob.inference.public.trees import as_tree
-from mpmtl_prob.inference.sampling.diagnostics import SHARED, diagnose, khat_advice
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.observed import LOG_PHI_SD
+from mpmtl_prob.sampling.diagnostics import SHARED, diagnose, khat_advice
 
 FAST = {"chains": 2, "warmup": 200, "draws": 250, "progress_bar": False}
 D, M = 3, 120

@@ -26,8 +26,8 @@ from mpmtl_prob.estimators import (
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods, own_message
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors
-from mpmtl_prob.inference.sampling.importance import resampled
 from mpmtl_prob.releases.messages import messages
+from mpmtl_prob.sampling.importance import resampled
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace
 
 ROWS = (9, 12, 7, 30, 2, 16)

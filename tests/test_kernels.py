@@ -19,9 +19,9 @@ from mpmtl_prob.convex.penalties import TraceNorm
 from mpmtl_prob.estimators.framework import Noise, Proximal
 from mpmtl_prob.inference import MPMTLKernel, ProximalLangevin, private_langevin
 from mpmtl_prob.inference.curator.private import Rounds
-from mpmtl_prob.inference.sampling import chains
 from mpmtl_prob.models import group_sparse, penalised
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
+from mpmtl_prob.sampling import chains
 
 T = 12
 

@@ -7,7 +7,7 @@ from conftest import as_written
 from numpy.testing import assert_array_equal
 from quickly import quickly
 
-from mpmtl_prob.inference.sampling.keys import keys
+from mpmtl_prob.sampling._threefry import keys
 
 pytestmark = as_written
 DATA = jax.random.key_data

@@ -14,7 +14,7 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.methods import mixture
-from mpmtl_prob.inference.sampling.importance import smoothed
+from mpmtl_prob.sampling.importance import smoothed
 from mpmtl_prob.taskwise import conjugate
 
 

@@ -7,8 +7,8 @@ from numpyro.diagnostics import effective_sample_size
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, Until, first_look, shared_covariance
-from mpmtl_prob.inference.sampling import chains, checkpoint
-from mpmtl_prob.inference.sampling.runs import worst
+from mpmtl_prob.sampling import chains, checkpoint
+from mpmtl_prob.sampling.runs import worst
 
 FAST = {"chains": 2, "warmup": 200, "progress_bar": False}
 

@@ -16,12 +16,13 @@ from scipy.integrate import quad
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import ProximalLangevin
-from mpmtl_prob.inference.sampling import chains, simulation
-from mpmtl_prob.inference.sampling.flat import FlatNUTS
-from mpmtl_prob.inference.sampling.keys import keys
-from mpmtl_prob.inference.sampling.simulation import Setting, rank_statistics, uniformity
 from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank, penalised
 from mpmtl_prob.privacy import Wishart
+from mpmtl_prob.sampling import calibration as simulation
+from mpmtl_prob.sampling import chains
+from mpmtl_prob.sampling._threefry import keys
+from mpmtl_prob.sampling.calibration import Setting, rank_statistics, uniformity
+from mpmtl_prob.sampling.flat import FlatNUTS
 
 CHAINS = 64
 #: Of a sampler that the other laws test in `make test`: each compiles a program of its own.

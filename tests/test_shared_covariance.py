@@ -13,13 +13,13 @@ from quickly import quickly
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.sampling.chains import program
-from mpmtl_prob.inference.sampling.keys import keys
-from mpmtl_prob.inference.sampling.nuts import kernel
-from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
+from mpmtl_prob.sampling._threefry import keys
+from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
+from mpmtl_prob.sampling.chains import program
+from mpmtl_prob.sampling.nuts import kernel
 
 D, M, PHI = 3, 20, 0.8
 LAWS = {"wishart": Wishart(D, 12.0, 0.5), "gaussian": Gaussian(D, 2.0)}

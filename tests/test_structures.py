@@ -17,13 +17,13 @@ from mpmtl_prob.inference import shared_covariance
 from mpmtl_prob.inference.public import starts
 from mpmtl_prob.inference.public.starts import start_adaptive, start_group_sparse, start_low_rank
 from mpmtl_prob.inference.public.structures import reading
-from mpmtl_prob.inference.sampling.nuts import kernel
-from mpmtl_prob.inference.sampling.simulation import chain_for_each, uniformity
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.noise import contraction
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
+from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
+from mpmtl_prob.sampling.nuts import kernel
 
 D, M, PHI = 3, 12, 0.8
 LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}

@@ -16,8 +16,8 @@ from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
-from mpmtl_prob.inference.sampling.importance import resampled, smoothed
 from mpmtl_prob.models import task
+from mpmtl_prob.sampling.importance import resampled, smoothed
 from mpmtl_prob.taskwise import conjugate, student
 
 HEAVY = LIKELIHOODS["student_t"]

@@ -12,9 +12,9 @@ from effort import effort
 from scipy import stats
 from scipy.special import comb, logsumexp
 
-from mpmtl_prob.inference.sampling.nuts import kernel
-from mpmtl_prob.inference.sampling.simulation import chain_for_each
 from mpmtl_prob.models import rates
+from mpmtl_prob.sampling.calibration import chain_for_each
+from mpmtl_prob.sampling.nuts import kernel
 from mpmtl_prob.threat_models import NoisyMeans, People, mean_loss, posterior, views
 
 GRID = (np.arange(20_000) + 0.5) / 20_000  # of q

@@ -25,8 +25,8 @@ from mpmtl_prob.adaptation.clipping import moments
 from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Grid
 from mpmtl_prob.adaptation.moments import MomentRelease
 from mpmtl_prob.adaptation.shape import FACTOR_SPREAD
-from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import triangles
+from mpmtl_prob.sampling.nuts import run_nuts
 
 #: scale of the half-normal of how far the entries of A are from I, times sqrt d
 BEND = 0.5

@@ -18,10 +18,10 @@ from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerPosteriors
-from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.privacy.tables import Table, pair
 from mpmtl_prob.releases.terms import check_message
+from mpmtl_prob.sampling.nuts import WARMUP
 
 
 class Fit(Protocol):

@@ -42,8 +42,8 @@ from mpmtl_prob.experiments.settings import (
     subset,
 )
 from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
-from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.privacy import Bound, Guarantee
+from mpmtl_prob.sampling.nuts import WARMUP
 
 #: under which the true guarantees are computed: whose sensitivity the papers use
 ADJACENCY = "zero_out"

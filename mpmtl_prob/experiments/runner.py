@@ -19,8 +19,8 @@ from mpmtl_prob.experiments import arms
 from mpmtl_prob.experiments.measures import DIMS, MEASURES, TUNED
 from mpmtl_prob.experiments.settings import WITHOUT_EPSILON, Study, Unit
 from mpmtl_prob.experiments.workers import Workers
-from mpmtl_prob.inference.sampling.runs import uninterrupted
 from mpmtl_prob.releases.files import library_version as library_version
+from mpmtl_prob.sampling.runs import uninterrupted
 
 _FORMAT = 1  # of a unit's record: another number starts afresh
 

@@ -13,10 +13,10 @@ from mpmtl_prob.inference.public.information import Information
 from mpmtl_prob.inference.public.odds import Membership, membership
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for
-from mpmtl_prob.inference.sampling.diagnostics import Diagnosis
-from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
-from mpmtl_prob.inference.sampling.runs import Interrupted, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.sampling.diagnostics import Diagnosis
+from mpmtl_prob.sampling.langevin import ProximalLangevin
+from mpmtl_prob.sampling.runs import Interrupted, Until
 from mpmtl_prob.taskwise.conjugate import SnrPrior
 
 __all__ = [

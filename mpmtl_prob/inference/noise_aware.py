@@ -15,12 +15,12 @@ from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
 from mpmtl_prob.inference.public.shared import check_sampling, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
-from mpmtl_prob.inference.sampling.nuts import WARMUP
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.releases import release
 from mpmtl_prob.releases.rounds import kept
+from mpmtl_prob.sampling.nuts import WARMUP
 
 
 @dataclass(frozen=True)

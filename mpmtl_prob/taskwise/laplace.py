@@ -7,7 +7,7 @@ over the task's rows, ``snr_i = c_i tr(X_i S_i Omega S_i X_i') / n_i`` (sigma is
 posterior is log-concave and nearly normal; over a grid of snr it is nearly a mixture of normals, weighted by Laplace's
 evidence. Draws of
 that mixture, with somewhat longer tails, come with the ratio of exact to approximate density, by which
-:func:`mpmtl_prob.inference.sampling.importance.resampled` makes them draws of the exact posterior.
+:func:`mpmtl_prob.sampling.importance.resampled` makes them draws of the exact posterior.
 
 With ``Omega = R R'`` and ``v = root(c) R u``, u is standard normal and the log odds are ``root(c) A u``, ``A = X S R``. Only
 the projection t of u on the span of the rows of A meets the data, min(n, d) numbers; the rest keeps its prior.

@@ -25,9 +25,9 @@ from scipy.special import betaln, logsumexp, xlogy
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive, whole
 from mpmtl_prob._util.discreet import Discreet
-from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, Remedies, diagnose
-from mpmtl_prob.inference.sampling.nuts import run_nuts
 from mpmtl_prob.models import rates
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
+from mpmtl_prob.sampling.nuts import run_nuts
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import Ints, People
 from mpmtl_prob.threat_models.signs import Signs, sign

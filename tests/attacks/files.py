@@ -26,8 +26,6 @@ from attacks import Case
 from mpmtl_prob.adaptation import MomentRelease
 from mpmtl_prob.adaptation.moments import release_moments
 from mpmtl_prob.inference import OwnerPosteriors, Posterior
-from mpmtl_prob.inference.sampling import checkpoint
-from mpmtl_prob.inference.sampling.chains import Reached
 from mpmtl_prob.privacy import NOTHING_SHARED, Gaussian, Wishart, delta
 from mpmtl_prob.privacy.guarantee import DOUBLES
 from mpmtl_prob.privacy.laws import GaussianShares
@@ -35,6 +33,8 @@ from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases import Release, release, terms
 from mpmtl_prob.releases.publish import arrived, perturb
 from mpmtl_prob.releases.terms import Terms
+from mpmtl_prob.sampling import checkpoint
+from mpmtl_prob.sampling.chains import Reached
 
 FIELDS = "a field of a release's file, by itself or with others"
 MOMENT_FIELDS = "a field of a moment release's file, by itself or with others"

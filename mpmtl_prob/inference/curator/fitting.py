@@ -18,13 +18,13 @@ from mpmtl_prob._util.checks import instance, one_of, whole
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.curator.posterior import Posterior
-from mpmtl_prob.inference.sampling import chains as loop
-from mpmtl_prob.inference.sampling.chains import Draws, Reached
-from mpmtl_prob.inference.sampling.checkpoint import fingerprint, read, write
-from mpmtl_prob.inference.sampling.langevin import ProximalLangevin
-from mpmtl_prob.inference.sampling.runs import Interrupted, Part, Sampling
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling import chains as loop
+from mpmtl_prob.sampling.chains import Draws, Reached
+from mpmtl_prob.sampling.checkpoint import fingerprint, read, write
+from mpmtl_prob.sampling.langevin import ProximalLangevin
+from mpmtl_prob.sampling.runs import Interrupted, Part, Sampling
 
 Model = Callable[..., None]
 

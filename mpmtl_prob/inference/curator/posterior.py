@@ -19,11 +19,11 @@ from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import places
 from mpmtl_prob.data.prediction import Prediction, power_above
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.sampling.chains import Draws
-from mpmtl_prob.inference.sampling.diagnostics import Diagnosis, diagnose
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.chains import Draws
+from mpmtl_prob.sampling.diagnostics import Diagnosis, diagnose
 
 if TYPE_CHECKING:
     import xarray as xr

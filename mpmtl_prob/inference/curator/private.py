@@ -26,7 +26,7 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum, Run, Sharing, first_round, one_round
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.curator.posterior import Posterior
-from mpmtl_prob.inference.sampling.chains import advance, begin, join, program
+from mpmtl_prob.sampling.chains import advance, begin, join, program
 
 
 class Rounds(NamedTuple):

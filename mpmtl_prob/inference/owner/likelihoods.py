@@ -16,8 +16,8 @@ from mpmtl_prob._util.checks import one_of, positive
 from mpmtl_prob.data.gram import unit
 from mpmtl_prob.data.prediction import Prediction, in_single
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.models import task as model
+from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.taskwise import conjugate, intercepts, laplace, student
 
 
@@ -37,7 +37,7 @@ class Posteriors(Protocol):
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
         """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate.
 
-        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.inference.sampling.importance.resampled` has them.
+        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.sampling.importance.resampled` has them.
         """
         ...
 

@@ -19,9 +19,9 @@ from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import reading
-from mpmtl_prob.inference.sampling.importance import num_proposals, resampled, smoothed
-from mpmtl_prob.inference.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
+from mpmtl_prob.sampling.nuts import Draws, run_nuts
 
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64

@@ -13,11 +13,11 @@ from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
 from mpmtl_prob.inference.owner.methods import Found, plug_in, sharpened
 from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
-from mpmtl_prob.inference.sampling.runs import uninterrupted
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.runs import uninterrupted
 
 
 def without(release: Release, message: FloatArray) -> Release:

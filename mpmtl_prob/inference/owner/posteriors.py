@@ -24,11 +24,11 @@ from mpmtl_prob.inference.owner import methods, own_message
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
-from mpmtl_prob.inference.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
-from mpmtl_prob.inference.sampling.importance import num_proposals
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
+from mpmtl_prob.sampling.importance import num_proposals
 from mpmtl_prob.taskwise import conjugate, intercepts
 
 if TYPE_CHECKING:

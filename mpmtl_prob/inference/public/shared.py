@@ -26,13 +26,13 @@ from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.starts import observed
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.inference.public.trees import as_tree
-from mpmtl_prob.inference.sampling.chains import Draws, Reached, join
-from mpmtl_prob.inference.sampling.diagnostics import SHARED, Diagnosis, diagnose
-from mpmtl_prob.inference.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.inference.sampling.runs import Part, Sampling, Until
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.chains import Draws, Reached, join
+from mpmtl_prob.sampling.diagnostics import SHARED, Diagnosis, diagnose
+from mpmtl_prob.sampling.nuts import WARMUP, kernel
+from mpmtl_prob.sampling.runs import Part, Sampling, Until
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -8,8 +8,8 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.inference.public import omega as law
-from mpmtl_prob.inference.sampling.chains import Draws
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.chains import Draws
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,14 +15,14 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import in_range, positive
-from mpmtl_prob.inference.sampling import chains as loop
-from mpmtl_prob.inference.sampling.chains import Draws, Reached
+from mpmtl_prob.sampling import chains as loop
+from mpmtl_prob.sampling.chains import Draws, Reached
 
 #: Draws and statistics of a chunk, (chain, draw, ...).
 Part = tuple[Draws, Draws]
 #: What is watched of a run: functionals by name, (chain, draw, ...), of its draws.
 Watched = Callable[[Draws], Mapping[str, NDArray[Any]]]
-_HERE = str(Path(__file__).parents[2])  # this package
+_HERE = str(Path(__file__).parents[1])  # this package
 _FEWEST = 50  # draws of a chain, before which neither measure means anything
 
 
@@ -100,7 +100,7 @@ class Sampling:
         return loop.program(self.kernel, self.warmup, self.thin)
 
     def begin(self, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
-        """The first state of several chains: :func:`mpmtl_prob.inference.sampling.chains.begin`."""
+        """The first state of several chains: :func:`mpmtl_prob.sampling.chains.begin`."""
         return loop.begin(self.compiled, self.args, chains=chains, seed=seed, start=start)
 
     def go_on(

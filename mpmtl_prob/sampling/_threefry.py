@@ -2,6 +2,9 @@
 
 A step of NUTS asks for random numbers in many places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
 XLA compiles several kernels. Here a loop over the rounds holds all but its start.
+
+It was written for the version of JAX in :data:`WRITTEN_FOR`. ``tests/test_internals.py`` compares it with the JAX that is
+installed, and says what to look at where a later version draws other numbers.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 from numpy.typing import NDArray
+
+#: The version of JAX whose source was read.
+WRITTEN_FOR = "0.12.0"
 
 _WORD = 0xFFFFFFFF
 _PARITY = np.uint32(0x1BD11BDA)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mpmtl_prob._util.files import holding, whole
-from mpmtl_prob.inference.sampling.chains import Draws, Reached
+from mpmtl_prob.sampling.chains import Draws, Reached
 
 _FORMAT = 2  # of version 0.3.0: 1, in which the mark is the fingerprint itself
 _SALT_BYTES = 32

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.inference.sampling.chains import Draws
+from mpmtl_prob.sampling.chains import Draws
 
 #: Proposals per draw that is kept, and the least number of them: a tail takes some to be fitted.
 _OVERSAMPLED = 2

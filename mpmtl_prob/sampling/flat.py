@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
-from numpyro.infer.hmc import HMCState, hmc
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.infer.util import ParamInfo, constrain_fn, potential_energy
 
-from mpmtl_prob.inference.sampling.keys import split
+from mpmtl_prob.sampling import _numpyro
+from mpmtl_prob.sampling._numpyro import HMCState, ParamInfo, constrain_fn, hmc, potential_energy
 
 
 @jax.tree_util.register_dataclass
@@ -82,20 +81,8 @@ class FlatNUTS(MCMCKernel):
     def first(self, key: Array, num_warmup: int, params: Mapping[str, Any], args: Any) -> HMCState:
         """The state of :meth:`init`, of NumPy's numbers: nothing is compiled for it."""
         shaped = jax.eval_shape(lambda key: self.init(key, num_warmup, params, args, {}), key)
-        adapt = shaped.adapt_state
-        empty = shaped._replace(rng_key=None, adapt_state=adapt._replace(rng_key=None))
-        state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), empty)
-        own, adaptation, _ = split(key, 3)
-        vector = np.concatenate([np.ravel(value) for value in params.values()]).astype(state.z.vector.dtype)
-        ones = {
-            name: np.ones_like(getattr(state.adapt_state, name))
-            for name in ("step_size", "inverse_mass_matrix", "mass_matrix_sqrt", "mass_matrix_sqrt_inv")
-        }
-        *rest, towards = state.adapt_state.ss_state
-        adapt = state.adapt_state._replace(
-            rng_key=split(adaptation, 2)[0], ss_state=(*rest, towards + np.log(10, dtype=towards.dtype)), **ones
-        )
-        return state._replace(rng_key=own, z=replace(state.z, vector=vector), adapt_state=adapt)
+        vector = np.concatenate([np.ravel(value) for value in params.values()])
+        return _numpyro.first_state(shaped, vector, key)
 
     def sample(self, state: HMCState, model_args: Any, model_kwargs: Any) -> HMCState:
         return self._next(state, model_args, {})

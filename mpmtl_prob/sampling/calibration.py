@@ -17,12 +17,12 @@ from numpyro.infer.mcmc import MCMCKernel
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.sampling import chains as loop
 from mpmtl_prob.models import penalised
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.models.penalised import Model, ObservedTasks, ReleasedMoments
 from mpmtl_prob.models.priors import PenaltyPrior
 from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.sampling import chains as loop
 
 
 class Setting(NamedTuple):

@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer import NUTS
@@ -26,19 +25,12 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.devices import for_chain
 from mpmtl_prob._util.forks import check_not_forked
-from mpmtl_prob.inference.sampling.flat import FlatNUTS
-from mpmtl_prob.inference.sampling.keys import keys
+from mpmtl_prob.sampling import _numpyro
+from mpmtl_prob.sampling._threefry import keys
+from mpmtl_prob.sampling.flat import FlatNUTS
 
 Draws = dict[str, NDArray[Any]]
 
-#: What is kept of every iteration beside the draws, where a kernel has it: ArviZ's name, NumPyro's name.
-STATISTICS = {
-    "diverging": "diverging",
-    "n_steps": "num_steps",
-    "acceptance_rate": "accept_prob",
-    "energy": "energy",
-    "lp": "potential_energy",
-}
 _CHUNK = 25  # iterations between two updates of the progress bar
 
 
@@ -59,7 +51,7 @@ class Program(NamedTuple):
     def init(self, key: Any, params: Any, args: Any) -> Any:
         """The first state. ``params`` are unconstrained values or None."""
         state = self.first(key, params, args)
-        return _weighed(state, lambda state: self.loop(state, args, 1)[0]) if self.weighs else state
+        return _numpyro.weighed(state, lambda state: self.loop(state, args, 1)[0]) if self.weighs else state
 
     def advance(self, state: Any, args: Any, steps: Any) -> Any:
         """The state after so many draws, and (draws, statistics), padded."""
@@ -82,16 +74,12 @@ class Reached(NamedTuple):
 
 
 def most_steps(kernel: MCMCKernel) -> int | None:
-    """Leapfrog steps of a kernel's longest trajectory after warm-up; None for one that has no such limit.
-
-    NumPyro knows it under a private name alone.
-    """
+    """Leapfrog steps of a kernel's longest trajectory after warm-up; None for one that has no such limit."""
     if isinstance(kernel, FlatNUTS):
         return int(2**kernel.depth) - 1
     if not isinstance(kernel, NUTS):
         return None
-    depth = kernel._max_tree_depth
-    return int(2 ** (depth[1] if isinstance(depth, tuple) else depth)) - 1
+    return int(2 ** _numpyro.tree_depth(kernel)) - 1
 
 
 @lru_cache(maxsize=32)
@@ -108,10 +96,10 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
     def first(key: Any, params: Any, args: Any) -> Any:
         if isinstance(kernel, FlatNUTS):
-            return _high(kernel.first(key, warmup, params, args))
+            return _numpyro.raised(kernel.first(key, warmup, params, args))
         state = kernel.init(key, warmup, params, args, {})
         # compiled here too, the gradient would take as long as in the loop
-        return _high(state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z))) if weighs else state
+        return _numpyro.raised(_numpyro.without_gradient(state)) if weighs else state
 
     def fill(room: Any, state: Any, args: Any, steps: Any) -> Any:
         # the number of steps is traced: a last, shorter chunk does not compile again
@@ -125,7 +113,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
     def kept(state: Any) -> Any:
-        statistics = {k: getattr(state, v) for k, v in STATISTICS.items() if hasattr(state, v)}
+        statistics = {k: getattr(state, v) for k, v in _numpyro.STATISTICS.items() if hasattr(state, v)}
         return getattr(state, kernel.sample_field), statistics
 
     def constrain(draws: Any, args: Any) -> Any:
@@ -141,19 +129,6 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         kept,
         weighs,
     )
-
-
-def _high(state: Any) -> Any:
-    """A state of NUTS so high up that it moves to any other."""
-    high = state.potential_energy.__array_namespace__().full_like(state.potential_energy, 1e30)
-    return state._replace(potential_energy=high, energy=high)
-
-
-def _weighed(state: Any, step: Callable[[Any], Any]) -> Any:
-    """The same with potential energy and gradient, from a step in which it is too heavy to move."""
-    heavy = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.adapt_state.inverse_mass_matrix)
-    there = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=heavy)))
-    return state._replace(**{name: getattr(there, name) for name in ("z", "z_grad", "potential_energy", "energy")})
 
 
 def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:

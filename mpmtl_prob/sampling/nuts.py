@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from mpmtl_prob._util.checks import whole
-from mpmtl_prob.inference.sampling.chains import Draws, join
-from mpmtl_prob.inference.sampling.flat import FlatNUTS
-from mpmtl_prob.inference.sampling.runs import Part, Sampling
+from mpmtl_prob.sampling.chains import Draws, join
+from mpmtl_prob.sampling.flat import FlatNUTS
+from mpmtl_prob.sampling.runs import Part, Sampling
 
 Model = Callable[..., None]
 

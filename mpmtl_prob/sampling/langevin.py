@@ -19,13 +19,18 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
-from numpyro.infer.hmc_util import warmup_adapter
 from numpyro.infer.mcmc import MCMCKernel
-from numpyro.infer.util import ParamInfo, initialize_model, transform_fn
-from numpyro.util import is_prng_key
 
 from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.sampling._numpyro import (
+    ParamInfo,
+    initialize_model,
+    inverse_mass,
+    is_prng_key,
+    transform_fn,
+    warmup_adapter,
+)
 
 
 class LangevinState(NamedTuple):
@@ -160,7 +165,7 @@ class ProximalLangevin(MCMCKernel):
         z, unravel = ravel_pytree(state.z)
         gradient = ravel_pytree(state.z_grad)[0]
         h = state.adapt_state.step_size**2
-        D = _inverse_mass(state.adapt_state)
+        D = inverse_mass(state.adapt_state)
 
         mean = z - 0.5 * h * D * gradient
         proposal = mean + jnp.sqrt(h * D) * jax.random.normal(key_noise, z.shape, z.dtype)
@@ -233,9 +238,3 @@ def _bijections(model_trace: Any) -> dict[str, Any]:
     """From unconstrained to constrained values, by latent site."""
     latent = {k: site for k, site in model_trace.items() if site["type"] == "sample" and not site["is_observed"]}
     return {k: biject_to(site["fn"].support) for k, site in latent.items()}
-
-
-def _inverse_mass(adapt_state: Any) -> Array:
-    """D as one vector; NumPyro keeps it by block of sites where several are adapted together."""
-    D = adapt_state.inverse_mass_matrix
-    return jnp.concatenate([jnp.ravel(block) for block in D.values()]) if isinstance(D, dict) else D

@@ -1,1 +1,0 @@
-"""Machinery: chains of any kernel, their files, their diagnoses, and calibration by simulation."""

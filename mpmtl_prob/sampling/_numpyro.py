@@ -1,0 +1,110 @@
+"""What this package knows of the inside of NumPyro's kernels: states by their fields, and private names. Nothing else does.
+
+It was written for the version in :data:`WRITTEN_FOR`. ``tests/test_internals.py`` compares it with the NumPyro that is
+installed, and says what to look at where a later version has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.infer import NUTS
+from numpyro.infer.hmc import HMCState, hmc
+from numpyro.infer.hmc_util import warmup_adapter
+from numpyro.infer.util import ParamInfo, constrain_fn, initialize_model, potential_energy, transform_fn
+from numpyro.util import is_prng_key
+
+from mpmtl_prob.sampling._threefry import split
+
+__all__ = [
+    "STATISTICS",
+    "WRITTEN_FOR",
+    "HMCState",
+    "ParamInfo",
+    "constrain_fn",
+    "first_state",
+    "hmc",
+    "initialize_model",
+    "inverse_mass",
+    "is_prng_key",
+    "potential_energy",
+    "raised",
+    "transform_fn",
+    "tree_depth",
+    "warmup_adapter",
+    "weighed",
+    "without_gradient",
+]
+
+#: The version of NumPyro whose source was read.
+WRITTEN_FOR = "0.22.0"
+
+#: What is kept of every iteration beside the draws, where a kernel has it: ArviZ's name, the field of NumPyro's state.
+STATISTICS = {
+    "diverging": "diverging",
+    "n_steps": "num_steps",
+    "acceptance_rate": "accept_prob",
+    "energy": "energy",
+    "lp": "potential_energy",
+}
+
+
+def tree_depth(kernel: NUTS) -> int:
+    """Return the depth of the largest tree after warm-up, which NumPyro knows under a private name alone."""
+    depth = kernel._max_tree_depth
+    return int(depth[1] if isinstance(depth, tuple) else depth)
+
+
+def first_state(shaped: HMCState, vector: np.ndarray[Any, Any], key: Array) -> HMCState:
+    """Return the state in which NUTS starts, without potential energy and gradient, made of NumPy's numbers.
+
+    Args:
+        shaped: shapes and types of the state, as ``jax.eval_shape`` gives them; ``z`` is a dataclass with a field
+            ``vector``.
+        vector: unconstrained values, (n,).
+        key: of the chain, split as ``hmc`` splits it.
+    """
+    adapt = shaped.adapt_state
+    empty = shaped._replace(rng_key=None, adapt_state=adapt._replace(rng_key=None))
+    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), empty)
+    own, adaptation, _ = split(key, 3)
+    ones = {
+        name: np.ones_like(getattr(state.adapt_state, name))
+        for name in ("step_size", "inverse_mass_matrix", "mass_matrix_sqrt", "mass_matrix_sqrt_inv")
+    }
+    *rest, towards = state.adapt_state.ss_state
+    adapt = state.adapt_state._replace(
+        rng_key=split(adaptation, 2)[0], ss_state=(*rest, towards + np.log(10, dtype=towards.dtype)), **ones
+    )
+    z = replace(state.z, vector=vector.astype(state.z.vector.dtype))
+    return state._replace(rng_key=own, z=z, adapt_state=adapt)
+
+
+def without_gradient(state: HMCState) -> HMCState:
+    """Return the state with a gradient of zero."""
+    return state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z))
+
+
+def raised(state: HMCState) -> HMCState:
+    """Set the energy to 1e30, so that the next proposal is accepted."""
+    high = state.potential_energy.__array_namespace__().full_like(state.potential_energy, 1e30)
+    return state._replace(potential_energy=high, energy=high)
+
+
+def weighed(state: HMCState, step: Callable[[HMCState], HMCState]) -> HMCState:
+    """Return the state with potential energy and gradient, from a step with an infinite mass, which does not move it."""
+    heavy = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.adapt_state.inverse_mass_matrix)
+    there = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=heavy)))
+    return state._replace(**{name: getattr(there, name) for name in ("z", "z_grad", "potential_energy", "energy")})
+
+
+def inverse_mass(adapt_state: Any) -> Array:
+    """Return the inverse mass matrix, diagonal, as one vector, also where NumPyro keeps a vector for each block of sites."""
+    D: Array | Mapping[str, Array] = adapt_state.inverse_mass_matrix
+    return jnp.concatenate([jnp.ravel(block) for block in D.values()]) if isinstance(D, Mapping) else D
