@@ -89,22 +89,22 @@ $(BIN)/.bench: $(READY)
 
 # Timings want a quiet machine; BEFORE=checkout is timed beside this one; CUQI=python adds CUQIpy's sampler from an environment of its own.
 bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/benchmarks.md: a quarter of an hour
-	$(BIN)/python benchmarks/speed.py $(if $(BEFORE),--before $(BEFORE)) --json docs/benchmarks/speed.json
-	$(BIN)/python benchmarks/estimators.py --json docs/benchmarks/estimators.json
-	$(BIN)/python benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
-	$(BIN)/python benchmarks/public.py --json docs/benchmarks/public.json
-	$(BIN)/python benchmarks/scaling.py --json docs/benchmarks/scaling.json
-	$(BIN)/python benchmarks/federated.py --json docs/benchmarks/federated.json
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python studies/benchmarks/speed.py $(if $(BEFORE),--before $(BEFORE)) --json docs/benchmarks/speed.json
+	$(BIN)/python studies/benchmarks/estimators.py --json docs/benchmarks/estimators.json
+	$(BIN)/python studies/benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
+	$(BIN)/python studies/benchmarks/public.py --json docs/benchmarks/public.json
+	$(BIN)/python studies/benchmarks/scaling.py --json docs/benchmarks/scaling.json
+	$(BIN)/python studies/benchmarks/federated.py --json docs/benchmarks/federated.json
+	$(BIN)/python studies/benchmarks/page.py
 
 bench-nodes: $(BIN)/.flower ## A table in shards over 1, 2 and 4 nodes of the Flower app on this machine: half an hour
-	$(BIN)/python benchmarks/nodes.py --m 32000 --json docs/benchmarks/nodes.json
+	$(BIN)/python studies/benchmarks/nodes.py --m 32000 --json docs/benchmarks/nodes.json
 
 evidence: $(addprefix evidence-,intervals calibration calibration_shared calibration_adaptation gap alone told shapes choices misfit own_message newcomers adaptation) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python studies/benchmarks/page.py
 
 evidence-%: $(READY) ## One of them
-	$(BIN)/python benchmarks/$*.py --json docs/benchmarks/$*.json
+	$(BIN)/python studies/benchmarks/$*.py --json docs/benchmarks/$*.json
 
 ci: lint test notebooks docs package
 

@@ -23,10 +23,10 @@ import numpy as np
 
 import mpmtl_prob as mp
 from mpmtl_prob import adaptation, estimators, federated, releases
-from mpmtl_prob.adaptation import private as descents
-from mpmtl_prob.adaptation import report
+from mpmtl_prob.adaptation import adapt as report
+from mpmtl_prob.adaptation.paper import private as descents
 from mpmtl_prob.federated import protocol
-from mpmtl_prob.federated.kept import KeptSite
+from mpmtl_prob.federated.flower.kept import KeptSite
 from mpmtl_prob.inference.curator import private as curator
 from mpmtl_prob.privacy import Ledger, door
 from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, VectorGaussian, VectorLaplace, exact
@@ -317,36 +317,36 @@ def doors() -> dict[str, Door]:
     record = {"unit": "target record"}
     vectors = {"mechanisms": [VectorLaplace(2, 1.0, 1.0)], "lattice": 2.0**-20, "epsilon": 1.0}
     return {
-        "adaptation.adassp.AdaSSP": _adapted(adaptation.AdaSSP),
-        "adaptation.baselines.NoisyGradient": _adapted(adaptation.NoisyGradient, steps=4),
-        "adaptation.baselines.WarmDescent": _adapted(adaptation.WarmDescent, steps=4),
-        "adaptation.cnvx.CnvxAdap": _adapted(adaptation.CnvxAdap, steps=4),
-        "adaptation.cnvx.CnvxAdap, printed": _adapted(adaptation.CnvxAdap, steps=4, variant="printed"),
-        "adaptation.cnvx.CnvxAdap, frozen": _adapted(adaptation.CnvxAdap, steps=4, variant="frozen", discrepancy=0.1),
-        "adaptation.ncnvx.NCnvxAdap": _adapted(adaptation.NCnvxAdap, labels=True, steps=4),
-        "adaptation.ncnvx.NCnvxAdap, printed": _adapted(
+        "adaptation.moments.adassp.AdaSSP": _adapted(adaptation.AdaSSP),
+        "adaptation.paper.baselines.NoisyGradient": _adapted(adaptation.NoisyGradient, steps=4),
+        "adaptation.paper.baselines.WarmDescent": _adapted(adaptation.WarmDescent, steps=4),
+        "adaptation.paper.cnvx.CnvxAdap": _adapted(adaptation.CnvxAdap, steps=4),
+        "adaptation.paper.cnvx.CnvxAdap, printed": _adapted(adaptation.CnvxAdap, steps=4, variant="printed"),
+        "adaptation.paper.cnvx.CnvxAdap, frozen": _adapted(adaptation.CnvxAdap, steps=4, variant="frozen", discrepancy=0.1),
+        "adaptation.paper.ncnvx.NCnvxAdap": _adapted(adaptation.NCnvxAdap, labels=True, steps=4),
+        "adaptation.paper.ncnvx.NCnvxAdap, printed": _adapted(
             adaptation.NCnvxAdap, True, steps=4, variant="printed", discrepancy=0.1
         ),
-        "adaptation.network.NetworkAdap": _adapted(
+        "adaptation.paper.network.NetworkAdap": _adapted(
             adaptation.NetworkAdap, True, steps=2, hidden=2, discrepancy=0.1
         )._replace(often=("step_size", "hidden", "gradient_bound", "loss_bound", "seed", "lambda_1")),
-        "adaptation.one_release.OneRelease": _adapted(adaptation.OneRelease, draws=5, chains=1),
-        "adaptation.discrepancy.private_discrepancy": Door(
+        "adaptation.moments.one_release.OneRelease": _adapted(adaptation.OneRelease, draws=5, chains=1),
+        "adaptation.paper.discrepancy.private_discrepancy": Door(
             called(adaptation.private_discrepancy),
             _pair(ball=adaptation.Ball((0.0, 0.0), 0.5), epsilon=1.0),
             (adaptation.private_discrepancy,), record,
         ),
-        "adaptation.moments.release_moments": Door(
+        "adaptation.moments.release.release_moments": Door(
             called(adaptation.release_moments),
             lambda: {"target": _domains()[1], "centre": np.zeros(2), "residual_bound": 1.0, "epsilon": 1.0},
             (adaptation.release_moments,), record,
         ),
-        "adaptation.private.draw": Door(
+        "adaptation.paper.private.draw": Door(
             called(descents.draw),
             _pair(budget=descents.Budget(1.0, 0.1, "exact", 0.5), found=0.1, steps=3, size=2, queries=1, unsafe_seed=None),
             (descents.draw,), record,
         ),
-        "adaptation.report.adapt": Door(adapt, _pair(label="y", epsilon=1.0), (report.adapt,), record),
+        "adaptation.adapt.adapt": Door(adapt, _pair(label="y", epsilon=1.0), (report.adapt,), record),
         "estimators.dp_aggr.DPAggr": _estimator(estimators.DPAggr, penalty=0.5, rows=(5, 5), target_bound=1.0),
         "estimators.mp_mtl.MPMTL": _estimator(
             estimators.MPMTL, sharing=estimators.Proximal(estimators.TraceNorm()),
@@ -413,7 +413,7 @@ def doors() -> dict[str, Door]:
         "federated.account.Account": Door(
             _site, lambda: {"source": np.ones((2, 2))}, (federated.Account,),
         ),
-        "federated.kept.KeptSite": Door(
+        "federated.flower.kept.KeptSite": Door(
             _kept_site, lambda: {"number": 0, "source": np.ones((2, 2))}, (KeptSite,),
         ),
         "federated.local.run": Door(
@@ -430,7 +430,7 @@ def doors() -> dict[str, Door]:
 ELSEWHERE = {
     "privacy.ledger.check_ledger": "a check",
     "releases.messages.BoughtClip": "what was bought; it names the ledger that has paid",
-    "federated.flower.run": "ends with protocol.settle; a link over processes has tests of its own",
+    "federated.flower.apps.run": "ends with protocol.settle; a link over processes has tests of its own",
 }
 
 

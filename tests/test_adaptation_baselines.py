@@ -17,11 +17,10 @@ from mpmtl_prob.adaptation import (
     SourceOnly,
     Unprotected,
     WarmDescent,
-    problems,
-    real,
 )
-from mpmtl_prob.adaptation.domain import several, stacked
-from mpmtl_prob.adaptation.matching import box_and_sum, discrepancy_weights, kernel_weights
+from mpmtl_prob.adaptation.data import problems, real
+from mpmtl_prob.adaptation.data.domain import several, stacked
+from mpmtl_prob.adaptation.paper.matching import box_and_sum, discrepancy_weights, kernel_weights
 from mpmtl_prob.adaptation.public_fit import huber, robust
 from mpmtl_prob.privacy import Ledger
 

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from chance import FAR
 
-from mpmtl_prob.adaptation import Domain, problems, release_moments, report, tables
-from mpmtl_prob.adaptation.report import adapt
-from mpmtl_prob.adaptation.scaling import Scaling
+from mpmtl_prob.adaptation import Domain, release_moments
+from mpmtl_prob.adaptation import adapt as report
+from mpmtl_prob.adaptation.adapt import adapt
+from mpmtl_prob.adaptation.data import problems, tables
+from mpmtl_prob.adaptation.data.scaling import Scaling
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Ledger
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mpmtl_prob.adaptation import SourceOnly, paper_files, real
-from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.adaptation import SourceOnly
+from mpmtl_prob.adaptation.data import paper_files, real
+from mpmtl_prob.adaptation.data.domain import Domain
 
 RNG = np.random.default_rng(4)
 

@@ -7,22 +7,15 @@ import pytest
 from optimum import optimum
 from scipy.stats import norm
 
-from mpmtl_prob.adaptation import (
-    Ball,
-    CnvxAdap,
-    Domain,
-    NCnvxAdap,
-    accounting,
-    bounds,
-    descent,
-    problems,
-    release_moments,
-)
-from mpmtl_prob.adaptation.losses import Logistic, Squared
-from mpmtl_prob.adaptation.objective import Convex, Sizes, Smoothed
+from mpmtl_prob.adaptation import Ball, CnvxAdap, Domain, NCnvxAdap, release_moments
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.paper import accounting, descent
+from mpmtl_prob.adaptation.paper.losses import Logistic, Squared
+from mpmtl_prob.adaptation.paper.objective import Convex, Sizes, Smoothed
+from mpmtl_prob.adaptation.paper.solver import Problem, minimise
 from mpmtl_prob.adaptation.public_fit import huber
-from mpmtl_prob.adaptation.solver import Problem, minimise
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
+from mpmtl_prob.theory import adaptation as bounds
 
 RNG = np.random.default_rng(1)
 DATA = problems.two_sources((40, 15), num_features=3, tests=2, seed=3)

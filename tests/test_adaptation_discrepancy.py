@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from optimum import optimum
 
-from mpmtl_prob.adaptation import Ball, Domain, private_discrepancy, problems
-from mpmtl_prob.adaptation.discrepancy import SLACK, Quadratic, by_dca, discrepancy, grid, largest, price
-from mpmtl_prob.adaptation.losses import Logistic, Softmax, Squared
-from mpmtl_prob.adaptation.ncnvx import candidate_search
+from mpmtl_prob.adaptation import Ball, Domain, private_discrepancy
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.paper.discrepancy import SLACK, Quadratic, by_dca, discrepancy, grid, largest, price
+from mpmtl_prob.adaptation.paper.losses import Logistic, Softmax, Squared
+from mpmtl_prob.adaptation.paper.ncnvx import candidate_search
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
 RNG = np.random.default_rng(0)

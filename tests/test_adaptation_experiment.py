@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from mpmtl_prob import experiments
 from mpmtl_prob.cli import main
-from mpmtl_prob.experiments import adaptation_arms, adaptations, page
-from mpmtl_prob.experiments.adaptation_arms import NAMES, ORACLE, Cell, arms, measure, tune, unit
-from mpmtl_prob.experiments.verdicts import FAILS, HOLDS, UNTESTED
+from studies import papers as experiments
+from studies.papers import adaptation_arms, adaptations, page
+from studies.papers.adaptation_arms import NAMES, ORACLE, Cell, arms, measure, tune, unit
+from studies.papers.verdicts import FAILS, HOLDS, UNTESTED
 
 TINY = adaptations.Adaptations(2, ((60, 25),), (), (20, 40), (1.0, 15.0))
 SHORT = {

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mpmtl_prob._util.files import write_netcdf
-from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, infer, problems
+from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, infer
+from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.releases import files
 
 DATA = problems.two_sources((120, 60), num_features=3, tests=50, seed=5)

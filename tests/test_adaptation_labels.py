@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, approximate_posterior
-from mpmtl_prob.adaptation.label_posterior import _laplace, _moments, _Told
-from mpmtl_prob.adaptation.ncnvx import public_fit
+from mpmtl_prob.adaptation.moments.label_posterior import _laplace, _moments, _Told
+from mpmtl_prob.adaptation.paper.ncnvx import public_fit
 
 D = 3
 

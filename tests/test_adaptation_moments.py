@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from mpmtl_prob.adaptation import OneRelease, problems, release_moments
-from mpmtl_prob.adaptation.clipping import moments
-from mpmtl_prob.adaptation.moments import LONGEST, WEIGHT, cut, rows
+from mpmtl_prob.adaptation import OneRelease, release_moments
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.moments.clipping import moments
+from mpmtl_prob.adaptation.moments.release import LONGEST, WEIGHT, cut, rows
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger
 from mpmtl_prob.privacy.laws import exact
 

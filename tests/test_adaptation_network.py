@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from mpmtl_prob.adaptation import Domain, NCnvxAdap, NetworkAdap, accounting, approximate_posterior, descent
-from mpmtl_prob.adaptation.network import Network
+from mpmtl_prob.adaptation import Domain, NCnvxAdap, NetworkAdap, approximate_posterior
+from mpmtl_prob.adaptation.paper import accounting, descent
+from mpmtl_prob.adaptation.paper.network import Network
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
 RNG = np.random.default_rng(6)

@@ -11,24 +11,15 @@ from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp, ndtr
 
-from mpmtl_prob.adaptation import (
-    AdaSSP,
-    Ball,
-    Domain,
-    OneRelease,
-    conditional,
-    infer,
-    problems,
-    release_moments,
-    shift_model,
-    tilted,
-)
-from mpmtl_prob.adaptation.clipping import moments
-from mpmtl_prob.adaptation.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
-from mpmtl_prob.adaptation.discrepancy import discrepancy
-from mpmtl_prob.adaptation.moments import LONGEST, MomentRelease, rows
+from mpmtl_prob.adaptation import AdaSSP, Ball, Domain, OneRelease, infer, release_moments, tilted
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.moments import conditional, shift_model
+from mpmtl_prob.adaptation.moments.clipping import moments
+from mpmtl_prob.adaptation.moments.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
+from mpmtl_prob.adaptation.moments.release import LONGEST, MomentRelease, rows
+from mpmtl_prob.adaptation.moments.shape import Shape
+from mpmtl_prob.adaptation.paper.discrepancy import discrepancy
 from mpmtl_prob.adaptation.public_fit import robust
-from mpmtl_prob.adaptation.shape import Shape
 from mpmtl_prob.privacy import Gaussian
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.sampling.calibration import uniformity

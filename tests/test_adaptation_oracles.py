@@ -13,23 +13,15 @@ from effort import effort
 from numpyro.infer.util import log_density
 from scipy.optimize import differential_evolution, minimize
 
-from mpmtl_prob.adaptation import (
-    CnvxAdap,
-    Domain,
-    NCnvxAdap,
-    OneRelease,
-    SourceOnly,
-    Unprotected,
-    accounting,
-    bounds,
-    descent,
-    problems,
-)
-from mpmtl_prob.adaptation.losses import Logistic, Squared
-from mpmtl_prob.adaptation.objective import Convex, Sizes, Smoothed
-from mpmtl_prob.adaptation.solver import Problem
-from mpmtl_prob.adaptation.solver import minimise as optimum
+from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, OneRelease, SourceOnly, Unprotected
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.paper import accounting, descent
+from mpmtl_prob.adaptation.paper.losses import Logistic, Squared
+from mpmtl_prob.adaptation.paper.objective import Convex, Sizes, Smoothed
+from mpmtl_prob.adaptation.paper.solver import Problem
+from mpmtl_prob.adaptation.paper.solver import minimise as optimum
 from mpmtl_prob.privacy import audit
+from mpmtl_prob.theory import adaptation as bounds
 
 RNG = np.random.default_rng(4)
 DATA = problems.two_sources((40, 15), num_features=3, tests=2, seed=3)

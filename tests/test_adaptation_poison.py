@@ -17,11 +17,11 @@ from mpmtl_prob.adaptation import (
     SourceOnly,
     Unprotected,
     WarmDescent,
-    problems,
     tilted,
 )
-from mpmtl_prob.adaptation.domain import pair
-from mpmtl_prob.adaptation.report import adapt
+from mpmtl_prob.adaptation.adapt import adapt
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.data.domain import pair
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Ledger
 

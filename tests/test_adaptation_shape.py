@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from mpmtl_prob.adaptation import Domain, OneRelease, shift_model
-from mpmtl_prob.adaptation.shape import above, shape
+from mpmtl_prob.adaptation import Domain, OneRelease
+from mpmtl_prob.adaptation.moments import shift_model
+from mpmtl_prob.adaptation.moments.shape import above, shape
 from mpmtl_prob.privacy import Gaussian
 
 RNG = np.random.default_rng(3)

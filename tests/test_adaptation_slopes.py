@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from mpmtl_prob.adaptation import Domain, OneRelease, conditional, public_fit
-from mpmtl_prob.adaptation.conditional import posterior
+from mpmtl_prob.adaptation import Domain, OneRelease, public_fit
+from mpmtl_prob.adaptation.moments import conditional
+from mpmtl_prob.adaptation.moments.conditional import posterior
 from mpmtl_prob.adaptation.public_fit import PublicFit
 
 

@@ -9,9 +9,11 @@ from chance import FAR, RARE
 from effort import effort
 
 import mpmtl_prob as mp
-from mpmtl_prob.adaptation import Domain, OneRelease, problems, release_moments, task_prior
-from mpmtl_prob.adaptation.conditional import Prior, posterior
-from mpmtl_prob.adaptation.shape import shape
+from mpmtl_prob.adaptation import Domain, OneRelease, release_moments
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.moments import task_prior
+from mpmtl_prob.adaptation.moments.conditional import Prior, posterior
+from mpmtl_prob.adaptation.moments.shape import shape
 from mpmtl_prob.privacy import Ledger, lattice
 from mpmtl_prob.sampling.calibration import uniformity
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def benchmark(monkeypatch):
     """Import a benchmark by its name."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "studies" / "benchmarks"))
     return lambda name: __import__(name)
 
 
@@ -79,7 +79,7 @@ def test_a_penalty_of_a_tasks_own_does_not_look_at_other_tasks(benchmark):
 
 def test_a_command_is_written_as_one_types_it(benchmark):
     found = benchmark("record").command(["/somewhere/benchmarks/scaling.py", "--json", "out.json", "--m", "10"])
-    assert found == "python benchmarks/scaling.py --m 10"
+    assert found == "python studies/benchmarks/scaling.py --m 10"
 
 
 def test_the_adaptation_section_marks_the_best_private_arm(benchmark):

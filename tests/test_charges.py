@@ -92,8 +92,8 @@ def test_a_descent_settles_its_step_size_and_seed_first(case):
 def test_as_much_noise_as_nobody_can_hold_is_not_paid_for(monkeypatch):
     monkeypatch.setattr(exact, "source", lambda *_: pytest.fail("drawn"))
     for name, argument in (
-        ("adaptation.cnvx.CnvxAdap", "steps"),
-        ("adaptation.one_release.OneRelease", "draws"),
+        ("adaptation.paper.cnvx.CnvxAdap", "steps"),
+        ("adaptation.moments.one_release.OneRelease", "draws"),
         ("privacy.door.draw_vectors", "vectors"),
     ):
         outcome = tried(DOORS[name], **{argument: 10**13})
@@ -110,8 +110,14 @@ def test_a_lattice_on_which_noise_has_no_room_is_not_paid_for(monkeypatch):
 
 
 NUMBERS = {
-    "adaptation.one_release.OneRelease": ("shift_scale", "residual_bound", "row_bound", "target_bound", "sharpness"),
-    "adaptation.cnvx.CnvxAdap, printed": (
+    "adaptation.moments.one_release.OneRelease": (
+        "shift_scale",
+        "residual_bound",
+        "row_bound",
+        "target_bound",
+        "sharpness",
+    ),
+    "adaptation.paper.cnvx.CnvxAdap, printed": (
         "kappa_1",
         "kappa_2",
         "step_size",
@@ -119,7 +125,7 @@ NUMBERS = {
         "weight_bound",
         "target_bound",
     ),
-    "adaptation.adassp.AdaSSP": ("row_bound", "target_bound"),
+    "adaptation.moments.adassp.AdaSSP": ("row_bound", "target_bound"),
     "estimators.mp_mtl.LowRank": ("alpha", "q", "curvature", "clip"),
 }
 
@@ -135,8 +141,8 @@ def test_numbers_of_any_size_are_refused_before_or_do(name):
 
 def test_nonsense_is_accepted_by_no_argument_that_is_looked_at():
     accepted = []
-    for name in ("adaptation.cnvx.CnvxAdap", "estimators.dp_aggr.DPAggr", "estimators.mp_mtl.LowRank",
-                 "releases.publish.release", "adaptation.one_release.OneRelease"):  # fmt: skip
+    for name in ("adaptation.paper.cnvx.CnvxAdap", "estimators.dp_aggr.DPAggr", "estimators.mp_mtl.LowRank",
+                 "releases.publish.release", "adaptation.moments.one_release.OneRelease"):  # fmt: skip
         for argument in DOORS[name].arguments:
             tries = {} if argument in FREE else {label: values()[label] for label in NONSENSE}
             accepted += [
@@ -194,10 +200,10 @@ def test_a_posterior_that_fails_leaves_the_release_it_was_for(monkeypatch):
     def fails(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("mpmtl_prob.adaptation.one_release.infer", fails)
+    monkeypatch.setattr("mpmtl_prob.adaptation.moments.one_release.infer", fails)
     for call in (
         adaptation.OneRelease().fit,
-        lambda source, target: adaptation.report.adapt(source, target, label="y", epsilon=1.0),
+        lambda source, target: adaptation.adapt.adapt(source, target, label="y", epsilon=1.0),
     ):
         with pytest.raises(MemoryError) as caught:
             call(*charges._domains())

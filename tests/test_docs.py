@@ -16,7 +16,7 @@ from conftest import as_written
 from effort import EVIDENCE
 
 import mpmtl_prob as mp
-from mpmtl_prob.experiments import page as results
+from studies.papers import page as results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

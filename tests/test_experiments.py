@@ -18,14 +18,16 @@ from conftest import as_written
 from effort import effort
 from numpy.testing import assert_allclose
 
-from mpmtl_prob import datasets, experiments, inference
+from mpmtl_prob import datasets, inference
 from mpmtl_prob.cli import main
-from mpmtl_prob.cli_reproduce import EXPERIMENTS
+from mpmtl_prob.cli.reproduce import EXPERIMENTS
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.estimators import LowRank
 from mpmtl_prob.evaluation import grids, nmse
-from mpmtl_prob.experiments import arms, figures, measures, page, paper, runner
-from mpmtl_prob.experiments.settings import (
+from mpmtl_prob.releases import default_delta
+from studies import papers as experiments
+from studies.papers import arms, figures, measures, page, paper, runner
+from studies.papers.settings import (
     ALONE,
     DP_AGGR,
     DP_MTRL,
@@ -40,8 +42,7 @@ from mpmtl_prob.experiments.settings import (
     Study,
     Unit,
 )
-from mpmtl_prob.experiments.workers import as_done
-from mpmtl_prob.releases import default_delta
+from studies.papers.workers import as_done
 
 ARMS = (RIDGE, ALONE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR, REPLACEMENT)
 SMALL = Data("low rank", num_tasks=8, num_features=3, rows=8, group=4)

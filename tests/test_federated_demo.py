@@ -8,9 +8,8 @@ import threading
 import pytest
 
 import mpmtl_prob as mp
-from mpmtl_prob import demo, demo_federated
-from mpmtl_prob.cli import main
-from mpmtl_prob.federated import certificates, sites
+from mpmtl_prob.cli import demo, demo_federated, main
+from mpmtl_prob.federated.flower import certificates, sites
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob.data.shards import Part
-from mpmtl_prob.federated import flower, sites
+from mpmtl_prob.federated.flower import apps as flower
+from mpmtl_prob.federated.flower import sites
 
 pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, RecordDict

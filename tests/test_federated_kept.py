@@ -14,9 +14,9 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.federated import certificates, kept, wire
-from mpmtl_prob.federated.kept import KeptSite
-from mpmtl_prob.federated.sites import Sites
+from mpmtl_prob.federated.flower import certificates, kept, wire
+from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower.sites import Sites
 
 OWNERS = 5
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=OWNERS, num_features=3, rows=8).train

@@ -17,9 +17,9 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.federated import certificates
-from mpmtl_prob.federated import sites as by_processes
-from mpmtl_prob.federated.sites import RunFailed, Sites
+from mpmtl_prob.federated.flower import certificates
+from mpmtl_prob.federated.flower import sites as by_processes
+from mpmtl_prob.federated.flower.sites import RunFailed, Sites
 
 pytest.importorskip("flwr")
 pytestmark = [
@@ -105,7 +105,7 @@ def uninvited(sites):
     command = [
         sys.executable,
         "-m",
-        "mpmtl_prob.federated.node",
+        "mpmtl_prob.federated.flower.node",
         *options,
         "--auth-supernode-private-key",
         str(private),
@@ -253,7 +253,7 @@ def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "sites"
-    command = [sys.executable, "-m", "mpmtl_prob.cli", "federated", "sites", "--folder", str(folder), "--quiet"]
+    command = [sys.executable, "-m", "mpmtl_prob", "federated", "sites", "--folder", str(folder), "--quiet"]
     # a process that a shell runs in the background hands down that it ignores Ctrl-C
     deaf = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:

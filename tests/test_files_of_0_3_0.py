@@ -15,8 +15,8 @@ import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.adaptation import MomentRelease, OneRelease
-from mpmtl_prob.federated import wire
-from mpmtl_prob.federated.kept import KeptSite
+from mpmtl_prob.federated.flower import wire
+from mpmtl_prob.federated.flower.kept import KeptSite
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, fit
 from mpmtl_prob.privacy import Ledger, LedgerAltered
 from mpmtl_prob.privacy.laws import write_law

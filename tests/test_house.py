@@ -24,7 +24,7 @@ ROOMS = """
     privacy.ledger
     privacy.door privacy.audit privacy.tables
     privacy data
-    datasets convex taskwise
+    datasets convex taskwise theory.utility theory.people
     releases
     estimators models
     sampling inference.subspace
@@ -32,12 +32,20 @@ ROOMS = """
     inference.owner inference.curator
     inference.noise_aware
     inference
-    evaluation threat_models adaptation federated
-    plots experiments scikit
+    adaptation.data
+    adaptation.estimator adaptation.public_fit
+    adaptation.paper
+    adaptation.moments theory.adaptation
+    adaptation.adapt
+    theory
+    adaptation
+    evaluation threat_models federated
+    plots scikit
     mpmtl_prob
-    demo privacy.__main__
-    demo_federated
-    cli_federated cli_reproduce
+    cli.demo privacy.__main__
+    cli.demo_federated
+    cli.federated cli.reproduce
+    cli.main
     cli
     __main__
 """
@@ -46,7 +54,7 @@ ROOM = {name: room for room in FLOOR for name in room.split("+")}
 FACES = {name.split(".")[0] for name in ROOM if "." in name}
 
 #: (file, function) of more than 50 lines: one after the other, and nothing is decided there.
-LONG = {("cli", "_parser")}
+LONG = {("cli.main", "_parser")}
 
 
 def modules() -> dict[str, Path]:

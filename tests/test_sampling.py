@@ -236,7 +236,7 @@ def test_the_same_tests_catch_a_broken_sampler(broken):
         test_trace_norm_of_two_by_two_agrees_with_quadrature(lambda _: kernel)
 
 
-# -- calibration: the full version is benchmarks/calibration.py --------------------------------------------------------
+# -- calibration: the full version is studies/benchmarks/calibration.py ------------------------------------------------
 
 
 @pytest.mark.evidence

@@ -13,11 +13,11 @@ from mpmtl_prob.adaptation import (
     NoisyGradient,
     OneRelease,
     WarmDescent,
-    accounting,
-    problems,
     release_moments,
 )
-from mpmtl_prob.adaptation.discrepancy import Ball, private_discrepancy
+from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.paper import accounting
+from mpmtl_prob.adaptation.paper.discrepancy import Ball, private_discrepancy
 from mpmtl_prob.privacy import Gaussian, VectorGaussian
 from mpmtl_prob.privacy.door import draw_each, draw_matrices, draw_vectors
 from mpmtl_prob.threat_models import calibration, views

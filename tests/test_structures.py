@@ -313,7 +313,7 @@ def functionals(A, log_phi):
     }
 
 
-# that of "full" is tested every day; benchmarks/calibration_shared.py runs all of them, with many more replications
+# that of "full" is tested every day; studies/benchmarks/calibration_shared.py runs all of them, with many more replications
 @pytest.mark.evidence
 @pytest.mark.parametrize(
     ("structure", "law"),

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
-from mpmtl_prob.estimators.rates import UtilityBound, phi, psi
+from mpmtl_prob.theory.utility import UtilityBound, phi, psi
 
 CONVEX = UtilityBound(10**24, 20, 1.0)  # so many tasks that the noise is small beside every constant
 STRONG = replace(CONVEX, strong_convexity=0.1)

@@ -7,12 +7,12 @@ import pytest
 from effort import EVIDENCE, effort
 from scipy import stats
 
-from mpmtl_prob import experiments
 from mpmtl_prob.cli import main
-from mpmtl_prob.experiments import chance, page, threat_attacks, threat_errors, threat_posteriors, threats
-from mpmtl_prob.experiments.verdicts import FAILS, HOLDS
 from mpmtl_prob.privacy import views
 from mpmtl_prob.threat_models import NoisyMeans, odds, posterior
+from studies import papers as experiments
+from studies.papers import chance, page, threat_attacks, threat_errors, threat_posteriors, threats
+from studies.papers.verdicts import FAILS, HOLDS
 
 TINY = threats.ThreatModels(
     replications=20, people=(10, 100), features=(1000, 3000), signs=500, trials=1000, numbers=6000

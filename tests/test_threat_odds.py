@@ -8,7 +8,8 @@ from chance import FAR
 from scipy import stats
 
 from mpmtl_prob.privacy import views
-from mpmtl_prob.threat_models import NoisyMeans, audits, bounds, odds, one_of_each, rho_within
+from mpmtl_prob.theory import people as bounds
+from mpmtl_prob.threat_models import NoisyMeans, audits, odds, one_of_each, rho_within
 
 SURE = 1 - 1e-9
 

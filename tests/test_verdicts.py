@@ -8,9 +8,9 @@ import xarray as xr
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from mpmtl_prob.experiments import page
-from mpmtl_prob.experiments.contrasts import Difference, best_of, gap_share, loss
-from mpmtl_prob.experiments.settings import (
+from studies.papers import page
+from studies.papers.contrasts import Difference, best_of, gap_share, loss
+from studies.papers.settings import (
     DP_AGGR,
     DP_MTRL,
     GROUP,
@@ -25,8 +25,8 @@ from mpmtl_prob.experiments.settings import (
     TRACE,
     Data,
 )
-from mpmtl_prob.experiments.summary import _bound, interval, targets
-from mpmtl_prob.experiments.verdicts import CLAIMS, FAILS, HOLDS, UNTESTED, verdicts
+from studies.papers.summary import _bound, interval, targets
+from studies.papers.verdicts import CLAIMS, FAILS, HOLDS, UNTESTED, verdicts
 
 EPSILONS = (1e-3, 1.0, 10.0, 1e3)
 SINGLE, TOGETHER = 0.16, 0.02

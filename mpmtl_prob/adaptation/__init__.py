@@ -18,19 +18,21 @@ Everything is about one record of the target, replaced by another; the number of
 Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
 """
 
-from mpmtl_prob.adaptation import accounting, bounds, paper_files, problems, real
-from mpmtl_prob.adaptation.adassp import AdaSSP
-from mpmtl_prob.adaptation.baselines import NoisyGradient, SourceOnly, Unprotected, WarmDescent
-from mpmtl_prob.adaptation.cnvx import CnvxAdap
-from mpmtl_prob.adaptation.discrepancy import Ball, private_discrepancy
-from mpmtl_prob.adaptation.domain import Domain
-from mpmtl_prob.adaptation.label_posterior import ApproximatePosterior, approximate_posterior
-from mpmtl_prob.adaptation.matching import KMM, DiscrepancyMinimisation
-from mpmtl_prob.adaptation.moments import MomentRelease, release_moments
-from mpmtl_prob.adaptation.ncnvx import NCnvxAdap
-from mpmtl_prob.adaptation.network import NetworkAdap
-from mpmtl_prob.adaptation.one_release import AdaptedPosterior, OneRelease, infer
-from mpmtl_prob.adaptation.tilting import tilted
+from mpmtl_prob.adaptation.data import paper_files, problems, real
+from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.moments.adassp import AdaSSP
+from mpmtl_prob.adaptation.moments.label_posterior import ApproximatePosterior, approximate_posterior
+from mpmtl_prob.adaptation.moments.one_release import AdaptedPosterior, OneRelease, infer
+from mpmtl_prob.adaptation.moments.release import MomentRelease, release_moments
+from mpmtl_prob.adaptation.moments.tilting import tilted
+from mpmtl_prob.adaptation.paper import accounting
+from mpmtl_prob.adaptation.paper.baselines import NoisyGradient, SourceOnly, Unprotected, WarmDescent
+from mpmtl_prob.adaptation.paper.cnvx import CnvxAdap
+from mpmtl_prob.adaptation.paper.discrepancy import Ball, private_discrepancy
+from mpmtl_prob.adaptation.paper.matching import KMM, DiscrepancyMinimisation
+from mpmtl_prob.adaptation.paper.ncnvx import NCnvxAdap
+from mpmtl_prob.adaptation.paper.network import NetworkAdap
+from mpmtl_prob.theory import adaptation as bounds
 
 __all__ = [
     "KMM",

@@ -9,7 +9,7 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob._util.threads import one_thread
-from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.adaptation.data.domain import Domain
 
 _HUBER = 1.345  # 95 % efficient for Gaussian residuals
 #: records per feature below which a fit would follow its own records, and find residuals next to nothing

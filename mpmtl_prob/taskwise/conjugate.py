@@ -24,7 +24,7 @@ from mpmtl_prob._util.discreet import shown
 from mpmtl_prob.data.gram import Gram
 
 #: Prior of the signal-to-noise ratio: from nearly nothing to hundreds, the middle half between .6 and 16. Picked by own rows'
-#: errors on data made up in 80 shapes, with true ratios of .5 to 128 (those of ``benchmarks/shapes.py``).
+#: errors on data made up in 80 shapes, with true ratios of .5 to 128 (those of ``studies/benchmarks/shapes.py``).
 SNR_MEDIAN = 3.0
 SNR_LOG_SD = 2.5
 GRID = np.linspace(-3.0, 3.0, 73)  # of log(snr), in prior standard deviations: 0.2 on the log scale

@@ -23,7 +23,8 @@ and Separations. What differs from it is said where it does.
 """
 
 from mpmtl_prob.privacy.audit import views
-from mpmtl_prob.threat_models import audits, bounds, odds, posterior, scores, signs
+from mpmtl_prob.theory import people as bounds
+from mpmtl_prob.threat_models import audits, odds, posterior, scores, signs
 from mpmtl_prob.threat_models.calibration import epsilon_of, mu_within, rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans, Published, one_of_each, people_needed
 from mpmtl_prob.threat_models.metalearning import (

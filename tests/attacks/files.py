@@ -24,7 +24,7 @@ import xarray as xr
 import mpmtl_prob as mp
 from attacks import Case
 from mpmtl_prob.adaptation import MomentRelease
-from mpmtl_prob.adaptation.moments import release_moments
+from mpmtl_prob.adaptation.moments.release import release_moments
 from mpmtl_prob.inference import OwnerPosteriors, Posterior
 from mpmtl_prob.privacy import NOTHING_SHARED, Gaussian, Wishart, delta
 from mpmtl_prob.privacy.guarantee import DOUBLES

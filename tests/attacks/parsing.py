@@ -22,7 +22,7 @@ import pandas as pd
 import mpmtl_prob as mp
 from attacks import Case
 from mpmtl_prob.adaptation import AdaSSP, Domain
-from mpmtl_prob.adaptation.domain import pair
+from mpmtl_prob.adaptation.data.domain import pair
 from mpmtl_prob.releases import message, terms
 
 RECORD = "one record's cell decides how other records are read (private tables in adaptation)"

@@ -23,8 +23,9 @@ import numpy as np
 
 from attacks import Case
 from mpmtl_prob import federated
-from mpmtl_prob.federated import certificates, protocol, secure_sum
-from mpmtl_prob.federated.kept import KeptSite
+from mpmtl_prob.federated import protocol, secure_sum
+from mpmtl_prob.federated.flower import certificates
+from mpmtl_prob.federated.flower.kept import KeptSite
 
 BOTH = "one half is told that a site has vanished, the other that it has not"
 KEYS = "a site masks with few others, of each of whom most are told that it has vanished"

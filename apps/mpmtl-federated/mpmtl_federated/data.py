@@ -20,7 +20,7 @@ KNOWN = {
 
 
 def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of :func:`mpmtl_prob.federated.flower.answer`.
+    """Arguments of :func:`mpmtl_prob.federated.flower.apps.answer`.
 
     A node of a simulation, which has a ``partition-id`` and no owner, takes its part of the data that the run names; any
     other goes by its own configuration alone.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 METHODS = ("plug_in", "mixture", "joint")
 _PREDICTIVE_DRAWS = 400
 #: With structure "full" an owner's own message weighs in what it learns from all, where tasks are few and noise moves the
-#: message's own place by less than half its size: benchmarks/own_message.py. With more tasks it weighs little.
+#: message's own place by less than half its size: studies/benchmarks/own_message.py. With more tasks it weighs little.
 _TASKS_PER_FEATURE = 5
 _MESSAGE = 0.5
 _OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs

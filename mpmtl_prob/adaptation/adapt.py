@@ -1,0 +1,287 @@
+"""A private model from public data, ready to be read: what ``mpmtl-prob adapt`` prints and writes.
+
+One release is paid for. The arms are public fits, which cost nothing, and what is made of the release, which costs nothing
+more. How wrong they are on the private records is private too, and is said as far as the release says it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import flag
+from mpmtl_prob._util.files import check_place, whole, write_text
+from mpmtl_prob._util.tables import aligned
+from mpmtl_prob.adaptation.data.domain import Domain, pair, several, stacked
+from mpmtl_prob.adaptation.data.scaling import ROW_QUANTILE, Scaling
+from mpmtl_prob.adaptation.moments.conditional import Prior
+from mpmtl_prob.adaptation.moments.one_release import AdaptedPosterior, OneRelease
+from mpmtl_prob.adaptation.moments.release import MomentRelease
+from mpmtl_prob.adaptation.moments.shape import shape
+from mpmtl_prob.privacy.ledger import Ledger
+
+MODEL, PICTURE = "model.json", "adaptation.png"
+PROBABILITY = 0.9
+_WIDTH = 110
+_SHOWN = 30  # weights in print and in the picture
+_ERRORS = (
+    "Mean squared errors on the target, where the public labels' {spread} is 1. No private record was looked at to measure "
+    'them. "At least" is read off the release, +- the sd of its noise, for the fit whose residuals were released, cut at '
+    "{cut:.2g} sd of the labels: what the cut took away is missing, much of it where the shift is large. Weights that were "
+    'fitted to the noise would look better by it than they are. "By the posterior" is a mean and a 90 % interval under the '
+    "model, where the posterior's own mean has the least by construction: it does not show that the model is right."
+)
+_SETTLED = (
+    "Settled on public records alone: features and label are scaled by their means and sd; rows{intercept} are shortened to "
+    "length {rows:.3g} ({quantile:g} % quantile of public rows). A private record with a cell that is no number counts as "
+    "zeros, and it is not said whether there is one."
+)
+
+
+class Arm(NamedTuple):
+    """One way to have weights, and how wrong they are on the target, in units of the public labels' variance.
+
+    Attributes:
+        name: of the way.
+        charge: what it costs, in words.
+        w: scaled weights, (d,).
+        read_off: what the mean squared error is at least, by the release's moments, and the sd of its noise; of the public
+            fit whose residuals were released, and None of others.
+        expected: its posterior mean and the ends of its 90 % interval.
+    """
+
+    name: str
+    charge: str
+    w: FloatArray
+    read_off: tuple[float, float] | None
+    expected: tuple[float, float, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """What anybody may see of one adaptation. Public.
+
+    Attributes:
+        label: name of the column that is predicted.
+        records: of every public domain.
+        scaling: units of all weights here.
+        release: what was paid for.
+        prior: of the public records.
+        posterior: of the target's weights.
+    """
+
+    label: str
+    records: dict[Hashable, int]
+    scaling: Scaling
+    release: MomentRelease
+    prior: Prior
+    posterior: AdaptedPosterior
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        """The public fits, AdaSSP on residuals, and the posterior mean; the last two cost one release together."""
+        public = {"source only": self.release.centre}
+        if len(self.records) > 1:
+            public |= {f"source only, {k}": w for k, w in zip(self.records, self.prior.means, strict=False)}
+        fitted = {"AdaSSP on residuals": self.release.ridge(), "one release, posterior": self.posterior.mean}
+        at_least = self.release.squared_error(self.release.centre)
+        free = [
+            Arm(k, "nothing", w, at_least if w is self.release.centre else None, self._expected(w))
+            for k, w in public.items()
+        ]
+        return (*free, *(Arm(k, "the release", w, None, self._expected(w)) for k, w in fitted.items()))
+
+    @cached_property
+    def _second_moment(self) -> FloatArray:
+        """Of the target's scaled rows, as far as it is known, (d, d)."""
+        found, n = self.release, self.release.num_records
+        return shape(found.xx, found.sd * found.row_bound**2, n, self.prior.second_moment).mean / max(n, 1)
+
+    def _expected(self, w: FloatArray) -> tuple[float, float, float]:
+        off = self.posterior.w - w
+        # E (y - x.w)^2 = sigma^2 + (w* - w)'C (w* - w)
+        errors = self.posterior.sigma**2 + np.einsum("si,ij,sj->s", off, self._second_moment, off)
+        tail = (1 - PROBABILITY) / 2
+        low, high = np.quantile(errors, [tail, 1 - tail])
+        return float(errors.mean()), float(low), float(high)
+
+    @cached_property
+    def weights(self) -> dict[Hashable, dict[str, float]]:
+        """In the units of the table, by feature: of the source alone, posterior mean, ends of the 90 % interval."""
+        draws, tail = self.scaling.original(self.posterior.w), (1 - PROBABILITY) / 2
+        low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+        columns = (self.scaling.original(self.release.centre), draws.mean(axis=0), low, high)
+        rows = np.stack(columns, axis=-1).tolist()
+        names = ("source_only", "mean", "low", "high")
+        return {k: dict(zip(names, row, strict=True)) for k, row in zip(self.scaling.features, rows, strict=True)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON; with the release, of which anybody can make more."""
+        arms = [
+            {"name": a.name, "charge": a.charge}
+            | {"read_off": a.read_off and dict(zip(("error", "noise_sd"), a.read_off, strict=True))}
+            | {"expected": dict(zip(("mean", "low", "high"), a.expected, strict=True))}
+            | {"weights": self.scaling.original(a.w).tolist()}
+            for a in self.arms
+        ]
+        units, out = self.scaling, self.release
+        return {
+            "label": self.label,
+            "guarantee": out.guarantee.to_dict(),
+            "private_records": out.num_records,
+            "public_records": {str(k): m for k, m in self.records.items()},
+            "resembles": {str(k): p for k, p in self.posterior.domain_weights.items()},
+            "arms": arms,
+            "weights": {str(k): row for k, row in self.weights.items()},
+            "scaling": {
+                "features": [str(k) for k in units.features],
+                "intercept": units.intercept,
+                "centre": units.centre.tolist(),
+                "scale": units.scale.tolist(),
+                "label_centre": units.label_centre,
+                "label_scale": units.label_scale,
+                "row_bound": units.row_bound,
+            },
+            "release": {
+                "sigma": out.sigma.tolist(),
+                "noise_sd": out.sd,
+                "centre": out.centre.tolist(),
+                "residual_bound": out.residual_bound,
+                "residual_unit": out.residual_unit,
+            },
+        }
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        units, public = self.scaling, sum(self.records.values())
+        p, constant = len(units.scale), " and an intercept" if units.intercept else ", no intercept"
+        yield (
+            f"{self.label} from {p} feature{'s' * (p != 1)}{constant}: {public} public records, "
+            f"{self.release.num_records} private ones"
+        )
+        head = ("arm", "costs", "error, at least", "by the posterior")
+        rows = [(a.name, a.charge, _read_off(a), "{:.3f} [{:.3f}, {:.3f}]".format(*a.expected)) for a in self.arms]
+        yield aligned([head, *rows])
+        spread = "variance" if units.intercept else "mean square"
+        yield fill(_ERRORS.format(spread=spread, cut=self.release.residual_bound), _WIDTH)
+        resembles = [(str(k), str(self.records.get(k, "-")), f"{p:.2f}") for k, p in self._resembles()]
+        yield aligned([("the private records resemble", "records", "probability"), *resembles])
+        if p < _SHOWN:
+            lines = [
+                (str(k), *(f"{row[c]:.4g}" for c in ("source_only", "mean", "low", "high")))
+                for k, row in self.weights.items()
+            ]
+            yield aligned([("weight", "source only", "posterior mean", "5 %", "95 %"), *lines])
+        with_one = " with their intercept" if units.intercept else ""
+        settled = _SETTLED.format(intercept=with_one, rows=units.row_bound, quantile=100 * ROW_QUANTILE)
+        yield fill(settled, _WIDTH)
+        yield fill(f"One charge, {self.release.guarantee}", _WIDTH)
+
+    def _resembles(self) -> list[tuple[Hashable, float]]:
+        return sorted(self.posterior.domain_weights.items(), key=lambda each: -each[1])
+
+    def save(self, out: Path) -> list[str]:
+        """Write the model, and the picture where there is matplotlib; returns the names of what was written.
+
+        Where nothing is proved of the release, they are for their owner alone (mode 0600).
+        """
+        private = self.release.guarantee.proved is None
+        write_text(folder(out) / MODEL, json.dumps(self.to_dict(), indent=2) + "\n", private=private)
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            return [MODEL]
+        page = Figure(figsize=(8.0, 4.0), layout="constrained")
+        self.plot(page.subplots(1, 2, width_ratios=(2, 1)))
+        with whole(out / PICTURE, private=private) as unfinished:
+            page.savefig(unfinished, format="png", dpi=120, metadata={"Software": None})
+        return [MODEL, PICTURE]
+
+    def plot(self, axes: Any) -> None:
+        """Scaled weights with their intervals beside the source's, and what the private records resemble, on two axes."""
+        left, right = axes
+        low, high = self.posterior.interval(PROBABILITY)
+        every = np.argsort(-np.abs(self.posterior.mean))[:_SHOWN][::-1]
+        at, names = np.arange(len(every)), [str(self.scaling.features[i]) for i in every]
+        left.axvline(0.0, color="0.8", lw=0.8, zorder=0)
+        left.hlines(at, low[every], high[every], color="tab:blue", lw=2, label="90 % interval")
+        left.plot(self.posterior.mean[every], at, "o", color="tab:blue", ms=5, label="posterior mean")
+        left.plot(self.release.centre[every], at, "x", color="0.3", ms=6, label="source only")
+        left.set_yticks(at, names)
+        left.set(xlabel="weight, of scaled features", title=str(self.release.guarantee.proved or "not private"))
+        left.title.set_fontsize(9)
+        left.legend(frameon=False, fontsize=8)
+        shares = {str(k): p for k, p in reversed(self._resembles())}
+        right.barh(list(shares), list(shares.values()), color="tab:blue")
+        right.set(xlim=(0, 1), xlabel="probability", title="the private records resemble")
+        right.title.set_fontsize(9)
+        for each in axes:
+            each.spines[["top", "right"]].set_visible(False)
+
+
+def adapt(
+    source: Any,
+    target: Any,
+    *,
+    label: str,
+    epsilon: float,
+    delta: float | None = None,
+    intercept: bool = True,
+    ledger: Ledger | None = None,
+    unsafe_seed: int | None = None,
+    seed: int = 0,
+) -> Report:
+    """Scale by public records, pay once, release, and make all of it that is free.
+
+    Args:
+        source: a public Domain, or several by name.
+        target: private.
+        label: name of the targets.
+        epsilon: > 0.
+        delta: default 1 / n^1.1.
+        intercept: a column of ones, inside the bound of a row.
+        ledger: of unit "target record", pays, on disk, before noise is drawn.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        seed: of the posterior's draws.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+    """
+    flag("intercept", intercept)
+    public: Mapping[Hashable, Domain] = several(source)
+    every = stacked(public)
+    _, private = pair(every, target)
+    units = Scaling.of(every, intercept=intercept)
+    scaled = {name: units.scaled(each) for name, each in public.items()}
+    most = max(float(np.abs(each.y).max()) for each in scaled.values())
+    model = OneRelease(
+        epsilon, delta, row_bound=units.row_bound, target_bound=max(most, 1.0),
+        ledger=ledger, unsafe_seed=unsafe_seed, seed=seed,
+    ).fit(scaled, units.scaled(private))  # fmt: skip
+    records = {name: each.num_records for name, each in public.items()}
+    return Report(label, records, units, model.release_, model.prior_, model.posterior_)
+
+
+def folder(out: Path) -> Path:
+    """The folder, made if it is not there. Raises ValueError where that cannot be, or nothing can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise ValueError(f"out: expected a folder, or a place for one, got {str(out)!r}") from None
+    check_place("out", out / "model.json")
+    return out
+
+
+def _read_off(arm: Arm) -> str:
+    return "-" if arm.read_off is None else "{:.3f} +- {:.3f}".format(*arm.read_off)

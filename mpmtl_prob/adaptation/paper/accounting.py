@@ -1,0 +1,94 @@
+"""What a noisy descent costs: the paper's formula, where it stops being valid, and the exact price.
+
+T steps with Gaussian noise are exactly mu-Gaussian private together, whatever each answers of the ones before, so the whole
+descent is one Gaussian law of T d numbers. The Laplace noise on the discrepancy is composed with it as a privacy loss
+distribution.
+
+Source: Bassily, Cortes, Mao and Mohri (2023), Theorems 4.2 and 5.2; Dong, Roth and Su (2022), Corollary 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpmtl_prob._util.checks import fraction, positive, whole
+from mpmtl_prob.privacy.accounting.calibration import crossing
+from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
+from mpmtl_prob.privacy.accounting.composition import epsilon as composed_epsilon
+from mpmtl_prob.privacy.laws import Law, VectorGaussian, VectorLaplace
+
+
+def default_delta(num_records: int) -> float:
+    """1 / n^1.1, below one in the number of records; the paper's delta = .01 lets one record in a hundred go."""
+    return float(max(num_records, 2) ** -1.1)
+
+
+def printed_noise(epsilon: float, delta: float, steps: int) -> float:
+    """sigma_j / s_j = 2 sqrt(T log(3 / delta)) / eps of Algorithms 1 and 2, line 2 and 3; eps is the optimiser's share."""
+    return float(
+        2 * np.sqrt(whole("steps", steps) * np.log(3 / fraction("delta", delta))) / positive("epsilon", epsilon)
+    )
+
+
+def printed_mu(epsilon: float, delta: float) -> float:
+    """mu = eps / sqrt(2 log(3 / delta)) of all T steps with that noise on two gradients, exactly and whatever T."""
+    return float(positive("epsilon", epsilon) / np.sqrt(2 * np.log(3 / fraction("delta", delta))))
+
+
+def printed_epsilon(epsilon: float, delta: float) -> float:
+    """The true eps, at delta, of an optimiser that was printed for eps: less up to about 9, and more above.
+
+    >>> from mpmtl_prob.adaptation.paper import accounting
+    >>> [round(accounting.printed_epsilon(e, 0.01), 2) for e in (1, 5, 10, 15)]
+    [0.45, 3.95, 10.54, 19.39]
+    """
+    return composed_epsilon(delta, VectorGaussian(1, 1.0, printed_mu(epsilon, delta)))
+
+
+def printed_total(epsilon: float, delta: float) -> float:
+    """The true eps of discrepancy and optimiser together, nominally eps / 2 each.
+
+    >>> from mpmtl_prob.adaptation.paper import accounting
+    >>> round(accounting.printed_total(10.0, 0.01), 2)
+    8.65
+    """
+    half = positive("epsilon", epsilon) / 2
+    return composed_epsilon(delta, [VectorLaplace(1, half, 1.0), VectorGaussian(1, 1.0, printed_mu(half, delta))])
+
+
+def valid_up_to(delta: float) -> float:
+    """The optimiser's eps up to which the printed noise keeps its promise.
+
+    >>> from mpmtl_prob.adaptation.paper import accounting
+    >>> [round(accounting.valid_up_to(d), 2) for d in (1e-2, 1e-3, 1e-5)]
+    [8.92, 9.44, 10.25]
+    """
+    from scipy.optimize import brentq  # a quarter of a second to import
+
+    delta = fraction("delta", delta)
+    excess = lambda e: np.log(composed_delta(e, VectorGaussian(1, 1.0, printed_mu(e, delta)))) - np.log(delta)
+    return float(brentq(excess, 4.0, 40.0, xtol=1e-8))
+
+
+def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Law] = ()) -> float:
+    """The largest mu of a Gaussian that keeps (eps, delta) together with what else is paid from it.
+
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+        besides: other laws, such as the Laplace noise on the discrepancy.
+
+    Raises:
+        ValueError: an argument outside its range, or nothing left after what is paid besides.
+    """
+    epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
+    if besides and composed_delta(epsilon, tuple(besides)) >= delta:
+        raise ValueError("epsilon: expected something left after the discrepancy, got a price that spends all")
+
+    def excess(log_noise: float) -> float:
+        laws = (VectorGaussian(1, 1.0, float(np.exp(-log_noise))), *besides)
+        return float(np.log(max(composed_delta(epsilon, laws), 1e-300)) - np.log(delta))
+
+    return float(np.exp(-crossing(excess, 0.0, 1e-9)))

@@ -1,0 +1,211 @@
+"""What the paper minimises over a predictor and weights of all records, in units in which the weights start from one.
+
+With q0_i = alpha / m for public records, (1 - alpha) / n for private ones, and u~_i = q0_i u_i = q0_i / q_i >= 1,
+
+    F = sum q0_i L_i / u~_i + kappa_1 (sum q0_i u~_i - 1) + kappa_2 ||q0 / u~||_2 + kappa_inf max_i q0_i / u~_i       (6)
+    J = sum q0_i L_i / u~_i + lambda_1 (1 - sum q0_i / u~_i) + lambda_2 ||q0 / u~||_2 + lambda_inf M                  (7)
+    M = log sum exp(mu_s q0_i / u~_i) / mu_s
+
+and L_i is the loss, plus d_DP for public records. The paper's u = u~ / q0 grows with the sample, and a step in single
+precision is then below its last bit.
+
+Source: Bassily et al. (2023), (3), (5), (6) and (7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, moderate, one_of, positive, settle, whole
+from mpmtl_prob.adaptation.paper.losses import Loss
+
+_or_zero = partial(moderate, zero=True)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many records there are, and how much the public ones count together.
+
+    Attributes:
+        public: m.
+        private: n.
+        source_weight: alpha, in (0, 1].
+    """
+
+    public: int
+    private: int
+    source_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        settle(self, whole, "public")
+        object.__setattr__(self, "private", whole("private", self.private, 0))
+        share = positive("source_weight", self.source_weight)
+        share = share if share == 1.0 else fraction("source_weight", share)
+        object.__setattr__(self, "source_weight", share)
+
+    @property
+    def each_public(self) -> float:
+        """alpha / m."""
+        return self.source_weight / self.public
+
+    @property
+    def each_private(self) -> float:
+        """(1 - alpha) / n."""
+        return (1 - self.source_weight) / max(self.private, 1)
+
+    @property
+    def start(self) -> FloatArray:
+        """q0 = p0, (m + n,), public records first."""
+        return np.repeat([self.each_public, self.each_private], [self.public, self.private])
+
+
+class Penalties(Protocol):
+    """What an objective adds to the weighted losses: of weights u~ and the losses."""
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        """The whole objective, losses and penalties."""
+        ...
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        """Derivatives by u~_i, (m + n,); the losses of private records enter each its own alone."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """What Bbar adds to B."""
+        ...
+
+
+@dataclass(frozen=True)
+class Convex:
+    """The penalties of F; all three make it jointly convex in (w, u)."""
+
+    kappa_1: float
+    kappa_2: float = 0.0
+    kappa_inf: float = 0.0
+
+    def __post_init__(self) -> None:
+        settle(self, _or_zero, "kappa_1", "kappa_2", "kappa_inf")
+
+    @property
+    def total(self) -> float:
+        """kappa_1 + kappa_2 + kappa_inf = Bbar - B."""
+        return self.kappa_1 + self.kappa_2 + self.kappa_inf
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        q = q0 / u
+        parts = q @ L + self.kappa_1 * (q0 @ u - q0.sum())  # sum q0 = 1, but where there is no private record
+        return float(parts + self.kappa_2 * np.linalg.norm(q) + self.kappa_inf * q.max())  # (6)
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        q = q0 / u
+        top = q == q.max()
+        found = -q * L / u + self.kappa_1 * q0 - self.kappa_2 * q**2 / u / np.linalg.norm(q)
+        return found - self.kappa_inf * np.where(top, q / u / top.sum(), 0.0)  # a subgradient: ties share equally
+
+    def best_weights(self, L: FloatArray) -> FloatArray:
+        """u~_i = max(1, sqrt(L_i / kappa_1)), where kappa_2 = kappa_inf = 0."""
+        return np.maximum(1.0, np.sqrt(L / self.kappa_1))
+
+    def profile(self, L: FloatArray) -> FloatArray:
+        """psi(L) - kappa_1 = min over u~ >= 1: L up to kappa_1, then 2 sqrt(kappa_1 L) - kappa_1: Huber of a residual."""
+        return np.where(self.kappa_1 >= L, L, 2 * np.sqrt(self.kappa_1 * np.maximum(L, self.kappa_1)) - self.kappa_1)
+
+    def profile_slope(self, L: FloatArray) -> FloatArray:
+        """psi'(L) = 1 / u~."""
+        return 1 / self.best_weights(L)
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """The penalties of J. lambda_1 is no kappa_1: J keeps the l1 term exactly, F a linear bound of it.
+
+    Attributes:
+        lambda_1: at least 0, as the others.
+        lambda_2: likewise.
+        lambda_inf: likewise.
+        inverse_temperature: mu_s of the soft maximum; it is one only from (m + n) log(m + n) on.
+    """
+
+    lambda_1: float
+    lambda_2: float = 0.0
+    lambda_inf: float = 0.0
+    inverse_temperature: float = 1e4
+
+    def __post_init__(self) -> None:
+        settle(self, _or_zero, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
+
+    @property
+    def total(self) -> float:
+        """lambda_1 + lambda_2 + lambda_inf."""
+        return self.lambda_1 + self.lambda_2 + self.lambda_inf
+
+    def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
+        q = q0 / u
+        top = q.max()
+        soft = top + np.log(np.exp(self.inverse_temperature * (q - top)).sum()) / self.inverse_temperature
+        return float(
+            q @ L + self.lambda_1 * (q0.sum() - q.sum()) + self.lambda_2 * np.linalg.norm(q) + self.lambda_inf * soft
+        )
+
+    def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
+        q = q0 / u
+        p = np.exp(self.inverse_temperature * (q - q.max()))
+        p /= p.sum()
+        return -q / u * (L - self.lambda_1 + self.lambda_2 * q / np.linalg.norm(q) + self.lambda_inf * p)
+
+    def best_weights(self, L: FloatArray) -> FloatArray:
+        """q_i = q0_i 1{L_i < lambda_1}, where lambda_2 = lambda_inf = 0: u~ is 1 or infinite."""
+        return np.where(self.lambda_1 > L, 1.0, np.inf)
+
+    def profile(self, L: FloatArray) -> FloatArray:
+        """min(L, lambda_1): J drops records, F never does."""
+        return np.minimum(L, self.lambda_1)
+
+    def profile_slope(self, L: FloatArray) -> FloatArray:
+        """1{L < lambda_1}."""
+        return (self.lambda_1 > L).astype(np.float64)
+
+
+#: How Algorithm 1 treats the weights.
+VARIANTS = ("printed", "rescaled", "frozen", "profiled")
+
+
+def variant(name: str) -> str:
+    """One of the variants. Raises ValueError for another."""
+    return one_of("variant", name, VARIANTS)
+
+
+def smoothness(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
+    """betabar, how smooth J is in (w, u): beta + beta' + G (a^2 / m^{3/2} + c^2 / n^{3/2}) (20), with a bound that holds.
+
+    Printed are |2B - lambda_1| and |B - lambda_1|, where a loss between 0 and its bound can be farther from lambda_1.
+    """
+    m, n, a, c, mu = (
+        sizes.public,
+        max(sizes.private, 1),
+        sizes.source_weight,
+        1 - sizes.source_weight,
+        penalties.inverse_temperature,
+    )
+    B, l1, l2, li = loss.bound, penalties.lambda_1, penalties.lambda_2, penalties.lambda_inf
+    far_public, far_private = max(l1, 2 * B - l1), max(l1, B - l1)
+    public = l2 * a**3 / m**2 + 2 * a**3 * (far_public + l2 * np.sqrt(n) + li) / m**2.5
+    public += li * mu * a**4 * (m**-3.0 + m**-3.5)
+    private = l2 * c**3 / n**2 + 2 * c**3 * (far_private + l2 * np.sqrt(m) + li) / n**2.5
+    private += li * mu * c**4 * (n**-3.0 + n**-3.5)
+    mixed = 2 * li * mu * a**2 * c**2 / (m * n) ** 1.5
+    cross = loss.lipschitz * (a**2 / m**1.5 + c**2 / n**1.5)
+    return float(loss.smoothness + public + private + mixed + cross)
+
+
+def objective_range(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
+    """M >= max J - min J: 2B + lambda_1 + lambda_2 (a / sqrt m + c / sqrt n) + lambda_inf max(a / m, c / n)."""
+    m, n, a, c = sizes.public, max(sizes.private, 1), sizes.source_weight, 1 - sizes.source_weight
+    norms = penalties.lambda_2 * (a / np.sqrt(m) + c / np.sqrt(n)) + penalties.lambda_inf * max(a / m, c / n)
+    return float(2 * loss.bound + penalties.lambda_1 + norms)

@@ -1,0 +1,145 @@
+"""How the budget of a descent is spent: a noisy discrepancy first, then noisy gradients, paid for in one charge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, in_range, moderate, one_of, settle, whole
+from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.paper import accounting, descent
+from mpmtl_prob.adaptation.paper.discrepancy import Ball, discrepancy, grid, noisy, price
+from mpmtl_prob.privacy.door import draw_each
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.laws import VectorGaussian, VectorLaplace
+from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.units import Unit
+
+ADAPTIVE = (
+    "Every step may answer the steps before: Gaussian noises of known size compose exactly, whatever is asked next."
+)
+ACCOUNTING = ("exact", "printed")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a descent may spend.
+
+    Attributes:
+        epsilon: > 0; None is without noise and without privacy.
+        delta: in (0, 1), or None: 1 / n^1.1.
+        accounting: "exact", or "printed": the paper's noise, whose promise is other than what it claims.
+        discrepancy_share: of epsilon for the discrepancy.
+    """
+
+    epsilon: float | None
+    delta: float | None
+    accounting: str
+    discrepancy_share: float
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            settle(self, moderate, "epsilon")
+        if self.delta is not None:
+            settle(self, fraction, "delta")
+        one_of("accounting", self.accounting, ACCOUNTING)
+        settle(self, fraction, "discrepancy_share")
+
+    def at(self, num_records: int) -> float:
+        """delta of that many records."""
+        return accounting.default_delta(num_records) if self.delta is None else self.delta
+
+    def ratio(self, epsilon: float, delta: float, steps: int, queries: int, first: VectorLaplace | None) -> float:
+        """sigma_j / s_j: Algorithm 1, lines 2 and 3, or the least noise that keeps the whole promise."""
+        if self.accounting == "printed":
+            rest = epsilon - (0.0 if first is None else epsilon * self.discrepancy_share)
+            return accounting.printed_noise(rest, delta, steps)
+        return float(np.sqrt(queries * steps) / accounting.calibrated_mu(epsilon, delta, (first,) if first else ()))
+
+
+class Drawn(NamedTuple):
+    """All that a descent needs of the door.
+
+    Attributes:
+        discrepancy: d_DP.
+        noise: of every step, (T, size), in units of the sensitivities; None without privacy.
+        lattice: h.
+        ratio: sigma_j / s_j.
+        guarantee: of everything together.
+    """
+
+    discrepancy: float
+    noise: FloatArray | None
+    lattice: float
+    ratio: float
+    guarantee: Guarantee
+
+
+def draw(
+    budget: Budget,
+    source: Domain,
+    target: Domain,
+    found: Any,
+    *,
+    steps: int,
+    size: int,
+    queries: int,
+    ledger: Ledger | None,
+    unsafe_seed: int | None,
+) -> Drawn:
+    """Pay for the discrepancy and all steps at once, and draw their noise.
+
+    Args:
+        budget: what may be spent.
+        source: public.
+        target: private, bounded.
+        found: a public number in place of the discrepancy, a :class:`Ball` over which it is taken, or pair
+            (function of source and target, range of the loss).
+        steps: T.
+        size: noisy numbers in a step.
+        queries: k, in a step.
+        ledger: of unit "target record".
+        unsafe_seed: of noise that protects nothing.
+
+    Raises:
+        BudgetExceeded: the ledger's total does not cover it.
+        ValueError: an argument outside its range. Nothing was charged.
+    """
+    steps, size, queries = whole("steps", steps), whole("size", size), whole("queries", queries)
+    n, search = target.num_records, _search(found, source, target)
+    if budget.epsilon is None:
+        if ledger is not None:
+            raise ValueError("ledger: expected none without epsilon, as there is no noise to pay for")
+        return Drawn(search[0]() if search else float(found), None, 0.0, 0.0, NOT_PRIVATE)
+    epsilon, delta = budget.epsilon, budget.at(n)
+    first = price(search[1], n, epsilon * budget.discrepancy_share) if search else None
+    ratio = budget.ratio(epsilon, delta, steps, queries, first)
+    gaussian: VectorGaussian = descent.law(steps, size, queries, ratio)
+    laws, lattices = [gaussian], [descent.grid(gaussian)]
+    claimed = Bound(epsilon, delta, "replace", Unit.TARGET_RECORD) if budget.accounting == "printed" else None
+    noise, guarantee = draw_each(
+        [first, *laws] if first else laws,
+        lattices=[grid(first), *lattices] if first else lattices,
+        epsilon=epsilon,
+        unit=Unit.TARGET_RECORD,
+        claimed=claimed,
+        unsafe_seed=unsafe_seed,
+        ledger=ledger,
+        data=np.column_stack([target.X, target.y]),
+    )
+    if guarantee.proved:
+        guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
+    d = float(found) if search is None else noisy(search[0](), float(noise[0][0]), first, search[1])  # type: ignore[arg-type]
+    return Drawn(d, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
+
+
+def _search(found: Any, source: Domain, target: Domain) -> tuple[Any, float] | None:
+    if isinstance(found, Ball):
+        return (lambda: discrepancy(found.difference(source, target), found.radius).value), found.loss_range
+    if isinstance(found, tuple) and len(found) == 2 and callable(found[0]):
+        return (lambda: found[0](source, target)), found[1]
+    in_range("discrepancy", found, 0, np.inf, left_closed=True)
+    return None

@@ -1,0 +1,100 @@
+"""``mpmtl-prob federated``: one release over many sites, in this process or by processes on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpmtl_prob.data.tasks import TaskData
+
+WHAT = {"demo": "all owners in this process", "sites": "a Flower link and its nodes, processes on this machine"}
+_TRUST = ("curator", "secure_sum", "no_curator")
+
+
+def add(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """The command and its options."""
+    parser = command("federated", run, "one release over many sites: whom --trust trusts with what, and what each sees")
+    parser.add_argument("what", metavar="WHAT", help="; ".join(f"{name}: {text}" for name, text in WHAT.items()))
+    parser.add_argument("--data", default="synthetic_low_rank", help="synthetic_low_rank, school, ...; see demo")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--trust", default="secure_sum", help=f"{', '.join(_TRUST)}: who sees what")
+    parser.add_argument(
+        "--draws", type=int, default=300, help="demo: of NUTS per chain, and as many to adapt, up to 140"
+    )
+    parser.add_argument("--folder", type=Path, help="sites: folder for everything that they write")
+    parser.add_argument("--nodes", type=int, default=3, help="sites: how many, each with its part of the tasks")
+    parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
+    parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
+    parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
+
+
+def run(options: argparse.Namespace) -> None:
+    """What was asked for. Raises ValueError for something else."""
+    from mpmtl_prob.cli import demo
+
+    if options.what not in WHAT:
+        raise ValueError(f"WHAT: expected one of {', '.join(WHAT)}, got {options.what!r}")
+    if options.data not in demo.DATA:
+        raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
+    if options.trust not in _TRUST:
+        raise ValueError(f"--trust: expected one of {', '.join(_TRUST)}, got {options.trust!r}")
+    (_demo if options.what == "demo" else _sites)(options)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from mpmtl_prob.cli import demo_federated
+
+    shown = demo_federated.run(
+        options.data, options.epsilon, trust=options.trust, draws=options.draws, seed=options.seed,
+        progress_bar=not options.quiet,
+    )  # fmt: skip
+    print(json.dumps(shown.to_dict(), indent=2) if options.json else f"\n{shown}")
+
+
+def _sites(options: argparse.Namespace) -> None:
+    from mpmtl_prob import Release
+    from mpmtl_prob.cli import demo
+    from mpmtl_prob.federated.flower.sites import RunFailed, Sites
+
+    if options.folder is None:
+        raise ValueError("--folder: needs one, for what the link and its nodes write")
+    if (options.folder / "out" / "release.nc").exists():
+        raise ValueError(
+            f"--folder: the sites in {str(options.folder)!r} have answered a run, and answer one; take another"
+        )
+    tasks, _, _ = demo.load(options.data, options.seed)
+    parts = [
+        {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
+    ]
+    config = {
+        "epsilon": options.epsilon, "trust": options.trust, "num-tasks": tasks.num_tasks,
+        "features": _names(tasks), "timeout": options.timeout, "dropouts": 0,
+    }  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    try:
+        with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
+            outcome = sites.run(config, progress_bar=not options.quiet)
+    except RunFailed as error:
+        raise ValueError(str(error)) from error
+    if options.json:
+        print(json.dumps(outcome, indent=2))
+        return
+    print(Release.load(options.folder / "out" / "release.nc"))
+    print(
+        f"{outcome['sites']} sites in {outcome['seconds']:.0f} s, {sum(outcome['moved'].values()) / 1000:.1f} kB moved"
+    )
+    print(
+        f"written to {options.folder / 'out'}/: outcome.json, release.nc; the link and every node have a log beside it"
+    )
+
+
+def _names(tasks: TaskData) -> str:
+    """Of features as a configuration holds them, or how many there are."""
+    named = all(isinstance(name, str) for name in tasks.features)
+    return ",".join(map(str, tasks.features)) if named else str(tasks.num_features)

@@ -1,0 +1,10 @@
+"""What the papers prove, as functions: bounds on errors, with what was mended in them.
+
+- ``utility``: rates of the model-protected algorithms, the budgets and steps that achieve them.
+- ``adaptation``: utility, stationarity and learning bounds of private domain adaptation.
+- ``people``: lower and upper bounds of what can be learnt about many people before every view.
+"""
+
+from mpmtl_prob.theory import adaptation, people, utility
+
+__all__ = ["adaptation", "people", "utility"]

@@ -1,0 +1,67 @@
+"""What it does to owners that their own messages are in the release, and what taking them out does: errors and coverage.
+
+    python studies/benchmarks/own_message.py [--replications 5] [--json OUT]
+
+Every cell is a number of tasks and features, and an eps (zero-out). Owners read one release three times: with their own
+messages in it, as by default, and, in the first shape, without them exactly, which takes a public posterior per owner.
+"""
+
+from __future__ import annotations
+
+import argparse
+from statistics import mean
+
+import jax
+from tqdm import tqdm
+
+jax.config.update("jax_enable_x64", True)
+
+import record  # noqa: E402
+
+from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
+
+SHAPES = ((20, 30), (40, 30), (80, 30), (120, 30), (20, 60))
+EPSILONS = (1.0, 10.0, 100.0, 1000.0)
+ARMS = {"with": False, "default": None, "exact": True}
+
+
+def scores(num_tasks: int, num_features: int, epsilon: float, seed: int, exact: bool) -> dict[str, tuple[float, float]]:
+    """By arm the error (nmse) and the coverage of 90 % intervals."""
+    made = datasets.synthetic_low_rank(num_tasks=num_tasks, num_features=num_features, seed=seed)
+    published = release(made.train, epsilon, adjacency="zero_out")
+    shared = inference.shared_covariance(published, chains=2, warmup=150, draws=150, seed=seed, progress_bar=False)
+    found = {}
+    for arm, exclude_own in ARMS.items():
+        if exclude_own and not exact:
+            continue
+        own = inference.task_posteriors(
+            made.train, shared, exclude_own=exclude_own, draws=250, seed=seed, progress_bar=False
+        ).predict(made.test)
+        found[arm] = (evaluation.nmse(own, made.test), evaluation.coverage(own, made.test))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replications", type=int, default=5)
+    record.option(parser)
+    options = parser.parse_args()
+    cells = []
+    for shape in SHAPES:
+        for epsilon in EPSILONS:
+            found = [
+                scores(*shape, epsilon, seed, shape == SHAPES[0])
+                for seed in tqdm(range(options.replications), desc=f"{shape}, eps = {epsilon:g}", leave=False)
+            ]
+            arms = {}
+            for arm in found[0]:
+                error = mean(each[arm][0] / each["with"][0] for each in found)
+                covered = mean(each[arm][1] for each in found)
+                arms[arm] = {"error": error, "coverage": covered}
+                print(f"{shape}, eps = {epsilon:g}, {arm}: error {error:.3f}, coverage {covered:.3f}", flush=True)
+            cells.append({"tasks": shape[0], "features": shape[1], "epsilon": epsilon, "arms": arms})
+    record.write(options.json, {"replications": options.replications, "cells": cells})
+
+
+if __name__ == "__main__":
+    main()

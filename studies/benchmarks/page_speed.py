@@ -1,0 +1,219 @@
+"""Sections of the benchmarks page about time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scaling import BOUND, NAMES
+from tables import Report, as_ratio, as_table
+
+
+def speed(report: Report) -> Iterable[str]:
+    yield (
+        "CPU time in units of 20 000 eigendecompositions of a 28 x 28 matrix (NumPy, one thread, the same process): to "
+        "import what makes a release and what reads one; to "
+        "install what the demonstration needs, by `make` in a new clone with nothing in pip's cache; for `mpmtl-prob demo` "
+        "on the synthetic low-rank set; to compile "
+        "the public posterior in a process without a cache, "
+        "what it imports late left out; and for 400 effective draws of the least of log phi and the three largest shares "
+        "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
+        "mean of three seeds. School and LSOA II are read with *full*; the others are sampled on the synthetic low-rank set "
+        "(30 features), eps = 1."
+        + (
+            f" *Before* is commit {report['before']}, in turns with today's in every row's run."
+            if report["before"]
+            else ""
+        )
+    )
+    rows = []
+    for name, cell in report["cells"].items():
+        if "r-hat" in name:
+            continue
+        for what in ("CPU seconds", "400 effective draws"):
+            if what in cell["now"]:
+                now, then = (cell[w][what] / cell[w]["unit"] if w in cell else None for w in ("now", "before"))
+                steps = [
+                    f"{cell[w]['leapfrog steps a draw']:.0f}" for w in ("before", "now") if w in cell and what[0] == "4"
+                ]
+                ratio = None if then is None else then / now
+                rows.append((name, what, as_ratio(then), as_ratio(now), as_ratio(ratio), " to ".join(steps) or "-"))
+    yield as_table(("", "", "before", "now", "before / now", "leapfrog steps"), rows)
+    for name in ("installation", "demonstration"):
+        if (cell := report["cells"].get(name)) is not None:
+            took = " and ".join(f"{each['seconds of the clock']:.0f} s {when}" for when, each in cell.items())
+            yield f"By the clock the {name} took {took}, a unit {cell['now']['unit']:.2f} CPU seconds."
+    if (wide := report["cells"].get("LSOA II")) is not None:
+        runs = [f"{wide[when]['a run']:.0f} CPU seconds {when} (r-hat {wide[when]['r-hat']:.3f})" for when in wide]
+        yield f"A run on LSOA II, with 293 features, one seed: {', '.join(runs)}."
+    if (enough := report["cells"].get("LSOA II, to r-hat 1.02")) is not None:
+        now = enough["now"]
+        yield (
+            f"The same with `until=Until(rhat=1.02)`, the mean of three seeds: {now['a run']:.0f} CPU seconds for "
+            f"{now['ESS']:.0f} effective draws. The coordinates of its chains were worked out on this data set."
+        )
+
+
+def peers(report: Report) -> Iterable[str]:
+    yield (
+        "School, 30 % of the rows. CPU seconds of the other code over those of ours, both to an objective within "
+        f"{report['accuracy']:.0e} of the best known. *Cold* is the first call of a process, compilation included; *warm* is "
+        "a median, in turns. The logistic gradient is a sum of our own: of 41 targets of 1000 made-up subjects with "
+        "293 features, by one table of features for all of them."
+    )
+    rows = []
+    for problem, found in report["problems"].items():
+        ratios = found["ratios"] or {}
+        rows.append((problem, found["peer"], *(as_ratio(ratios.get(k)) for k in ("cold", "warm"))))
+        if stacked := found.get("stacked products in NumPy"):
+            rows.append((problem, "stacked products in NumPy", "-", as_ratio(stacked)))
+    yield as_table(("problem", "beside", "cold", "warm"), rows)
+    yield "What bounds a warm call of ours, as shares of its time:"
+    yield "\n".join(
+        f"- {problem}: " + "; ".join(f"{part} {share:.0%}" for part, share in found["bound"].items()) + "."
+        for problem, found in report["problems"].items()
+    )
+
+
+def samplers(report: Report) -> Iterable[str]:
+    yield (
+        f"The curator's low-rank posterior on School ({report['schools']} schools): smallest effective sample size a second "
+        "of the default (NUTS, proximal gradients, local coordinates) over that of another sampler. Where few of the "
+        "draws are effective, that number itself is rough, and the ratio says no more than its order."
+    )
+    yield as_table(
+        ("sampler", "draws", "smallest ESS", "default over it"),
+        (
+            (name, f"{arm['draws']}", f"{arm['smallest ESS']:.3g}", as_ratio(report["ratios"].get(name)))
+            for name, arm in report["arms"].items()
+        ),
+    )
+    if not any("CUQIpy" in name for name in report["ratios"]):
+        yield (
+            "CUQIpy needs an environment of its own: `python studies/benchmarks/samplers.py --cuqi PYTHON`, "
+            "with the Python of one, adds its MYULA."
+        )
+
+
+def public(report: Report) -> Iterable[str]:
+    yield (
+        "One release of School at eps = 1, NUTS twice on the same posterior: smallest effective sample size, over the three "
+        "largest shares of A's spectrum and log phi, a CPU second of sampling. Where r-hat is far from 1 the chains have not "
+        "converged and have no effective sample size: the ratio is then a lower bound."
+    )
+    rows = []
+    for name, arm in report["arms"].items():
+        cut = " (out of time)" if arm["cut short"] else ""
+        rows.append(
+            (
+                name, f"{arm['latent numbers']}", f"{arm['draws']}{cut}", f"{arm['leapfrog steps a draw']:.0f}",
+                f"{arm['smallest ESS']:.0f}", f"{arm['largest r-hat']:.3f}", as_ratio(report["ratios"].get(name)),
+            )
+        )  # fmt: skip
+    head = (
+        "arm",
+        "latent numbers",
+        "draws a chain",
+        "leapfrog steps",
+        "smallest ESS",
+        "largest r-hat",
+        "library over it",
+    )
+    yield as_table(head, rows)
+    owners = report["owners"]
+    yield (
+        f"Owners' posteriors, plug-in, {owners['tasks']} tasks x {owners['draws']} draws, warm: {owners['seconds']:.1f} s of "
+        "the clock."
+    )
+
+
+def scaling(report: Report) -> Iterable[str]:
+    base = ", ".join(f"{name} = {size}" for name, size in report["base"].items())
+    yield f"CPU seconds grow as size to the power b, one size at a time, the others at {base}."
+    rows = []
+    for axis, sweep in report["sweeps"].items():
+        sizes = [line["size"] for line in sweep["lines"]]
+        peak = [line["peak GB"] for line in sweep["lines"]]
+        exponents = (f"{sweep['exponents'][name]:.2f}" for name in ("release", "Algorithm 2"))
+        span, memory = (f"{low:{form}} to {high:{form}}" for low, high, form in
+                        ((sizes[0], sizes[-1], "d"), (peak[0], peak[-1], ".2f")))  # fmt: skip
+        rows.append((f"{axis}, {NAMES[axis]}", span, *exponents, memory, BOUND[axis]))
+    yield as_table(("", "sizes", "b of a release", "b of Algorithm 2", "peak GB", "what the cost is made of"), rows)
+
+
+def streamed(report: Report) -> Iterable[str]:
+    sizes = report["sizes"]
+    yield (
+        f"A release of `TaskShards`: {sizes['n']} rows of {sizes['d']} features a task in parquet files of {sizes['part']} "
+        f"tasks, by {sizes['workers']} processes, after start-up ({report['start']:.1f} CPU seconds). CPU seconds grow as "
+        f"the number of tasks to the power {report['exponent']:.2f}, where they are more than start-up takes. Seconds by the "
+        "clock are those of this machine as it was; memory is that of all processes together, each with its libraries."
+    )
+    rows = [
+        (
+            f"{line['size']:,}".replace(",", " "),
+            f"{line['GB of files']:.2f}",
+            *(
+                (f"{line['work']:.0f}", f"{1e3 * line['work'] / line['size']:.2f}")
+                if line["work"] > report["start"]
+                else ("-", "-")
+            ),
+            f"{line['seconds']:.0f}",
+            f"{line['peak GB']:.2f}",
+        )
+        for line in report["lines"]
+    ]
+    yield as_table(("tasks", "GB on disk", "CPU seconds", "CPU ms a task", "seconds", "peak GB"), rows)
+    done = {line["size"] for line in report["lines"]}
+    asked = report["command"].partition("--m ")[2].partition(" --")[0].split()
+    if left := [m for m in asked if int(m) not in done]:
+        yield f"Asked for and not finished: m = {', '.join(left)}."
+    yield (
+        "On a GPU: not run. Messages and owners' posteriors are NumPy in double precision, task by task; chains, and "
+        "estimators that JAX solves task by task, use the devices that it sees, with the same numbers on one and on eight "
+        "emulated ones (`pytest tests/test_devices.py`)."
+    )
+
+
+def federated(report: Report) -> Iterable[str]:
+    yield (
+        "A release over owners of 27 features each, all in one process: CPU of the sum and the noise, over the number of "
+        "owners, with an owner's part of the server's; bytes are what an owner sends and is sent."
+    )
+    rows = [
+        (
+            f"{row['owners']:,}".replace(",", " "),
+            str(row["partners"]),
+            f"`{row['trust']}`",
+            f"{row['CPU milliseconds an owner']:.0f}",
+            f"{row['kB an owner']:.1f}",
+            f"{row['peak GB']:.2f}",
+        )
+        for row in report["rows"]
+    ]
+    yield as_table(("owners", "partners of each", "trust", "CPU ms an owner", "kB an owner", "peak GB"), rows)
+
+
+def nodes(report: Report) -> Iterable[str]:
+    sizes, m = report["sizes"], f"{report['sizes']['m']:,}".replace(",", " ")
+    yield (
+        f"{m} tasks of {sizes['n']} rows and {sizes['d']} features in parquet files of {sizes['part']} "
+        f"({sizes['GB of files']:.2f} GB), over nodes of the Flower app that are processes on this machine and share its "
+        "cores: more of them cannot be faster here than the cores allow. Seconds "
+        "are from the first message to the release, and contain the start of a Python process for every message; one process "
+        f"without Flower took {report['one process']:.0f}. Memory is that of all processes of the largest node, with their "
+        f"libraries. {report.get('remark', '')}".rstrip()
+    )
+    rows = [
+        (
+            str(line["nodes"]),
+            f"`{line['trust']}`",
+            f"{line['seconds']:.0f}",
+            f"{line['GB a node']:.2f}",
+            f"{line['kB moved']:.1f}",
+            "yes" if line["same release"] else "no",
+        )
+        for line in report["lines"]
+    ]
+    yield as_table(
+        ("nodes", "trust", "seconds", "GB a node", "kB moved", "bit for bit the release of one process"), rows
+    )

@@ -1,0 +1,171 @@
+"""A study's results as JSON: settings, curves with intervals, guarantees, verdicts, targets, and what made them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+from studies.papers import paper
+from studies.papers.arms import SELECTION
+from studies.papers.contrasts import gap_share, loss
+from studies.papers.runner import library_version, plain, settings_hash
+from studies.papers.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
+from studies.papers.verdicts import verdicts
+
+#: what the posterior should reach with a proved guarantee at delta = 1/(m log m), zero-out: error at most, by eps
+SCHOOL_TARGETS = {0.1: 0.820, 0.3: 0.795, 1.0: 0.770, 10.0: 0.755}
+#: the same on synthetic low-rank data: share of the STL-to-MTL gap at least
+SHARE_TARGETS = {1e-3: 0.0, 0.1: 0.15, 0.3: 0.5, 1.0: 0.88, 10.0: 1.02}
+COVERAGE = (0.88, 0.92)
+#: the studies that answer for them
+WITH_TARGETS = ("fig6", "fig9")
+
+NOISE = "The noise of every release came from the operating system: a rerun draws other noise."
+
+
+def interval(values: np.ndarray, probability: float = 0.95) -> tuple[float, float, float, float]:
+    """Mean, sd and the t interval of the mean over replications; nan where there are too few."""
+    values = values[np.isfinite(values)]
+    n = len(values)
+    mean = float(values.mean()) if n else np.nan
+    if n < 2:
+        return mean, np.nan, np.nan, np.nan
+    sd = float(values.std(ddof=1))
+    half = float(stats.t(n - 1).ppf((1 + probability) / 2)) * sd / np.sqrt(n)
+    return mean, sd, mean - half, mean + half
+
+
+def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, Any]]:
+    """One entry per data set, arm, eps (and number of tasks, exponent): number, interval and both guarantees."""
+    if variable not in results:
+        return
+    read_off = {str(data): paper.curves(str(data)) for data in results["data"].values}
+    axes = [str(dim) for dim in results[variable].dims if dim != "replication"]
+    for index in np.ndindex(*(results.sizes[dim] for dim in axes)):
+        cell = results.isel(dict(zip(axes, index, strict=True)))
+        values = np.atleast_1d(cell[variable].values)
+        if not np.isfinite(values).any():
+            continue
+        mean, sd, low, high = interval(values)
+        at = {dim: cell[dim].values.item() for dim in axes}
+        if at["arm"] in WITHOUT_EPSILON:
+            if index[axes.index("epsilon")] > 0:
+                continue
+            at["epsilon"] = None
+        n = int(np.isfinite(values).sum())
+        entry = at | {"mean": mean, "sd": sd, "low": low, "high": high, "replications": n}
+        entry |= {kind: _bound(cell, kind) for kind in ("claimed", "proved")}
+        if "coverage" in cell:
+            entry["coverage"] = interval(np.atleast_1d(cell["coverage"].values))[0]
+        theirs = read_off[at["data"]].get(at["arm"])
+        if theirs is not None and variable == "error" and "tasks" not in at and "exponent" not in at:
+            entry["paper"] = float(np.median(theirs[1])) if at["epsilon"] is None else paper.at(theirs, at["epsilon"])
+        yield entry
+
+
+def _bound(cell: xr.Dataset, kind: str) -> dict[str, Any] | None:
+    """The weakest bound over replications, for the adjacency that all of them are for; None where there is none."""
+    if f"{kind}_delta" not in cell or not np.isfinite(cell[f"{kind}_delta"].values).any():
+        return None
+    epsilon, delta = (float(np.nanmax(cell[f"{kind}_{part}"].values)) for part in ("epsilon", "delta"))
+    (adjacency,) = set(np.ravel(cell[f"{kind}_adjacency"].values)) - {""}
+    return {"epsilon": epsilon, "delta": delta, "adjacency": str(adjacency)}
+
+
+def targets(results: xr.Dataset) -> list[dict[str, Any]]:
+    """The goals of the posterior under zero-out adjacency, what was found, whether they are met; replacement beside it."""
+    found: list[dict[str, Any]] = []
+    if results.attrs["study"] not in WITH_TARGETS or "coverage" not in results or "tasks" in results.dims:
+        return found
+    for data in map(str, results["data"].values):
+        ours, beside = (_reached(results, data, arm) for arm in (POSTERIOR, REPLACEMENT))
+        for what, epsilon, low, high, wanted in _goals(results, data):
+            number = ours.get((what, epsilon))
+            if number is not None:
+                found.append(
+                    {"data": data, "what": what, "epsilon": epsilon, "goal": wanted, "found": number}
+                    | {"met": low <= number <= high, "replacement": beside.get((what, epsilon))}
+                )
+    return found
+
+
+_SCHOOL, _LOW_RANK = Data("School").name, Data("low rank").name  #: on which there are goals
+_ERROR, _SHARE, _COVERED = "nMSE within", "share of the gap", "coverage of 90 % intervals"
+
+
+def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, float, str]]:
+    """What, at which eps, from where, to where, and that in words."""
+    if data == _SCHOOL:
+        errors = loss(results, data).mean("replication")
+        alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
+        if alone:
+            best = float(errors.sel(arm=alone).min())
+            yield _ERROR, 1e-3, -np.inf, best, f"<= {best:.3f}, best single-task arm"
+        for epsilon, most in SCHOOL_TARGETS.items():
+            yield _ERROR, epsilon, -np.inf, most, f"<= {most:.3f}"
+    elif data == _LOW_RANK:
+        for epsilon, least in SHARE_TARGETS.items():
+            yield _SHARE, epsilon, least, np.inf, f">= {least:g}"
+    else:
+        return
+    low, high = COVERAGE
+    for epsilon in map(float, results["epsilon"].values):
+        yield _COVERED, epsilon, low, high, f"{low:g} to {high:g}"
+
+
+def _reached(results: xr.Dataset, data: str, arm: str) -> dict[tuple[str, float], float]:
+    """Means over replications of what has a goal, by name and eps."""
+    if arm not in results["arm"]:
+        return {}
+    by_name = {
+        _ERROR: loss(results, data).sel(arm=arm).mean("replication"),
+        _SHARE: gap_share(results, data, arm),
+        _COVERED: results["coverage"].sel(data=data, arm=arm).mean("replication"),
+    }
+    return {
+        (name, float(value["epsilon"])): float(value)
+        for name, values in by_name.items()
+        if values is not None
+        for value in values.dropna("epsilon")
+    }
+
+
+def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) -> dict[str, Any]:
+    """Everything that the results page and the verdicts' readers need, without rows, weights or noise."""
+    extra = (
+        "cosine",
+        "cosine_before",
+        "within",
+        "across",
+        "truth",
+        "error_without_noise",
+        "between_draws",
+        "log10_ratio_of_round_1",
+    )
+    return plain(
+        {
+            "name": study.name,
+            "figure": study.figure,
+            "title": study.title,
+            "fast": fast,
+            "command": command,
+            "library_version": library_version(),
+            "settings": asdict(study),
+            "settings_hash": settings_hash(study),
+            "metrics": json.loads(results.attrs["metrics"]),
+            "selection": SELECTION,
+            "noise": NOISE,
+            "interval": "t interval of the mean over replications, 95 %",
+            "missing": json.loads(results.attrs["missing"]),
+            "curves": list(curves(results)),
+            "measures": {name: list(curves(results, name)) for name in extra if name in results},
+            "verdicts": [asdict(verdict) for verdict in verdicts(results)],
+            "targets": targets(results),
+        }
+    )
