@@ -18,6 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob._moved import install
+
 if TYPE_CHECKING:
     from mpmtl_prob import (
         adaptation,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
         plots,
         privacy,
         releases,
+        sampling,
+        theory,
         threat_models,
     )
     from mpmtl_prob.data import Prediction, TaskData, TaskShards
@@ -53,10 +57,13 @@ __all__ = [
     "privacy",
     "release",
     "releases",
+    "sampling",
+    "theory",
     "threat_models",
 ]
 
-#: where the names live that are no packages; all are imported when somebody asks for them
+#: Packages of the names that are none. Everything is imported when somebody first asks for it (PEP 562), so that a part,
+#: such as the accountant, needs no package that only others need.
 _LIVES_IN = {
     "NoiseAware": "inference",
     "Prediction": "data",
@@ -68,6 +75,7 @@ _LIVES_IN = {
 
 
 import_module(f"{__name__}._util.forks")  # sees forks from now on
+install()
 
 
 def __getattr__(name: str) -> Any:

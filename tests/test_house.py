@@ -41,6 +41,7 @@ ROOMS = """
     adaptation
     evaluation threat_models federated
     plots scikit
+    _moved
     mpmtl_prob
     cli.demo privacy.__main__
     cli.demo_federated

@@ -68,4 +68,4 @@ def test_the_accountant_needs_neither_jax_nor_data_of_tasks():
     assert "mpmtl_prob.privacy.door" in loaded
     assert loaded & (SAMPLING | DEVICES | {"pandas", "xarray"}) == set()
     ours = {name for name in loaded if name.startswith("mpmtl_prob.")}
-    assert {name.split(".")[1] for name in ours} == {"privacy", "_util"}
+    assert {name.split(".")[1] for name in ours} == {"privacy", "_util", "_moved"}

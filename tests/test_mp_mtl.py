@@ -160,7 +160,9 @@ def test_the_framework_runs_any_mapping_of_the_history(tasks):
 def test_more_tasks_lower_the_error_of_the_first_twenty_at_the_same_budget():
     train, test, _ = mp.datasets.synthetic_low_rank(group=320)  # all alike: every task that joins helps
     algorithm = LowRank(penalty=24.0, epsilon=1.0, rounds=30, clip=60.0, delta=1e-3, start=Ridge(0.3))
-    twenty = lambda W: mp.evaluation.nmse(mp.data.prediction.linear_prediction(W[:, :20], first(test, 20)), first(test, 20))
+    twenty = lambda W: mp.evaluation.nmse(
+        mp.data.prediction.linear_prediction(W[:, :20], first(test, 20)), first(test, 20)
+    )
     errors = []
     for m in (20, 80, 320):
         fits = [dataclasses.replace(algorithm, unsafe_seed=seed).fit(first(train, m)) for seed in range(3)]
