@@ -12,10 +12,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import instance
 from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge
+from mpmtl_prob.evaluation.selection import Estimator
 
 _WHOLE = 2.0**53
 
@@ -59,7 +60,8 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
-        instance("estimator", self.estimator)
+        if self.estimator is not None:
+            implements("estimator", self.estimator, Estimator)
         with _no_value_shown():
             table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         code, features = self._split(table)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.convex.penalties import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
 from mpmtl_prob.privacy.lattice import cut
@@ -97,6 +98,15 @@ class Noise(NamedTuple):
         return shown(self)
 
 
+def check_sharing(sharing: Sharing) -> None:
+    """Raise ValueError for an object that lacks a method of :class:`Sharing`, or whose penalties lack one."""
+    implements("sharing", sharing, Sharing)
+    if isinstance(sharing, Proximal | ProximalSum):
+        implements("sharing.norm", sharing.norm, SharedPenalty, needs=("projection",))
+    if isinstance(sharing, ProximalSum):
+        implements("sharing.own", sharing.own, Penalty, needs=("prox",))
+
+
 def first_round(sharing: Sharing, run: Run, W0: Array, noise: Noise) -> Carry:
     """The state before the first round; W^^(0) = W~(0)."""
     return Carry(W0, sharing.start(clip_columns(W0, run.clip)), jnp.zeros_like(noise.moment))
@@ -133,6 +143,8 @@ def framework(
     Returns:
         Sigma^(1:T) (T, k, k); the outputs W^^(1:T) (T, d, m), or (1, d, m) without ``record``; and W^(T) (d, m).
     """
+
+    check_sharing(sharing)
 
     def body(carry: tuple[Carry, Array], inputs: tuple[Array, Noise]) -> tuple[tuple[Carry, Array], Array | None]:
         t, now = inputs

@@ -16,12 +16,13 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, flag, in_range, numbers, one_of, positive, whole
 from mpmtl_prob._util.discreet import Discreet, shown
 from mpmtl_prob._util.forks import check_not_forked
-from mpmtl_prob.convex.losses import LeastSquares, Loss
+from mpmtl_prob._util.protocols import implements
+from mpmtl_prob.convex.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.data.prediction import check_weights
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
-from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing
+from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing, check_sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy import lattice
@@ -153,6 +154,7 @@ class MPMTL(Discreet):
     def bind(self, tasks: TaskData) -> Rows:
         """What the run needs of the rows."""
         smooth = self.loss.alone(tasks)
+        implements("loss.alone(tasks)", smooth, Smooth, needs=("gradient", "curvature"))
         return Rows(smooth, smooth.curvature(), *self._initial(tasks))
 
     def plan(self, tasks: TaskData, rows: Rows | None = None) -> Plan:
@@ -308,12 +310,18 @@ class MPMTL(Discreet):
         if isinstance(self.start, str):
             one_of("start", self.start, ("zero",))
             return np.zeros((tasks.num_features, tasks.num_tasks)), False
+        if np.asarray(self.start, dtype=object).ndim == 0:  # no matrix
+            implements("start", self.start, SingleTask)
         found = self.start.fit(tasks) if hasattr(self.start, "fit") else None
-        W0 = np.asarray(self.start, dtype=np.float64) if found is None else found.W
+        W0 = numbers("start", cast(ArrayLike, self.start)) if found is None else found.W
         check_weights(W0, tasks)
         return W0, found is not None and found.guarantee.proved != NOTHING_SHARED.proved
 
     def _check(self) -> None:
+        check_sharing(self.sharing)
+        implements("loss", self.loss, Loss, needs=("alone", "strong_convexity"))
+        if self.rows is not None and not isinstance(self.rows, RowProtection):
+            raise ValueError(f"rows: expected RowProtection(...) or None, got {shown(self.rows)}")
         whole("rounds", self.rounds, upto=MANY)
         flag("debias", self.debias)
         flag("record", self.record)

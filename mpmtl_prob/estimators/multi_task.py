@@ -19,6 +19,7 @@ from jax import Array
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import L1, GroupLasso, Penalty, SquaredTraceNorm, Sum, TraceNorm
 from mpmtl_prob.convex.solver import Solution, minimise_path, solve
@@ -55,7 +56,7 @@ class MultiTask:
         """
         begin = time.perf_counter()
         self.check()
-        smooth = self.loss.of(tasks)
+        smooth = bound(self.loss, tasks)
         found = solve(
             self.norm,
             smooth,
@@ -74,7 +75,7 @@ class MultiTask:
             replace(self, penalty=penalty).check()
         slope_rows = slopes(tasks, self.loss)
         rows, scale = in_unit_variance(slope_rows)
-        smooth = self.loss.of(rows)
+        smooth = bound(self.loss, rows)
         curvature = smooth.curvature()
         check_not_forked()
         with jax.enable_x64(True):
@@ -100,6 +101,7 @@ class MultiTask:
 
     def check(self) -> None:
         """Raise ValueError for an argument outside its range."""
+        implements("norm", self.norm, Penalty)
         positive("penalty", self.penalty)
         positive("tolerance", self.tolerance)
         whole("max_iterations", self.max_iterations)
@@ -139,7 +141,9 @@ class LowRankPlusSparse:
             positive("penalty", part)
         positive("tolerance", self.tolerance)
         whole("max_iterations", self.max_iterations)
-        smooth = self.loss.of(tasks)
+        implements("norm", self.norm, Penalty)
+        implements("own", self.own, Penalty)
+        smooth = bound(self.loss, tasks)
         found = solve(
             Sum(self.norm, self.own),
             _OfSum(smooth),  # type: ignore[arg-type]
@@ -234,6 +238,14 @@ def fitted(W: Any, found: Solution, seconds: float, name: str, guarantee: Any = 
         "iterations": np.array([found.iterations]),
     } | {name: np.asarray(part)[None] for name, part in parts.items()}
     return Fitted(np.asarray(W), guarantee, history, seconds=seconds, name=name)
+
+
+def bound(loss: Loss, tasks: TaskData) -> Smooth:
+    """Bind a loss to the rows of all tasks. Raises ValueError for one that is none."""
+    implements("loss", loss, Loss, needs=("of",))
+    smooth = loss.of(tasks)
+    implements("loss.of(tasks)", smooth, Smooth)
+    return smooth
 
 
 def _start(tasks: TaskData, start: FloatArray | None) -> FloatArray:

@@ -11,6 +11,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.checks import positive, whole
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
@@ -76,6 +77,7 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
     for name, fit in fits.items():
         if not hasattr(fit, "predict"):
             raise ValueError(f"fits: expected a fit, got {type(fit).__name__} as {name!r}; call its fit(train) first")
+        implements(f"fits: {name!r}", fit, Fit)
         prediction = _of_targets(fit.predict(test))
         rows.append(
             {

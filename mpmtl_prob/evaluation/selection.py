@@ -25,6 +25,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of
 from mpmtl_prob._util.discreet import public, shown
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.data.intercepts import completed
 from mpmtl_prob.data.prediction import Prediction, linear_prediction
@@ -140,6 +141,8 @@ def cross_validate[E: Estimator](
     """
     if len(candidates) == 0:
         raise ValueError("candidates: expected at least one estimator, got none")
+    for candidate in candidates:
+        implements("candidates", candidate, Estimator)
     one_of("metric", metric, tuple(METRICS))
     if isinstance(folds, int):
         folds = tasks.folds(min(folds, int(tasks.mask.sum(axis=1).min())), seed)

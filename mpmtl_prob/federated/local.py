@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.federated.invitation import Invitation, Trust
-from mpmtl_prob.federated.protocol import Message, Sending, Site, serve, settle
+from mpmtl_prob.federated.protocol import Message, Sending, serve, settle
 from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
@@ -36,6 +38,27 @@ class Outcome:
     refused: Mapping[int, str] = field(default_factory=dict)
 
 
+class AnySite(Protocol):
+    """What a run in one process asks of a site: :class:`Site` and whatever answers like one."""
+
+    #: Why it did not answer, for its owner alone; None where it did.
+    failure: str | None
+
+    @property
+    def number(self) -> int:
+        """Its number among the sites that are invited."""
+        ...
+
+    @property
+    def seeded(self) -> bool:
+        """Whether its noise was drawn from a seed, and protects nothing."""
+        ...
+
+    def answer(self, invitation: Invitation, stage: str, received: Message) -> Message:
+        """Return what the site says at a stage."""
+        ...
+
+
 def conduct[T](
     server: Generator[Sending, dict[int, Message], T], ask: Callable[[str, dict[int, Message]], dict[int, Message]]
 ) -> T:
@@ -57,7 +80,7 @@ def size(message: Message) -> int:
 
 def run(
     invitation: Invitation,
-    sites: Sequence[Site],
+    sites: Sequence[AnySite],
     *,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
@@ -80,6 +103,8 @@ def run(
         TooFewOwners: too many vanished, refused, or failed with an error of any kind.
         ValueError: other sites than are invited.
     """
+    for site in sites:
+        implements("sites", site, AnySite)
     by_number = {site.number: site for site in sites}
     if sorted(by_number) != list(range(invitation.sites)) or len(sites) != invitation.sites:
         raise ValueError(f"sites: expected those numbered 0 to {invitation.sites - 1}, each once")

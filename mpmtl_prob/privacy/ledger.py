@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.checks import in_range, positive, whole
+from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
@@ -198,6 +199,8 @@ class Ledger:
         if adjacency is not None:
             Unit.of(unit).compared(Adjacency.of(adjacency))
         listed = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
+        for law in listed:
+            derives("mechanisms", law, Law)
         now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
         paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
         rounds = composition.as_rounds(listed)

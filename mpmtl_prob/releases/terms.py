@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, one_of, positive, settle, whole
+from mpmtl_prob._util.protocols import named
 from mpmtl_prob.data.cells import check_spelling
 from mpmtl_prob.data.matching import in_order
 from mpmtl_prob.data.tasks import TaskData
@@ -25,6 +26,9 @@ from mpmtl_prob.privacy.laws import MatrixNoise, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, BoughtClip, clip_norm, messages
 from mpmtl_prob.releases.silent import silent_tasks, tell
+
+#: Noise by name; "calibrated" is a synonym of "wishart".
+MECHANISMS = {name: name for name in ("wishart", "calibrated", "gaussian", "paper")}
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def terms(
         law = mechanism
         if delta is not None:
             _check_delta(delta, epsilon, (law,) * T, bought, adjacency)
-    elif one_of("mechanism", mechanism, ("wishart", "calibrated", "gaussian", "paper")) == "paper":
+    elif named("mechanism", mechanism, MECHANISMS, MatrixNoise) == "paper":
         law, claimed = PaperWishart(d, epsilon / T, K), Bound(epsilon, 0.0, adjacency)
     else:
         delta = default_delta(m) if delta is None else delta

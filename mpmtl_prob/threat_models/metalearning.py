@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, positive, settle, whole
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
@@ -57,8 +58,7 @@ class Metalearner:
 
 def to_metalearner(algorithm: Billboard) -> Metalearner:
     """Let newcomers read a billboard (Theorem 3.2). Raises ValueError for what has no ``learn`` and ``personalise``."""
-    if not all(callable(getattr(algorithm, name, None)) for name in ("learn", "personalise")):
-        raise ValueError(f"algorithm: expected one with learn and personalise, got {type(algorithm).__name__}")
+    implements("algorithm", algorithm, Billboard)
     return Metalearner(algorithm)
 
 

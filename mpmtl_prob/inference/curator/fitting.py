@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._util.checks import instance, one_of, whole
+from mpmtl_prob._util.checks import one_of, whole
+from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.curator.posterior import Posterior
@@ -27,6 +28,36 @@ from mpmtl_prob.sampling.langevin import ProximalLangevin
 from mpmtl_prob.sampling.runs import Interrupted, Part, Sampling
 
 Model = Callable[..., None]
+
+
+class Kernel(Protocol):
+    """What :func:`fit` needs of a kernel: of NumPyro's ``MCMCKernel`` these, most of which that class gives to its own."""
+
+    @property
+    def sample_field(self) -> str:
+        """The field of the state that holds the unconstrained values."""
+        ...
+
+    def init(self, rng_key: Any, num_warmup: int, init_params: Any, model_args: Any, model_kwargs: Any) -> Any:
+        """Return the first state."""
+        ...
+
+    def sample(self, state: Any, model_args: Any, model_kwargs: Any) -> Any:
+        """Return the next state."""
+        ...
+
+    def postprocess_fn(self, model_args: Any, model_kwargs: Any) -> Callable[[Any], Any]:
+        """Return the function from unconstrained values to those of all sites."""
+        ...
+
+    def get_diagnostics_str(self, state: Any) -> str:
+        """Return a few words about a state, for the progress bar."""
+        ...
+
+    def wrap_model(self, wrapper: Callable[[Any], Any]) -> Any:
+        """Return a copy of the kernel on ``wrapper(model)``."""
+        ...
+
 
 #: Kernels by name.
 KERNELS: dict[str, Callable[[Model], MCMCKernel]] = {
@@ -79,7 +110,8 @@ def fit(
     for name, value in (("chains", chains), ("draws", draws), ("warmup", warmup), ("thin", thin)):
         whole(name, value)
     whole("seed", seed, 0)
-    instance("kernel", kernel)
+    if not isinstance(kernel, str):
+        implements("kernel", kernel, Kernel)
     task_data(data, "data")
     args = _arguments(model, data, options)
     structure = jax.tree.structure(args)

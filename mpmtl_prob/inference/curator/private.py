@@ -23,7 +23,17 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import not_negative, whole
 from mpmtl_prob._util.discreet import Discreet, shown
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.framework import Carry, Noise, Proximal, ProximalSum, Run, Sharing, first_round, one_round
+from mpmtl_prob.estimators.framework import (
+    Carry,
+    Noise,
+    Proximal,
+    ProximalSum,
+    Run,
+    Sharing,
+    check_sharing,
+    first_round,
+    one_round,
+)
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.sampling.chains import advance, begin, join, program
@@ -77,6 +87,9 @@ class MPMTLKernel(Discreet, MCMCKernel):
     rounds: Rounds | None = field(default=None, repr=False)
 
     sample_field = "z"
+
+    def __post_init__(self) -> None:
+        check_sharing(self.sharing)
 
     @property
     def default_fields(self) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from mpmtl_prob._util import protocols
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import one_of, positive
+from mpmtl_prob._util.checks import positive
 from mpmtl_prob.data.gram import unit
 from mpmtl_prob.data.prediction import Prediction, in_single
 from mpmtl_prob.data.tasks import TaskData
@@ -273,6 +274,15 @@ GAUSSIAN = NormalErrors()
 LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, HeavyTails(), TwoLabels())}
 
 
+def posteriors_given(
+    likelihood: Likelihood, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None
+) -> Posteriors:
+    """Return what a likelihood gives. Raises ValueError for a user's that gives something else than :class:`Posteriors`."""
+    found = likelihood.given(tasks, omega, scale)
+    protocols.implements("likelihood.given(...)", found, Posteriors)
+    return found
+
+
 def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
     """The likelihood that a user means. None means "gaussian", but where every target is -1 or 1 it has to be said.
 
@@ -292,9 +302,8 @@ def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likel
 
 def named(likelihood: str | Likelihood) -> Likelihood:
     """The likelihood of a name, or a user's own. Raises ValueError for what is neither."""
-    if isinstance(likelihood, Likelihood):
-        return likelihood
-    return LIKELIHOODS[one_of("likelihood", likelihood, tuple(LIKELIHOODS))]
+    found: Likelihood = protocols.named("likelihood", likelihood, LIKELIHOODS, Likelihood)
+    return found
 
 
 def _are_labels(tasks: TaskData) -> bool:

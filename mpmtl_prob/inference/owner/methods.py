@@ -14,7 +14,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.discreet import shown
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors
+from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors, posteriors_given
 from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.starts import observed
@@ -80,7 +80,7 @@ def plug_in(
     likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
-    posteriors = [likelihood.given(tasks, omega, scale) for omega in omegas]
+    posteriors = [posteriors_given(likelihood, tasks, omega, scale) for omega in omegas]
     log_weight = np.log(prior) + _evidence(posteriors)
     weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
     return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, seed, likelihood)
@@ -98,7 +98,7 @@ def mixture(
 
     Source: Vehtari et al. (2024), JMLR 25(72).
     """
-    posteriors = [likelihood.given(tasks, omega, scale) for omega in omegas]
+    posteriors = [posteriors_given(likelihood, tasks, omega, scale) for omega in omegas]
     weight, khat = smoothed(_evidence(posteriors))
     return _blend(posteriors, weight, num_draws, seed, likelihood)._replace(khat=khat)
 

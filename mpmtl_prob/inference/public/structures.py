@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import one_of
+from mpmtl_prob._util.protocols import named
 from mpmtl_prob.inference.public import omega as law
 from mpmtl_prob.inference.public.starts import (
     drowned,
@@ -241,9 +241,8 @@ def _relative_noise(release: Release) -> float:
 
 def structure_of(structure: str | Structure) -> Structure:
     """The structure of a name, or a user's own. Raises ValueError for what is neither."""
-    return (
-        structure if isinstance(structure, Structure) else STRUCTURES[one_of("structure", structure, tuple(STRUCTURES))]
-    )
+    found: Structure = named("structure", structure, STRUCTURES, Structure)
+    return found
 
 
 def reading(structure: str | Structure, release: Release) -> Reading:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
+from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.laws.closed_forms import delta_pure
 from mpmtl_prob.privacy.laws.law import Law
@@ -159,6 +160,8 @@ def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
     if not rounds:
         raise ValueError("mechanisms: expected at least one round, got none")
+    for mechanism in rounds:
+        derives("mechanisms", mechanism, Law)
     if unproved := next((mechanism for mechanism in rounds if mechanism.unproved), None):
         raise ValueError(f"mechanisms: expected mechanisms with a proof, got {unproved.kind}. {unproved.unproved}")
     return rounds

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive, whole
+from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
@@ -56,6 +57,7 @@ class Game:
     ) -> None:
         if not isinstance(claim, Bound):
             raise ValueError(f"claim: expected a Bound, got {type(claim).__name__}")
+        derives("mechanism", mechanism, Law)
         self.law, self.claim, self.view = mechanism, claim, views.billboard() if view is None else view
         self.trials = whole("trials", self.usual if trials is None else trials, 100)
         self.confidence = in_range("confidence", confidence, 0, 1)
