@@ -40,7 +40,7 @@ ROOMS = """
     theory
     adaptation
     evaluation threat_models federated
-    plots scikit
+    plots scikit extend
     _moved
     mpmtl_prob
     cli.demo privacy.__main__

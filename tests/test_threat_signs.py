@@ -195,7 +195,7 @@ def test_limits_of_the_gap_are_of_two_means_and_two_sides():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: to_metalearner(3), "algorithm: expected one with learn and personalise, got int"),
+        (lambda: to_metalearner(3), "algorithm: .* Billboard of mpmtl_prob.extend .* int without learn, personalise"),
         (
             lambda: meta.BillboardMeans(NoisyMeans.at(1.0, 4, 3, view=views.single())),
             "mechanism: expected one for a billboard",

@@ -41,8 +41,8 @@ def implements(name: str, value: object, protocol: type, needs: Sequence[str] = 
     instance(name, value)
     if missing := lacking(value, protocol, needs):
         raise ValueError(
-            f"{name}: expected an object with the methods of {protocol.__name__} (mpmtl_prob.extend), got "
-            f"{type(value).__name__}, which has no {', no '.join(missing)}"
+            f"{name}: expected an object with all that {protocol.__name__} of mpmtl_prob.extend asks for, got "
+            f"{type(value).__name__} without {', '.join(missing)}"
         )
 
 
@@ -59,12 +59,13 @@ def named(name: str, value: object, choices: Mapping[str, Any], base: type) -> A
         return value
     if isinstance(value, str):
         return choices[one_of(name, value, tuple(choices))]
-    instance(name, value)
     raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, or {_derived(value, base)}")
 
 
 def _derived(value: object, base: type) -> str:
+    if isinstance(value, type):
+        return f"an object that derives from {base.__name__} of mpmtl_prob.extend, got the class {value.__name__}"
     missing = lacking(value, base)
-    without = f", which has no {', no '.join(missing)}" if missing else ""
+    without = f" without {', '.join(missing)}" if missing else ""
     got = f"{type(value).__name__}{without}" if hasattr(value, "__dict__") else shown(value)
-    return f"an object that derives from {base.__name__} (mpmtl_prob.extend), got {got}"
+    return f"an object that derives from {base.__name__} of mpmtl_prob.extend, got {got}"

@@ -100,7 +100,8 @@ class Noise(NamedTuple):
 
 def check_sharing(sharing: Sharing) -> None:
     """Raise ValueError for an object that lacks a method of :class:`Sharing`, or whose penalties lack one."""
-    implements("sharing", sharing, Sharing)
+    if not isinstance(sharing, type):  # a class of static methods is one as well
+        implements("sharing", sharing, Sharing)
     if isinstance(sharing, Proximal | ProximalSum):
         implements("sharing.norm", sharing.norm, SharedPenalty, needs=("projection",))
     if isinstance(sharing, ProximalSum):

@@ -42,6 +42,8 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
     is zeroed; a bound otherwise.
     """
+    for law in mechanisms:
+        derives("mechanisms", law, Law)
     with _in_doubles(mechanisms):
         known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
         if (found := next(filter(None, known), None)) is not None:

@@ -192,7 +192,7 @@ def _second_moments(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Sec
     """The game of noise on second moments. Raises ValueError for a law of another kind."""
     played = game(mechanism, claim, **options)
     if not isinstance(played, SecondMoments):
-        raise ValueError(f"mechanism: expected noise on second moments, got {mechanism.kind}")
+        raise ValueError(f"mechanism: expected noise on second moments, got {type(mechanism).__name__}")
     return played
 
 

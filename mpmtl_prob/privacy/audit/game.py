@@ -57,7 +57,6 @@ class Game:
     ) -> None:
         if not isinstance(claim, Bound):
             raise ValueError(f"claim: expected a Bound, got {type(claim).__name__}")
-        derives("mechanism", mechanism, Law)
         self.law, self.claim, self.view = mechanism, claim, views.billboard() if view is None else view
         self.trials = whole("trials", self.usual if trials is None else trials, 100)
         self.confidence = in_range("confidence", confidence, 0, 1)
@@ -265,4 +264,5 @@ def game(mechanism: Law, claim: Bound, **options: object) -> Game:
         return Vectors(mechanism, claim, **options)  # type: ignore[arg-type]
     if isinstance(mechanism, Quantile):
         return Quantiles(mechanism, claim, **options)  # type: ignore[arg-type]
+    derives("mechanism", mechanism, Law)
     raise ValueError(f"mechanism: expected noise on second moments or vectors, or a quantile, got {mechanism.kind}")

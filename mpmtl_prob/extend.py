@@ -1,0 +1,63 @@
+"""Protocols and base classes of all that can be brought from outside: docs/extend.md has an example of each.
+
+- noise: :class:`Law`, :class:`MatrixNoise`, :class:`VectorNoise`, made known to files by :func:`register`; its likelihood in
+  the public model: :class:`NoisyRelease`, registered with :func:`of_law`.
+- convex problems: :class:`Penalty`, :class:`SharedPenalty` (with a projection of the second moment), :class:`Loss`, which
+  bound to rows is a :class:`Smooth`.
+- algorithms: :class:`Sharing` (what Algorithm 1 leaves open), :class:`SingleTask` (what starts it), :class:`Estimator` and
+  its :class:`Fit`, :class:`Fitted` where that has weights.
+- posteriors: :class:`Structure` with its :class:`Reading`, :class:`Likelihood` with its :class:`Posteriors` and
+  :class:`Jointly`, :class:`Kernel`.
+- :class:`Billboard`, an algorithm with one public result that newcomers read.
+- adaptation: :class:`AdaptationLoss`.
+- what pays and is fingerprinted: :class:`Purchase`, :class:`PaddedTasks`.
+
+An object that lacks a method is refused where it is handed over, with the names of the method and of the protocol. A site of
+a federated release is :class:`mpmtl_prob.federated.local.AnySite`, which needs the extra ``federated``.
+"""
+
+from __future__ import annotations
+
+from mpmtl_prob.adaptation.paper.losses import Loss as AdaptationLoss
+from mpmtl_prob.convex.losses import Loss, Smooth
+from mpmtl_prob.convex.penalties import Penalty, SharedPenalty
+from mpmtl_prob.estimators.fitted import Fitted
+from mpmtl_prob.estimators.framework import Sharing
+from mpmtl_prob.estimators.mp_mtl import SingleTask
+from mpmtl_prob.evaluation.comparison import Fit
+from mpmtl_prob.evaluation.selection import Estimator
+from mpmtl_prob.inference.curator.fitting import Kernel
+from mpmtl_prob.inference.owner.likelihoods import Jointly, Likelihood, Posteriors
+from mpmtl_prob.inference.public.structures import Reading, Structure
+from mpmtl_prob.models.noise import NoisyRelease, of_law
+from mpmtl_prob.privacy.laws import Law, MatrixNoise, VectorNoise, register
+from mpmtl_prob.privacy.ledger import PaddedTasks, Purchase
+from mpmtl_prob.threat_models.metalearning import Billboard
+
+__all__ = [
+    "AdaptationLoss",
+    "Billboard",
+    "Estimator",
+    "Fit",
+    "Fitted",
+    "Jointly",
+    "Kernel",
+    "Law",
+    "Likelihood",
+    "Loss",
+    "MatrixNoise",
+    "NoisyRelease",
+    "PaddedTasks",
+    "Penalty",
+    "Posteriors",
+    "Purchase",
+    "Reading",
+    "SharedPenalty",
+    "Sharing",
+    "SingleTask",
+    "Smooth",
+    "Structure",
+    "VectorNoise",
+    "of_law",
+    "register",
+]
