@@ -28,6 +28,20 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
+__all__ = [
+    "angles",
+    "coverage",
+    "error_against_epsilon",
+    "error_by_task",
+    "inclusion",
+    "ladder",
+    "projector",
+    "reliability",
+    "shift",
+    "spectrum",
+    "weights",
+]
+
 Weights = Posterior | OwnerPosteriors
 Shown = SharedPosterior | OwnerPosteriors | Posterior
 

@@ -18,6 +18,8 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.evaluation.selection import Estimator
 
+__all__ = ["MultiTaskRegressor"]
+
 _WHOLE = 2.0**53
 
 

@@ -1,6 +1,7 @@
 """The house as a map: which room stands on which. The files are read, not imported."""
 
 import ast
+import importlib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -123,6 +124,18 @@ def test_every_file_is_in_a_room_and_every_room_is_there():
     assert [module for module in MODULES if room(module) is None] == []
     empty = FLOOR.keys() - {room(module) for module in MODULES}
     assert not empty
+
+
+def test_every_public_package_says_what_is_in_it():
+    """A list of names, each of which is there, as an attribute or as a module."""
+    for module, path in MODULES.items():
+        face = path.name == "__init__.py" or module in ("extend", "plots", "scikit")
+        if not face or any(part.startswith("_") for part in module.split(".")):
+            continue
+        package = importlib.import_module("mpmtl_prob" if module == "mpmtl_prob" else f"mpmtl_prob.{module}")
+        names = getattr(package, "__all__", [])
+        assert names, module
+        assert not [name for name in names if not hasattr(package, name) and f"{module}.{name}" not in MODULES], module
 
 
 def test_imports_run_downwards():

@@ -1,1 +1,4 @@
 """Losses, penalties and the solver that puts them together."""
+
+#: Modules.
+__all__ = ["losses", "penalties", "solver"]
