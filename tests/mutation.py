@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("mpmtl_prob", "tests", "docs", "pyproject.toml")
+COPIED = ("mpmtl_prob", "studies", "tests", "docs", "pyproject.toml")
 #: imported once, and shared by the processes of all mutants; the package itself every one imports anew
 PRELOADED = ["arviz", "dp_accounting.pld.privacy_loss_distribution", "numpyro", "pytest", "scipy.stats"]
 

@@ -18,6 +18,8 @@ linked = [n for n in names if n.split("/")[-1] in ("models", "inference") and n.
 linked += [n for n in names if n.startswith(("models/", "inference/"))]
 assert not linked, f"{path}: the top-level links were shipped: {linked}"
 assert any(n.endswith("mpmtl_prob/models/shared_covariance.py") for n in names), f"{path}: the models are missing"
+studies = any("studies/papers/" in n for n in names)
+assert studies != path.endswith(".whl"), f"{path}: studies belong into the sdist alone"
 assert any(n.endswith("py.typed") for n in names), f"{path}: py.typed is missing"
 print(f"{path.split('/')[-1]}: {len(names)} files, each once")
 PY
@@ -32,4 +34,6 @@ train, _, _ = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=3, rows=
 print(mp.release(train, epsilon=1.0))
 PY
 "$work/empty/bin/mpmtl-prob" --help > /dev/null
+if said=$("$work/empty/bin/mpmtl-prob" reproduce fig2 2>&1); then exit 1; fi
+grep --quiet "clone the repository" <<< "$said"
 echo "the wheel works in an empty environment"

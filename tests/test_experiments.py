@@ -19,7 +19,7 @@ from effort import effort
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets, inference
-from mpmtl_prob.cli import main
+from mpmtl_prob.cli import main, reproduce
 from mpmtl_prob.cli.reproduce import EXPERIMENTS
 from mpmtl_prob.datasets.files import DataFile
 from mpmtl_prob.estimators import LowRank
@@ -364,6 +364,14 @@ def test_command_line(done, tmp_path, capsys):
     assert main(["reproduce", "fig2", *options]) == 0
     assert "claim Fig 2" in capsys.readouterr().out  # whether it holds in two replications is chance
     assert json.loads((tmp_path / "fig2.json").read_text())["command"].endswith("fig2 --fast --replications 2")
+
+
+def test_an_installed_package_says_where_the_experiments_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(reproduce, "__file__", str(tmp_path / "mpmtl_prob" / "cli" / "reproduce.py"))
+    assert main(["reproduce", "fig2"]) == 2
+    said = capsys.readouterr().err
+    assert "clone the repository" in said
+    assert said.count("\n") == 1
 
 
 def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypatch):

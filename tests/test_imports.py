@@ -1,7 +1,9 @@
 """What importing costs, as names of packages rather than seconds: heavy ones are imported by whoever needs them."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,14 @@ def test_the_accountant_needs_neither_jax_nor_data_of_tasks():
     assert loaded & (SAMPLING | DEVICES | {"pandas", "xarray"}) == set()
     ours = {name for name in loaded if name.startswith("mpmtl_prob.")}
     assert {name.split(".")[1] for name in ours} == {"privacy", "_util", "_moved"}
+
+
+def test_nothing_is_imported_through_the_links_at_the_top_level():
+    """A clone without links, as on Windows, has no `models` and `inference` beside the package."""
+    root = Path(__file__).parents[1]
+    for folder in ("mpmtl_prob", "studies", "apps", "tests"):
+        for path in (root / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                assert not {name.split(".")[0] for name in modules} & {"models", "inference"}, path
