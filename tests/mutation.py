@@ -636,6 +636,19 @@ MUTANTS = [
     Mutant("a signature is for any adjacency", "federated/invitation.py",
            '("epsilon", "adjacency", "num_tasks",', '("epsilon", "num_tasks",',
            "test_federated_signing.py::test_what_is_signed_tells_all_terms_apart"),
+    # The house
+    Mutant("the accountant imports JAX", "privacy/ledger.py",
+           "import numpy as np\n", "import jax\nimport numpy as np\n",
+           "test_imports.py::test_the_accountant_needs_neither_jax_nor_data_of_tasks"),
+    Mutant("what is missing is not looked for", "_util/protocols.py",
+           "if missing := lacking(value, protocol, needs):", "if missing := []:",
+           "test_protocols.py::test_nothing_is_charged_for_what_is_refused"),
+    Mutant("another key of NumPyro's adaptation", "sampling/_numpyro.py",
+           "split(adaptation, 2)[0]", "split(adaptation, 2)[1]",
+           "test_internals.py::test_a_first_state_is_the_one_that_numpyro_makes"),
+    Mutant("a former name of another module", "_moved.py",
+           "\"tasks\": \"data.tasks\"", "\"tasks\": \"data.padding\"",
+           "test_moved.py::test_a_former_name_says_the_new_one"),
 ]  # fmt: skip
 
 
