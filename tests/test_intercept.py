@@ -11,7 +11,8 @@ from chance import RARE, surprise
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData, cli, evaluation
+from mpmtl_prob import TaskData, evaluation
+from mpmtl_prob.cli.main import _parser, _tasks
 from mpmtl_prob.estimators import (
     MTRL,
     Lasso,
@@ -426,5 +427,5 @@ def test_a_shell_may_ask_for_it(tmp_path):
     tasks_of(*rows()).to_pandas(task="task", target="y").to_csv(tmp_path / "table.csv", index=False)
     arguments = ["release", "--csv", str(tmp_path / "table.csv"), "--task", "task", "--target", "y", "--epsilon", "1"]
     for more in (["--intercept"], []):
-        options = cli._parser().parse_args([*arguments, "--out", "x", *more])
-        assert cli._tasks(options).intercept == bool(more)
+        options = _parser().parse_args([*arguments, "--out", "x", *more])
+        assert _tasks(options).intercept == bool(more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tqdm.auto import tqdm
 
@@ -40,9 +40,6 @@ class Outcome:
 
 class AnySite(Protocol):
     """What a run in one process asks of a site: :class:`Site` and whatever answers like one."""
-
-    #: Why it did not answer, for its owner alone; None where it did.
-    failure: str | None
 
     @property
     def number(self) -> int:
@@ -126,7 +123,8 @@ def run(
                     replies[i] = by_number[i].answer(invitation, stage, received)
                 except Exception as error:  # one that fails is one that vanishes, as between machines
                     refused[i] = type(error).__name__
-                    by_number[i].failure = f"{refused[i]}: {error}"
+                    failed: Any = by_number[i]
+                    failed.failure = f"{refused[i]}: {error}"  # for its owner alone
                     continue
                 moved[stage] += size(received) + size(replies[i])
             return replies
