@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, evaluation
-from mpmtl_prob.cli.main import _parser, _tasks
+from mpmtl_prob.cli.main import _parser
+from mpmtl_prob.cli.tasks import read_tasks
 from mpmtl_prob.estimators import (
     MTRL,
     Lasso,
@@ -428,4 +429,4 @@ def test_a_shell_may_ask_for_it(tmp_path):
     arguments = ["release", "--csv", str(tmp_path / "table.csv"), "--task", "task", "--target", "y", "--epsilon", "1"]
     for more in (["--intercept"], []):
         options = _parser().parse_args([*arguments, "--out", "x", *more])
-        assert _tasks(options).intercept == bool(more)
+        assert read_tasks(options).intercept == bool(more)

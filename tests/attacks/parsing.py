@@ -201,12 +201,12 @@ NAMED = ["task", "x0", "x1", "y"]
 
 def _csv(rows: list[list[Any]], folder: Path) -> mp.TaskData:
     """Read a table from a CSV file as the command line does."""
-    from mpmtl_prob.cli.main import _tasks
+    from mpmtl_prob.cli.tasks import read_tasks
 
     path = folder / "table.csv"
     path.write_text("\n".join([",".join(NAMED), *(",".join(map(str, row)) for row in rows)]) + "\n")
     names = {"data": None, "csv": path, "task": "task", "target": "y", "features": None, "intercept": False}
-    return _tasks(type("Options", (), names)())
+    return read_tasks(type("Options", (), names)())
 
 
 def _parquet(rows: list[list[Any]], folder: Path) -> mp.TaskData:

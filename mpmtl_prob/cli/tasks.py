@@ -1,0 +1,186 @@
+"""``mpmtl-prob release``, ``fit`` and ``compare``: related tasks, from a table to a release, posteriors and a comparison."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mpmtl_prob.cli.options import check_budgets, open_ledger
+
+if TYPE_CHECKING:
+    from mpmtl_prob.data.tasks import TaskData
+
+
+def add(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the three commands and their options."""
+    publish = command("release", release, "let out the tasks' perturbed second moment, once")
+    data_options(publish)
+    publish.add_argument("--epsilon", type=float, required=True)
+    publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
+    publish.add_argument(
+        "--adjacency",
+        default="replace",
+        help="replace, the default (any other task in its place), or zero_out (no task)",
+    )
+    publish.add_argument(
+        "--mechanism", default="wishart", help="wishart, the default; gaussian; or paper, whose eps is only claimed"
+    )
+    publish.add_argument(
+        "--scaling",
+        help="of features by every task's own rows: unit variance (unit), the default of a CSV file; pareto; none",
+    )
+    publish.add_argument("--clip", type=float, help="messages up to this length, a public number, and no directions")
+    publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
+    publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
+    publish.add_argument(
+        "--adaptive",
+        action="store_true",
+        help="with a new --ledger: for budgets that are chosen by looking at releases",
+    )
+    publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
+
+    fitting = command("fit", fit, "posteriors of every task's weights from its own rows and a release")
+    data_options(fitting)
+    fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
+    fitting.add_argument(
+        "--newcomers", action="store_true", help="the tasks are not in the release: no message is taken out"
+    )
+    fitting.add_argument("--chains", type=int, default=4)
+    fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+    fitting.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
+
+    table = command("compare", compare, "all estimators side by side on held-out rows")
+    data_options(table)
+    table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
+    table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
+    table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
+    table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+
+    for reader in (fitting, table):
+        reader.add_argument("--likelihood", help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1")
+
+
+def data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the rows are."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
+    source.add_argument("--data", choices=["school"], help="a data set of the library")
+    parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
+    parser.add_argument("--target", help="with --csv: the column to predict")
+    parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+    parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
+
+
+def read_tasks(options: argparse.Namespace) -> TaskData:
+    """Read the rows. Raises ValueError for options that do not say which."""
+    from mpmtl_prob import TaskData, datasets
+    from mpmtl_prob._util.files import check_names, read_cells
+
+    if options.data:
+        if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
+            raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
+        return datasets.school()
+    if not options.task or not options.target:
+        raise ValueError("--csv: needs --task and --target, the names of two columns")
+    frame = read_cells("--csv", options.csv)
+    if options.features is None:
+        check_names("--csv", options.csv, list(frame.columns))
+    columns = {"task": options.task, "target": options.target, "features": options.features}
+    return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+
+
+def release(options: argparse.Namespace) -> None:
+    """Publish the second moment and write it to a file."""
+    from mpmtl_prob import release
+    from mpmtl_prob._util.files import check_place
+    from mpmtl_prob.releases import default_delta
+
+    tasks = read_tasks(options)
+    delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
+    if options.out.is_file():  # both before anything is paid for
+        raise ValueError(
+            f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
+        )
+    check_place("--out", options.out)
+    ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
+    published = release(
+        tasks,
+        options.epsilon,
+        delta,
+        adjacency=options.adjacency,
+        mechanism=options.mechanism,
+        scaling=options.scaling,
+        message="direction" if options.clip is None else "clip",
+        clip=options.clip,
+        ledger=ledger,
+    )
+    published.save(options.out)
+    if options.json:
+        print(published.to_xarray().attrs["release"])
+        return
+    print(published)
+    if ledger is not None:
+        print(ledger)
+    print(f"written to {options.out}")
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Sample the posteriors of a release and of every task and write them to a file."""
+    from mpmtl_prob import Release, inference
+    from mpmtl_prob._util.checks import whole
+    from mpmtl_prob._util.files import check_place
+    from mpmtl_prob.inference.owner import likelihoods, posteriors
+    from mpmtl_prob.sampling.nuts import WARMUP
+
+    tasks, release = read_tasks(options), Release.load(options.release)
+    whole("--draws", options.draws)
+    check_place("--out", options.out)  # this and what follows before the sampler runs
+    posteriors.check_features(tasks, release)
+    likelihoods.likelihood_of(options.likelihood, tasks)
+    shared = inference.shared_covariance(
+        release,
+        chains=options.chains,
+        warmup=min(options.draws, WARMUP),
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    exclude_own = False if options.newcomers else None
+    own = inference.task_posteriors(
+        tasks, shared, likelihood=options.likelihood, exclude_own=exclude_own, seed=options.seed,
+        progress_bar=not options.quiet,
+    )  # fmt: skip
+    own.save(options.out)
+    summary = own.subspace(max(1, min(3, tasks.slopes.num_features - 1)))  # of rank d there is nothing to say
+    if options.json:
+        quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
+        print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
+    else:
+        print(f"{shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
+    if shared.to_arviz()["posterior"].sizes["draw"] < options.draws:  # the file holds what was drawn by then
+        raise KeyboardInterrupt
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Fit all estimators and print their scores."""
+    from mpmtl_prob import evaluation
+    from mpmtl_prob.inference.owner import likelihoods
+
+    check_budgets(options.epsilon)
+    tasks = read_tasks(options)
+    likelihoods.likelihood_of(options.likelihood, tasks)
+    train, test = tasks.split(options.fraction, seed=options.seed)
+    fits = evaluation.standard_fits(
+        train,
+        options.epsilon,
+        adjacency=options.adjacency,
+        likelihood=options.likelihood,
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    comparison = evaluation.compare(fits, test)
+    print(json.dumps(comparison.to_dicts(), indent=2) if options.json else comparison)
