@@ -18,7 +18,7 @@ from mpmtl_prob._check import moderate, numbers, one_of, optional, whole
 from mpmtl_prob.adaptation import descent
 from mpmtl_prob.adaptation.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.discrepancy import Ball
-from mpmtl_prob.adaptation.domain import Domain
+from mpmtl_prob.adaptation.domain import Domain, tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.losses import Squared
 from mpmtl_prob.adaptation.objective import Convex, Sizes, variant
@@ -128,6 +128,7 @@ class CnvxAdap(Adaptation):
             raise ValueError(
                 "variant: expected another than 'profiled' with kappa_2 or kappa_inf, which tie all weights"
             )
+        tell_of_cuts({"source": public}, self.row_bound, self.target_bound, self.weight_bound)
         bounded = (each.bounded(self.row_bound, self.target_bound) for each in (public, private))
         public, private = bounded
         return public, private, loss, penalties, Sizes(public.num_records, private.num_records, self.source_weight)
