@@ -284,10 +284,15 @@ class OneRelease(Adaptation):
             model.scaling_ = None
             if "scaling" in tree.children:
                 units, _ = files.from_arrays(group("scaling"), _UNITS)
-                sizes = {k: float(v) if v.ndim == 0 else v for k, v in units.items()}
                 model.scaling_ = Scaling(
-                    features=out.features, row_bound=out.row_bound, intercept=model.intercept, **sizes
-                )  # type: ignore[arg-type]
+                    out.features,
+                    units["centre"],
+                    units["scale"],
+                    float(units["label_centre"]),
+                    float(units["label_scale"]),
+                    out.row_bound,
+                    model.intercept,
+                )
             model.others_ = Release.from_xarray(group("others")) if "others" in tree.children else None
             held, _ = files.from_arrays(group("prior"), Prior._fields)
             model.prior_ = Prior(**held | {"sigma": float(held["sigma"])})  # type: ignore[arg-type]
