@@ -122,3 +122,26 @@ def test_joint_needs_the_model_it_samples(few):
     singular = dataclasses.replace(shared, release=release)
     with pytest.raises(ValueError, match=r"method: 'joint' needs .* at least as many tasks as features"):
         task_posteriors(two, singular, method="joint")
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_joint_sampling_meets_targets_of_any_size_near_one(few, likelihood):
+    """By powers of two, so that every bit of a draw is the same; above 1e38 intervals were NaN, and of tiny ones wrong."""
+    tasks, _, shared = few
+    sizes = [(0, 0), (130, 0), (400, 0), (-60, 0), (-160, 0), (-400, 0), (0, 180), (100, -180)]
+    fits = []
+    for of_targets, of_features in sizes:
+        unit, scale = 2.0**of_targets, 2.0**of_features
+        one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2] * unit])
+        own = task_posteriors(
+            one, shared, method="joint", likelihood=likelihood, chains=2, draws=20, progress_bar=False
+        )
+        fits.append(
+            (own.W / unit * scale, draws_of(own) / unit * scale, draws_of(own, "sigma") / unit, draws_of(own, "snr"))
+        )
+        low, high = own.predict(one).interval()
+        fits[-1] += ((high - low) / unit,)
+    for other in fits[1:]:
+        for mine, theirs in zip(fits[0], other, strict=True):
+            assert_allclose(theirs, mine, rtol=1e-9)
+    assert np.all(fits[0][-1] > 0)
