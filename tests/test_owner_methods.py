@@ -128,20 +128,26 @@ def test_joint_needs_the_model_it_samples(few):
 def test_joint_sampling_meets_targets_of_any_size_near_one(few, likelihood):
     """By powers of two, so that every bit of a draw is the same; above 1e38 intervals were NaN, and of tiny ones wrong."""
     tasks, _, shared = few
-    sizes = [(0, 0), (130, 0), (400, 0), (-60, 0), (-160, 0), (-400, 0), (0, 180), (100, -180)]
     fits = []
-    for of_targets, of_features in sizes:
-        unit, scale = 2.0**of_targets, 2.0**of_features
-        one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2] * unit])
+    for unit in 2.0 ** np.array([0, 130, 400, -60, -160, -400]):
+        one = TaskData.from_lists([tasks.X[2]], [tasks.y[2] * unit])
         own = task_posteriors(
             one, shared, method="joint", likelihood=likelihood, chains=2, draws=20, progress_bar=False
         )
-        fits.append(
-            (own.W / unit * scale, draws_of(own) / unit * scale, draws_of(own, "sigma") / unit, draws_of(own, "snr"))
-        )
         low, high = own.predict(one).interval()
-        fits[-1] += ((high - low) / unit,)
+        fits.append([each / unit for each in (own.W, draws_of(own), draws_of(own, "sigma"), high - low)])
     for other in fits[1:]:
         for mine, theirs in zip(fits[0], other, strict=True):
             assert_allclose(theirs, mine, rtol=1e-9)
     assert np.all(fits[0][-1] > 0)
+
+
+@pytest.mark.parametrize("scale", [1e60, 1e-60])
+def test_joint_sampling_meets_features_of_any_size_near_one(few, scale):
+    tasks, _, shared = few
+    one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2]])
+    exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
+    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    for j in range(3):
+        mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] * scale for own in (mixed, exact))
+        assert surprise(mine, yardstick) > RARE
