@@ -165,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         help="private table with the same columns, one record a line; one record is protected",
     )
     adapt.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
+    _exclude_option(adapt, "columns of --source that are no features, such as another outcome")
     adapt.add_argument("--epsilon", type=float, required=True)
     adapt.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
     adapt.add_argument("--no-intercept", action="store_true", help="a model through the origin; default with intercept")
@@ -194,7 +195,21 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
     parser.add_argument("--target", help="with --csv: the column to predict")
     parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+    _exclude_option(parser, "with --csv: columns that are no features, such as another outcome")
     parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
+
+
+def _exclude_option(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--exclude", nargs="+", action="extend", metavar="COLUMN", help=text)
+
+
+def _tell_features(options: argparse.Namespace, features: Sequence[Any]) -> None:
+    """Say once, beside what is printed, which columns were taken since nobody named any: an outcome may be among them."""
+    print(
+        f"mpmtl-prob {options.name}: features are all other columns, {len(features)}: {', '.join(map(str, features))}; "
+        "--exclude leaves columns out that are no features, such as another outcome",
+        file=sys.stderr,
+    )
 
 
 def _tasks(options: argparse.Namespace) -> TaskData:
@@ -202,7 +217,7 @@ def _tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob._files import check_names, read_cells
 
     if options.data:
-        if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
+        if given := [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]:
             raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
         return datasets.school()
     if not options.task or not options.target:
@@ -210,8 +225,11 @@ def _tasks(options: argparse.Namespace) -> TaskData:
     frame = read_cells("--csv", options.csv)
     if options.features is None:
         check_names("--csv", options.csv, list(frame.columns))
-    columns = {"task": options.task, "target": options.target, "features": options.features}
-    return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+    columns = {"task": options.task, "target": options.target, "features": options.features, "exclude": options.exclude}
+    tasks = TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+    if options.features is None:
+        _tell_features(options, tasks.slopes.features)
+    return tasks
 
 
 def _ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
@@ -369,7 +387,8 @@ def _plan(options: argparse.Namespace) -> None:
 def _adapt(options: argparse.Namespace) -> None:
     from mpmtl_prob.adaptation import accounting, report, tables
 
-    sources, target = tables.read(options.source, options.target, options.label)
+    sources, target = tables.read(options.source, options.target, options.label, exclude=options.exclude)
+    _tell_features(options, target.features)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
     if options.out and (report.folder(options.out) / report.MODEL).exists():  # before anything is paid for
         raise ValueError(

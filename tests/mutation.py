@@ -138,7 +138,7 @@ MUTANTS = [
            "    if silent:\n", "    if False:\n",
            "test_terms.py::test_tasks_that_say_nothing_are_named_and_counted"),
     Mutant("a lone row is surer of its error than it can be", "taskwise/intercepts.py",
-           "yy[i] = y[0] ** 2 or 1.0", "yy[i] = 0.0",
+           "yy[i] = UNKNOWN**2", "yy[i] = 0.0",
            "test_intercept.py::test_one_row_leaves_slopes_at_their_prior"),
     Mutant("a lone row's slopes are not in the units of its features", "taskwise/intercepts.py",
            "S[i] /= np.sqrt(signal) if signal > 0 else 1.0", "pass",

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats as st
@@ -146,7 +147,8 @@ def test_joint_sampling_meets_targets_of_any_size_near_one(few, likelihood):
 def test_joint_sampling_meets_features_of_any_size_near_one(few, scale):
     tasks, _, shared = few
     one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2]])
-    exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
+    with jax.enable_x64(False):  # as in Python, unless it is told otherwise
+        exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
     mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
     for j in range(3):
         mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] * scale for own in (mixed, exact))

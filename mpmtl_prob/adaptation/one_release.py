@@ -373,6 +373,23 @@ class OneRelease(Adaptation):
                 raise ValueError(f"source: expected other names than {name!r}, which stands for {meaning}")
         task_prior.check(others, private.features[: private.num_features - self.intercept])
 
+    def _residuals(self, every: Domain, sigma: float, t: float) -> tuple[float, float | None]:
+        """Scale of the public residuals, or what stands in for it, and c where it does not follow from that."""
+        c = optional(moderate, "residual_bound", self.residual_bound)
+        if sigma > (1 + 1e-9) * least_scale(every.y):
+            return sigma, c
+        if c is None and np.ptp(every.y) <= ROUNDING * float(np.abs(every.y).max()):
+            c = t  # of targets that never vary, residuals are the fit's own doing, and say nothing
+        if c is not None:
+            return max(sigma, c / 4), c  # as where there is no public record
+        warnings.warn(
+            "source: residuals of the public fit are next to nothing; private ones that are longer are cut, and how long "
+            "they are will not be known. State a residual_bound that is publicly known",
+            UserWarning,
+            stacklevel=4,
+        )
+        return sigma, None
+
     def _settled(
         self, public: dict[Hashable, Domain], n: int, d: int, r: float, t: float
     ) -> tuple[FloatArray, float, Prior]:
@@ -400,20 +417,7 @@ class OneRelease(Adaptation):
             fits = [*(robust(each, whole_fit) for each in public.values()), whole_fit]
         moment = every.X.T @ every.X / every.num_records
         width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
-        sigma = min(fit.scale for fit in fits)
-        c = optional(moderate, "residual_bound", self.residual_bound)
-        if sigma <= (1 + 1e-9) * least_scale(every.y):
-            if c is None and np.ptp(every.y) <= ROUNDING * float(np.abs(every.y).max()):
-                c = t  # of targets that never vary, residuals are the fit's own doing, and say nothing
-            if c is not None:
-                sigma = max(sigma, c / 4)  # as where there is no public record
-            else:
-                warnings.warn(
-                    "source: residuals of the public fit are next to nothing; private ones that are longer are cut, and how "
-                    "long they are will not be known. State a residual_bound that is publicly known",
-                    UserWarning,
-                    stacklevel=3,
-                )
+        sigma, c = self._residuals(every, min(fit.scale for fit in fits), t)
         far = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
         wanted = optional(moderate, "shift_scale", self.shift_scale)
         if wanted is not None and wanted > _WIDEST * far:
