@@ -237,6 +237,7 @@ def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promi
     assert again.posterior_.domain_weights == found
 
 
+@pytest.mark.filterwarnings("ignore:features. those of source .* have no names")
 def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
     w, target = records(5, n=400)
     moved = Domain(target.X, target.y + 0.4, tuple("abcde"))

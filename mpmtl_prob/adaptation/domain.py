@@ -12,7 +12,7 @@ import numpy as np
 from mpmtl_prob._cells import as_matrix, as_vector, column_names
 from mpmtl_prob._check import positive
 from mpmtl_prob._discreet import Discreet
-from mpmtl_prob._names import by_position, default
+from mpmtl_prob._names import by_position, default, tell_of_positions
 from mpmtl_prob.privacy.lattice import clipped
 from mpmtl_prob.tasks import FloatArray
 
@@ -145,6 +145,7 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
     if public.num_features != private.num_features:
         raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
     if public.features != private.features and by_position(private.features, public.features):
+        tell_of_positions(private.features, public.features, what="target: features", of="the source")
         if default(public.features):
             return replace(public, features=private.features), private
         return public, replace(private, features=public.features)

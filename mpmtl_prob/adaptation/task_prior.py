@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpmtl_prob._names import by_position
+from mpmtl_prob._names import by_position, tell_of_positions
 from mpmtl_prob.adaptation.conditional import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.domain import Domain
 from mpmtl_prob.adaptation.moments import MomentRelease
@@ -54,7 +54,9 @@ def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, 
         held = shared.release.features
         if len(held) != len(features):
             raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(held)}")
-        if held != features and not by_position(features, held):
+        if by_position(features, held):
+            tell_of_positions(features, held, of=f"source {name!r}")
+        elif held != features:
             # not which the target has: of a table without a head they are the first record
             raise ValueError(
                 f"source {name!r}: expected a release of the target's features in their order, got {list(held)}"
