@@ -547,3 +547,24 @@ def test_public_targets_that_never_vary_say_nothing_of_the_size_of_residuals(bou
         model.fit((X, np.full(500, constant)), (X, own + constant))
         low, high = model.interval(X)
         assert np.mean((low < own + constant) & (own + constant < high)) > 0.8, constant
+
+
+@pytest.mark.parametrize("bounds", [{}, {"row_bound": 6.0, "target_bound": 99.0}], ids=["scaled", "named"])
+def test_the_release_itself_says_where_private_targets_are_on_another_level(bounds):
+    """Residuals are then cut on one side, which the model of the cuts does not know; a wider cut leaves them whole."""
+    rng = np.random.default_rng(9)
+
+    def records(n, level):
+        X = rng.standard_normal((n, 3))
+        return Domain(X, X @ np.array([0.5, -0.4, 0.3]) + level + 0.5 * rng.standard_normal(n))
+
+    source, test = records(2000, 0.0), records(2000, 1.5)
+    model = OneRelease(epsilon=10.0, delta=1e-3, intercept=True, unsafe_seed=0, **bounds).fit(source, records(500, 0.2))
+    assert model.intercept_ == pytest.approx(0.2, abs=0.1)
+    target = records(500, 1.5)  # three times the residuals' scale
+    with pytest.warns(UserWarning, match="source: private targets are on another level than the public ones"):
+        model.fit(source, target)
+    model.set_params(residual_bound=6.0).fit(source, target)  # as advised
+    assert model.intercept_ == pytest.approx(1.5, abs=0.2)
+    low, high = model.interval(test.X)
+    assert 0.7 < np.mean((low < test.y) & (test.y < high)) < 0.99

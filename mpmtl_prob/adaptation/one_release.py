@@ -25,7 +25,7 @@ from mpmtl_prob.adaptation.domain import Domain, domain, pair, several, stacked,
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments import WEIGHT, MomentRelease, cut, noise, release_moments
 from mpmtl_prob.adaptation.public_fit import FEW, least_scale, robust, shift_scale
-from mpmtl_prob.adaptation.scaling import ROUNDING, ROW_QUANTILE, Scaling
+from mpmtl_prob.adaptation.scaling import INTERCEPT, ROUNDING, ROW_QUANTILE, Scaling
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
@@ -44,6 +44,9 @@ _UNITS = ("centre", "scale", "label_centre", "label_scale")
 _WIDEST, _NARROWEST, _SHORTEST = 1e3, 0.2, 1e-6
 #: of n c^2, rho'rho from which on nearly all residuals are cut: of normal ones twenty times as long as c it is .973
 _CUT = 0.97
+#: of their mean square, the square of their mean from which on a shift of level is taken for a larger one
+_LEVEL = 0.6
+_NEAR = 0.65  # of the cut, a mean of cut residuals beyond which many of them were cut on one side
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +120,9 @@ class OneRelease(Adaptation):
         delta: default 1 / n^1.1.
         posterior: "conditional", in any dimension (0.03 CPU seconds at d = 8, 0.4 at 30, 40 at 100); or "nuts", the whole
             model, for at most 30 features.
-        residual_bound: c; default 1.5 to 2.5 times the scale of the public residuals, by how loud the noise is.
-        shift_scale: median of tau, in units of weights; default where the shift explains four times as
+        residual_bound: c, in the units of the table; default 1.5 to 2.5 times the scale of the public residuals, by how loud
+            the noise is.
+        shift_scale: median of tau, in units of the release's weights; default where the shift explains four times as
             much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
         sharpness: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages for
             their weights, default learnt.
@@ -205,7 +209,7 @@ class OneRelease(Adaptation):
                 names += [name] * nodes
             found = infer(self.release_, self.prior_, (*names, NONE), **sampling)
         self.posterior_ = found if self.scaling_ is None else _unscaled(found, self.scaling_)
-        _tell_of_residuals(self.release_)
+        _tell_of_residuals(self.release_, self._label_scale)
         self._read()
         return self
 
@@ -373,9 +377,14 @@ class OneRelease(Adaptation):
                 raise ValueError(f"source: expected other names than {name!r}, which stands for {meaning}")
         task_prior.check(others, private.features[: private.num_features - self.intercept])
 
+    @property
+    def _label_scale(self) -> float:
+        return 1.0 if self.scaling_ is None else self.scaling_.label_scale
+
     def _residuals(self, every: Domain, sigma: float, t: float) -> tuple[float, float | None]:
         """Scale of the public residuals, or what stands in for it, and c where it does not follow from that."""
         c = optional(moderate, "residual_bound", self.residual_bound)
+        c = None if c is None else c / self._label_scale
         if sigma > (1 + 1e-9) * least_scale(every.y):
             return sigma, c
         if c is None and np.ptp(every.y) <= ROUNDING * float(np.abs(every.y).max()):
@@ -433,8 +442,9 @@ class OneRelease(Adaptation):
         prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same, slopes)
         if c is not None:
             if c < _NARROWEST * sigma:
-                raise ValueError(f"residual_bound: expected at least {_NARROWEST * sigma:.3g}, {_NARROWEST:g} of the scale "
-                                 f"of the public residuals, got {c!r}")  # fmt: skip
+                least = _NARROWEST * sigma * self._label_scale
+                raise ValueError(f"residual_bound: expected at least {least:.3g}, {_NARROWEST:g} of the scale of the public "
+                                 f"residuals, got {self.residual_bound!r}")  # fmt: skip
             return whole_fit.w, c, prior
         delta = default_delta(n) if self.delta is None else in_range("delta", self.delta, 0, 1)
         return whole_fit.w, cut(sigma, noise(self.epsilon, delta, d).sd * r / WEIGHT, n, width), prior
@@ -478,14 +488,30 @@ def _unscaled(found: AdaptedPosterior, units: Scaling) -> AdaptedPosterior:
     return replace(found, w=units.original(found.w), sigma=found.sigma * units.label_scale)
 
 
-def _tell_of_residuals(release: MomentRelease) -> None:
-    """Warn where the release itself, which is public, says that nearly all private residuals are cut."""
+def _tell_of_residuals(release: MomentRelease, label_scale: float) -> None:
+    """Warn where the release itself, which is public, says that private residuals are cut as the model does not know."""
+    cut_at = release.residual_bound * label_scale
     c2, noise_sd = release.residual_bound**2, np.sqrt(2.0) * release.sd * release.residual_unit**2
     if release.rr - 3 * noise_sd > _CUT * release.num_records * c2:
         warnings.warn(
             "source: private targets are far from what the public fit says: by the release nearly all of their residuals are "
-            f"cut at {release.residual_bound:.3g}, and how long they are is not in it. Intervals may be too narrow; another "
+            f"cut at {cut_at:.3g}, and how long they are is not in it. Intervals may be too narrow; another "
             "release needs a residual_bound that is publicly known to fit",
+            UserWarning,
+            stacklevel=3,
+        )
+        return
+    if release.features[-1] != INTERCEPT or not release.num_records:
+        return
+    # the residuals' mean square beside the square of their mean, both as they were cut, and the noise in each
+    n, level = release.num_records, abs(release.xr[-1]) / release.num_records
+    unsure = 3 * release.sd * release.row_bound * release.residual_unit / n
+    shift = max(level - unsure, 0.0)
+    if shift > _NEAR * release.residual_bound and shift**2 > _LEVEL * (release.rr + 3 * noise_sd) / n:
+        warnings.warn(
+            "source: private targets are on another level than the public ones, by about as much as residuals are cut at "
+            f"({cut_at:.3g}) or more; the model takes what is cut for symmetric, and overstates the shift. "
+            "Intervals are not to be trusted; another release needs a residual_bound several times the shift",
             UserWarning,
             stacklevel=3,
         )
