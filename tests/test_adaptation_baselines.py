@@ -122,7 +122,7 @@ def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_
     assert np.linalg.norm(fit.w - most.w) < 3 * np.sqrt(np.trace(fit.covariance))
     alone = robust(few)
     assert alone.scale > 0.03 or size == 1  # an interpolating fit had 1e-7
-    release = {"epsilon": 2.0, "delta": 1e-3, "unsafe_seed": 0}
+    release = {"epsilon": 2.0, "delta": 1e-3, "row_bound": 1.0, "target_bound": 1.0, "unsafe_seed": 0}
     large = error(OneRelease(**release).fit(data.source, data.target), data)
     both = OneRelease(**release).fit({"large": data.source, "few": few}, data.target)
     assert error(both, data) < 1.05 * large

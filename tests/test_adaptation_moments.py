@@ -136,7 +136,11 @@ def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
         ({"posterior": "guess"}, (DATA.source, DATA.target), "posterior: expected one of"),
         ({"epsilon": 0.0}, (DATA.source, DATA.target), "epsilon: expected a positive"),
         ({"residual_bound": -1.0}, (DATA.source, DATA.target), "residual_bound: expected a positive"),
-        ({"posterior": "nuts"}, ((np.ones((40, 31)), np.ones(40)), (np.ones((40, 31)), np.ones(40))), "more than 30"),
+        (
+            {"posterior": "nuts", "row_bound": 9.0},
+            ((np.ones((40, 31)), np.ones(40)), (np.ones((40, 31)), np.ones(40))),
+            "more than 30",
+        ),
         ({}, ({"none": DATA.source}, DATA.target), "source: expected other names"),
         ({}, (DATA.source, (np.ones((3, 2)), np.ones(3))), "target: expected the source's 3 features"),
         ({"draws": 0}, (DATA.source, DATA.target), "draws: expected a whole number"),

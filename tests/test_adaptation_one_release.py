@@ -1,5 +1,6 @@
 """What is made of one release of moments: the posterior, its calibration, its limits."""
 
+import warnings
 from dataclasses import replace
 
 import jax
@@ -11,7 +12,20 @@ from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp, ndtr
 
-from mpmtl_prob.adaptation import AdaSSP, Ball, Domain, OneRelease, infer, release_moments, tilted
+from mpmtl_prob.adaptation import (
+    AdaSSP,
+    Ball,
+    CnvxAdap,
+    Domain,
+    NCnvxAdap,
+    NetworkAdap,
+    NoisyGradient,
+    OneRelease,
+    WarmDescent,
+    infer,
+    release_moments,
+    tilted,
+)
 from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.adaptation.moments import conditional, shift_model
 from mpmtl_prob.adaptation.moments.clipping import moments
@@ -24,13 +38,18 @@ from mpmtl_prob.privacy import Gaussian
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.sampling.calibration import uniformity
 
+#: bounds of data that are made to keep to them, so that weights and release are in their units
+AS_THEY_COME = {"row_bound": 1.0, "target_bound": 1.0}
+
 RNG = np.random.default_rng(3)
 DATA = problems.shifted((400, 150), 0.5, num_features=3, tests=400, seed=2)
 
 
 def test_without_noise_it_is_least_squares_with_its_covariance():
     data = problems.shifted((400, 3000), 0.4, num_features=3, tests=10, seed=3)
-    model = OneRelease(epsilon=1e5, delta=0.5, residual_bound=2.0, draws=2000).fit(data.source, data.target)
+    model = OneRelease(**AS_THEY_COME, epsilon=1e5, delta=0.5, residual_bound=2.0, draws=2000).fit(
+        data.source, data.target
+    )
     X, y = data.target.X, data.target.y
     exact_fit = np.linalg.solve(X.T @ X, X.T @ y)
     covariance = np.linalg.inv(X.T @ X) * np.mean((y - X @ exact_fit) ** 2)
@@ -44,7 +63,9 @@ def test_without_noise_it_is_least_squares_with_its_covariance():
 
 
 def test_without_information_it_is_the_public_fit():
-    model = OneRelease(epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=1000).fit(DATA.source, DATA.target)
+    model = OneRelease(**AS_THEY_COME, epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=1000).fit(
+        DATA.source, DATA.target
+    )
     error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
     grid = posterior(model.release_, model.prior_)
     assert error(grid.mean) <= error(robust(DATA.source).w) * 1.005
@@ -65,7 +86,9 @@ def seen_in(unit):
     """Of targets times a unit: the prior variances, differences of the log density that chains climb, and the public fit."""
     data = problems.shifted((400, 150), 0.5, num_features=2, tests=1, seed=2)
     source, target = (Domain(each.X, each.y * unit) for each in (data.source, data.target))
-    model = OneRelease(epsilon=3.0, delta=1e-3, target_bound=unit, unsafe_seed=0, draws=2).fit(source, target)
+    model = OneRelease(epsilon=3.0, delta=1e-3, row_bound=1.0, target_bound=unit, unsafe_seed=0, draws=2).fit(
+        source, target
+    )
     seen = shift_model.observe(model.release_, posterior(model.release_, model.prior_))
     rng = np.random.default_rng(0)
     values = {
@@ -292,7 +315,7 @@ def test_it_tells_which_public_domain_the_target_resembles():
 
 def test_with_several_domains_all_of_them_together_are_one_more():
     data = problems.two_sources((600, 60), num_features=3, tests=10, seed=2)
-    model = OneRelease(unsafe_seed=0, draws=10).fit(data.sources, data.target)
+    model = OneRelease(**AS_THEY_COME, unsafe_seed=0, draws=10).fit(data.sources, data.target)
     assert model.posterior_.domains == ("bad", "good", "all", "none")
     np.testing.assert_allclose(model.prior_.means[2], robust(data.source).w, rtol=1e-9)
     np.testing.assert_array_equal(model.prior_.same, [0.2, 0.2, 0.2, 0.0])
@@ -308,11 +331,11 @@ def test_with_next_to_nothing_there_is_still_an_answer():
         (DATA.source, none),
         (None, DATA.target),
         ((DATA.source.X[:, one], DATA.source.y), (DATA.target.X[:, one], DATA.target.y)),
-        ((np.ones((50, 2)), np.zeros(50)), (np.ones((9, 2)), np.zeros(9))),
+        ((np.full((50, 2), 0.7), np.zeros(50)), (np.full((9, 2), 0.7), np.zeros(9))),
         ((DATA.source.X[:1], DATA.source.y[:1]), DATA.target),
     ]
     for source, target in cases:
-        model = OneRelease(epsilon=1.0, delta=1e-2, draws=50).fit(source, target)
+        model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=1e-2, draws=50).fit(source, target)
         assert np.all(np.isfinite(model.coef_))
         lower, upper = model.interval(np.ones((2, len(model.coef_))))
         assert np.all(lower < upper)
@@ -387,3 +410,160 @@ def test_dependent_columns_are_no_doubt_about_the_public_fit():
     assert model.posterior_.domain_weights["source"] > 0.9
     error = np.mean((same.test.y - model.predict(twice(same.test).X)) ** 2)
     assert error < 1.1 * np.mean((same.test.y - same.test.X @ robust(same.source).w) ** 2)
+
+
+UNITS = np.array([12.0, 0.01, 5e4])
+
+
+def in_own_units(n, seed, private=0.0):
+    """Age, a share and an income; a public table, or a private one of other weights."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((n, 3))
+    X = np.array([40.0, 0.3, 2e5]) + UNITS * Z
+    return X, 70.0 + X @ np.array([0.5, 200.0, 1e-4]) + private * Z @ np.array(
+        [1.2, -1.0, 1.0]
+    ) + 6.0 * rng.standard_normal(n)
+
+
+def test_a_table_in_its_own_units_is_scaled_by_the_public_one():
+    """By default; with bounds of 1 every row and target was cut, and intervals held nothing."""
+    (X, y), private, test = in_own_units(1000, 0), in_own_units(500, 1, 1.0), in_own_units(500, 2, 1.0)
+    model = OneRelease(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit((X, y), private)
+    low, high = model.interval(test[0])
+    covered = np.mean((low < test[1]) & (test[1] < high))
+    assert abs(covered - 0.9) < FAR * np.sqrt(0.09 / 500) + 0.05
+    assert np.mean((test[1] - model.predict(test[0])) ** 2) < 1.5 * 36.0
+    # all of it is of public records: what the private ones are does not show in the noiseless part of what is published
+    other = OneRelease(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit(
+        (X, y), (private[0] * 1e3, -private[1])
+    )
+    for name in ("centre", "scale", "label_centre", "label_scale", "row_bound"):
+        assert np.array_equal(getattr(model.scaling_, name), getattr(other.scaling_, name))
+    for name in ("row_bound", "residual_bound", "sd", "lattice"):
+        assert getattr(model.release_, name) == getattr(other.release_, name)
+
+
+def test_units_of_the_table_change_nothing_but_the_units_of_weights():
+    (X, y), (P, t) = in_own_units(300, 0), in_own_units(100, 1)
+    units = np.array([2.0**-50, 2.0**20, 2.0**90])
+    fit = lambda a, b: OneRelease(epsilon=1.0, delta=1e-3, unsafe_seed=0, draws=20).fit(a, b)
+    plain, moved = fit((X, y), (P, t)), fit((X * units, y * 2.0**60), (P * units, t * 2.0**60))
+    assert np.array_equal(moved.release_.sigma, plain.release_.sigma)
+    np.testing.assert_allclose(moved.posterior_.w * units / 2.0**60, plain.posterior_.w, rtol=1e-9)
+    np.testing.assert_allclose(moved.posterior_.sigma / 2.0**60, plain.posterior_.sigma, rtol=1e-9)
+
+
+def test_bounds_that_are_named_leave_the_table_as_it_is():
+    model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=1e-2, unsafe_seed=0, draws=20).fit(DATA.source, DATA.target)
+    assert model.scaling_ is None
+    assert model.release_.row_bound == 1.0
+    np.testing.assert_array_equal(model.release_.centre, robust(DATA.source.bounded(1.0, 1.0)).w)
+
+
+def test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_private_ones_are_not():
+    source, target = in_own_units(200, 0), (in_own_units(50, 1)[0] * 1e6, np.full(50, 1e6))
+    for model in (
+        OneRelease(row_bound=9e5, target_bound=1.0, delta=1e-2, draws=5),
+        AdaSSP(row_bound=9e5, delta=1e-2),
+        CnvxAdap(row_bound=9e5, weight_bound=9e5, delta=1e-2, steps=3),
+        WarmDescent(row_bound=9e5, weight_bound=9e5, delta=1e-2, steps=3),
+        NoisyGradient(row_bound=9e5, weight_bound=9e5, delta=1e-2, steps=3),
+    ):
+        with pytest.warns(
+            UserWarning, match=r"target_bound: 100% of the public targets are beyond 1 .* within 1[89]\d"
+        ):
+            model.fit(source, target)
+    labels = (source[0], np.arange(200) % 2)
+    for model in (NCnvxAdap(delta=1e-2, steps=3), NetworkAdap(delta=1e-2, steps=3)):
+        with pytest.warns(UserWarning, match="row_bound: 100% of the public rows are beyond 1"):
+            model.fit(labels, (source[0] / 1e7, labels[1]))
+    with pytest.warns(
+        UserWarning, match="weight_bound: least squares of the public records has weights of length 12.4, and"
+    ):
+        CnvxAdap(target_bound=9e5, row_bound=9e5, delta=1e-2, steps=3).fit(
+            (source[0] * [1.0, 100.0, 1e-5], source[1]), target
+        )
+    within = (DATA.source, (DATA.target.X * 1e6, DATA.target.y * 1e6))  # nobody is told of private ones
+    for model in (OneRelease(**AS_THEY_COME, delta=1e-2, draws=5), AdaSSP(delta=1e-2), CnvxAdap(delta=1e-2, steps=3)):
+        model.fit(*within)
+
+
+def test_without_public_records_it_is_said_that_bounds_are_a_guess():
+    with pytest.warns(UserWarning, match="row_bound and target_bound: taken to be 1, as there is no public record"):
+        OneRelease(delta=1e-2, draws=5).fit(None, DATA.target)
+    OneRelease(row_bound=1.0, target_bound=1.0, delta=1e-2, draws=5).fit(None, DATA.target)
+    with pytest.warns(UserWarning, match="row_bound: scales and bounds are settled on 2 public records of 3 features"):
+        OneRelease(delta=1e-2, draws=5).fit((DATA.source.X[:2], DATA.source.y[:2]), DATA.target)
+
+
+NEXT_TO_NOTHING = "source: residuals of the public fit are next to nothing"
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 50.0, 1e4])
+@pytest.mark.parametrize("bounds", [{}, AS_THEY_COME, {"intercept": True}], ids=["scaled", "named", "intercept"])
+@pytest.mark.parametrize("noise", [0.0, 1e-8])
+def test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge(noise, bounds, epsilon):
+    """Whatever the private targets are; exact ones had probabilities that were NaN."""
+    rng = np.random.default_rng(7)
+    X = 0.3 * rng.standard_normal((300, 3))
+    y = X @ np.array([0.5, -0.2, 0.1])
+    public, private = (X[:200], y[:200] + noise * rng.standard_normal(200)), slice(200, 300)
+    for seed in range(2):
+        for own in (y[private], 1e9 * y[private]):
+            model = OneRelease(epsilon=epsilon, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "source: private targets are far", UserWarning)
+                with pytest.warns(UserWarning, match=NEXT_TO_NOTHING):
+                    model.fit(public, (X[private], own))
+            assert np.all(np.isfinite(model.posterior_.w))
+            assert np.all(np.isfinite(model.posterior_.sigma))
+        model = OneRelease(epsilon=1e4, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
+        with pytest.warns(UserWarning, match=NEXT_TO_NOTHING):
+            model.fit(public, (X[private], y[private]))
+        assert np.max(np.abs(model.predict(X[private]) - y[private])) < 1e-5
+
+
+def test_the_release_itself_says_where_public_residuals_are_no_measure_of_private_ones():
+    rng = np.random.default_rng(7)
+    X = 0.3 * rng.standard_normal((500, 3))
+    y = X @ np.array([0.5, -0.2, 0.1])
+    own = y + 0.1 * rng.standard_normal(500)
+    model = OneRelease(epsilon=20.0, delta=1e-3, draws=20, unsafe_seed=0)
+    with pytest.warns(UserWarning, match=NEXT_TO_NOTHING), pytest.warns(UserWarning, match="private targets are far"):
+        model.fit((X, y), (X, own))
+    model.set_params(residual_bound=1.0).fit((X, y), (X, own))  # as advised
+    low, high = model.interval(X)
+    assert 0.8 < np.mean((low < own) & (own < high)) < 0.97
+
+
+@pytest.mark.parametrize("bounds", [{}, AS_THEY_COME], ids=["scaled", "named"])
+def test_public_targets_that_never_vary_say_nothing_of_the_size_of_residuals(bounds):
+    rng = np.random.default_rng(8)
+    X = 0.3 * rng.standard_normal((500, 3))
+    own = X @ np.array([0.5, -0.2, 0.1]) + 0.1 * rng.standard_normal(500)
+    for constant in (0.0, 0.7):
+        model = OneRelease(epsilon=20.0, delta=1e-3, draws=100, intercept=True, unsafe_seed=0, **bounds)
+        model.fit((X, np.full(500, constant)), (X, own + constant))
+        low, high = model.interval(X)
+        assert np.mean((low < own + constant) & (own + constant < high)) > 0.8, constant
+
+
+@pytest.mark.parametrize("bounds", [{}, {"row_bound": 6.0, "target_bound": 99.0}], ids=["scaled", "named"])
+def test_the_release_itself_says_where_private_targets_are_on_another_level(bounds):
+    """Residuals are then cut on one side, which the model of the cuts does not know; a wider cut leaves them whole."""
+    rng = np.random.default_rng(9)
+
+    def records(n, level):
+        X = rng.standard_normal((n, 3))
+        return Domain(X, X @ np.array([0.5, -0.4, 0.3]) + level + 0.5 * rng.standard_normal(n))
+
+    source, test = records(2000, 0.0), records(2000, 1.5)
+    model = OneRelease(epsilon=10.0, delta=1e-3, intercept=True, unsafe_seed=0, **bounds).fit(source, records(500, 0.2))
+    assert model.intercept_ == pytest.approx(0.2, abs=0.1)
+    target = records(500, 1.5)  # three times the residuals' scale
+    with pytest.warns(UserWarning, match="source: private targets are on another level than the public ones"):
+        model.fit(source, target)
+    model.set_params(residual_bound=6.0).fit(source, target)  # as advised
+    assert model.intercept_ == pytest.approx(1.5, abs=0.2)
+    low, high = model.interval(test.X)
+    assert 0.7 < np.mean((low < test.y) & (test.y < high)) < 0.99

@@ -148,7 +148,7 @@ def test_any_table_has_an_answer_and_costs_what_it_says(name):
     kind, options = PRIVATE[name]
     source, target = records(kind)
     X, y = target.X, target.y
-    last = np.column_stack([X[:, :2], np.ones(20)])
+    last = np.column_stack([X[:, :2], np.full(20, 0.1)])
     tables = {
         "long": (X * 1e300, y),
         "one long": replaced(target, 1e300, 1.0),
@@ -168,7 +168,7 @@ def test_any_table_has_an_answer_and_costs_what_it_says(name):
     one = slice(0, 1)
     for public, private in [
         ((source.X[:, one], source.y), (X[:, one], y)),  # one feature
-        ((np.column_stack([source.X[:, :2], np.ones(60)]), source.y), (last, y)),  # one that never varies
+        ((np.column_stack([source.X[:, :2], np.full(60, 0.1)]), source.y), (last, y)),  # one that never varies
         ((0 * source.X, source.y), (X, y)),  # public rows that say nothing
     ]:
         assert np.all(np.isfinite(kind(epsilon=1.0, delta=1e-2, ledger=book, **options).fit(public, private).coef_))
@@ -225,7 +225,7 @@ def test_the_command_has_an_answer_for_any_table(tmp_path, capsys):
         ]
         assert main(["adapt", *(str(tmp_path / each) if each.endswith("csv") else each for each in asked)]) == 0, name
         said, error = capsys.readouterr()
-        assert error == ""
+        assert len(error.splitlines()) == 1  # the features
         assert "nan" not in said
         assert "4711" not in said
     one = Domain(DATA.source.X[:, :1], DATA.source.y), Domain(DATA.target.X[:, :1], DATA.target.y)

@@ -9,6 +9,9 @@ from mpmtl_prob.adaptation.moments import conditional
 from mpmtl_prob.adaptation.moments.conditional import posterior
 from mpmtl_prob.adaptation.public_fit import PublicFit
 
+#: bounds of data that are made to keep to them, so that weights and release are in their units
+AS_THEY_COME = {"row_bound": 1.0, "target_bound": 1.0}
+
 
 def calmer(seed, d=6, least=0.4):
     """A source, and a target of the same level that varies ``least`` as much, in its slopes and in its noise."""
@@ -26,7 +29,7 @@ def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
     def errors():
         for seed in range(8):
             source, target, test = calmer(seed)
-            found = OneRelease(epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(source, target)
+            found = OneRelease(**AS_THEY_COME, epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(source, target)
             grid = posterior(found.release_, found.prior_)
             yield np.mean((test.y - test.X @ grid.mean) ** 2) - 0.12**2
 
@@ -37,7 +40,7 @@ def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
 
 def test_the_size_of_the_noise_is_read_off_the_release():
     source, target, _ = calmer(0)
-    found = OneRelease(epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
+    found = OneRelease(**AS_THEY_COME, epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
     assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
 
 

@@ -17,6 +17,9 @@ from mpmtl_prob.adaptation.moments.shape import shape
 from mpmtl_prob.privacy import Ledger, lattice
 from mpmtl_prob.sampling.calibration import uniformity
 
+#: bounds of data that are made to keep to them, so that weights and release are in their units
+AS_THEY_COME = {"row_bound": 1.0, "target_bound": 1.0}
+
 D = 5
 OMEGA = np.outer(DIRECTION := np.array([0.8, -0.6, 0, 0, 0]), DIRECTION) * 4.6 + 0.08 * np.eye(D)
 ROOT = np.linalg.cholesky(OMEGA)
@@ -145,7 +148,16 @@ def ranks(sharpness, assumed, seeds):
     found = []
     for seed in range(seeds):
         w, target = drawn(seed, sharpness)
-        model = OneRelease(epsilon=4.0, delta=1e-2, sharpness=assumed, draws=399, chains=1, unsafe_seed=seed)
+        model = OneRelease(
+            row_bound=1.0,
+            target_bound=1.0,
+            epsilon=4.0,
+            delta=1e-2,
+            sharpness=assumed,
+            draws=399,
+            chains=1,
+            unsafe_seed=seed,
+        )
         found.append((model.fit(shared(), target).posterior_.w < w).sum(0))
     return np.array(found)
 
@@ -172,7 +184,7 @@ def test_what_others_share_is_worth_having_and_costs_their_unit_alone():
             [
                 np.sum(
                     (
-                        OneRelease(epsilon=3.0, residual_bound=0.7, unsafe_seed=seed, draws=50)
+                        OneRelease(**AS_THEY_COME, epsilon=3.0, residual_bound=0.7, unsafe_seed=seed, draws=50)
                         .fit(source, target)
                         .coef_
                         - w
@@ -191,7 +203,7 @@ def test_what_others_share_is_worth_having_and_costs_their_unit_alone():
 def test_two_promises_each_in_its_unit_and_no_ledger_adds_them():
     _, target = records(3)
     book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")
-    model = OneRelease(epsilon=1.0, delta=5e-3, draws=20, ledger=book).fit(shared(), target)
+    model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=5e-3, draws=20, ledger=book).fit(shared(), target)
     assert [str(each.proved) for each in model.guarantees_.values()] == [
         "eps = 1, delta = 0.005 (replace, one target record)",
         "eps = 1, delta = 0.001 (replace, one task)",
@@ -201,7 +213,7 @@ def test_two_promises_each_in_its_unit_and_no_ledger_adds_them():
     assert 0.8 < book.spent.epsilon < 1.0  # at the ledger's delta; the tasks' eps is not in it
     tasks = Ledger(epsilon=9.0, delta=0.1)
     with pytest.raises(ValueError, match="unit: expected 'task' in a ledger of tasks"):
-        OneRelease(ledger=tasks).fit(shared(), target)
+        OneRelease(**AS_THEY_COME, ledger=tasks).fit(shared(), target)
     with pytest.raises(ValueError, match="unit: expected"):
         book.charge(shared().release.mechanisms[0], unit="task")
     assert tasks.charges() == []
@@ -227,10 +239,11 @@ def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promi
     assert again.posterior_.domain_weights == found
 
 
+@pytest.mark.filterwarnings("ignore:features. those of source .* have no names")
 def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
     w, target = records(5, n=400)
     moved = Domain(target.X, target.y + 0.4, tuple("abcde"))
-    model = OneRelease(epsilon=20.0, delta=1e-3, intercept=True, target_bound=2.0, unsafe_seed=2)
+    model = OneRelease(epsilon=20.0, delta=1e-3, intercept=True, row_bound=1.0, target_bound=2.0, unsafe_seed=2)
     model.fit(shared(scaling="pareto"), moved)
     assert model.intercept_ == pytest.approx(0.4, abs=0.1)
     assert np.linalg.norm(model.coef_ - w) < 0.2
@@ -240,7 +253,7 @@ def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
 def test_mistakes_are_named_and_cost_nothing():
     data = problems.shifted((50, 20), 0.1, num_features=D, tests=1)
     book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
-    fit = lambda source, target: OneRelease(ledger=book, delta=1e-3).fit(source, target)
+    fit = lambda source, target: OneRelease(**AS_THEY_COME, ledger=book, delta=1e-3).fit(source, target)
     wide = Domain(np.ones((9, 6)), np.ones(9))
     named = Domain(data.target.X, data.target.y, tuple("abcde"))
     wrong = [

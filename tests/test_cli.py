@@ -30,6 +30,13 @@ def columns(csv):
     return ["--csv", str(csv), "--task", "school", "--target", "mark"]
 
 
+def features_of(command, features="0, 1, 2"):
+    return (
+        f"mpmtl-prob {command}: features are all other columns, 3: {features}; --exclude leaves columns out that are no "
+        "features, such as another outcome\n"
+    )
+
+
 def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
@@ -167,7 +174,7 @@ def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_pat
     monkeypatch.setattr(mp.evaluation, "standard_fits", fits)
     assert main(["compare", *columns(csv), "--quiet"]) == 130
     told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "mpmtl-prob compare: interrupted\n")
+    assert (told.out, told.err) == ("", f"{features_of('compare')}mpmtl-prob compare: interrupted\n")
 
     monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
@@ -386,3 +393,42 @@ def test_pictures_show_what_they_say(csv):
     np.testing.assert_array_equal(ax.lines[-1].get_xydata(), [[1, 7], [10, 8]])
     # at delta = .1 an eps is not what protects anybody, and the legend says so
     assert ax.lines[-1].get_label() == "noise-aware posterior (eps only claimed)"
+
+
+@pytest.fixture
+def leaky(csv, tmp_path):
+    """The table with another outcome in it, which tells the target."""
+    path = tmp_path / "leaky.csv"
+    frame = pd.read_csv(csv)
+    frame.assign(readmitted=frame["mark"], left=-frame["mark"]).to_csv(path, index=False)
+    return path
+
+
+def test_columns_that_are_taken_for_features_are_listed_once_and_can_be_left_out(leaky, tmp_path, capsys):
+    release = lambda name, *options: main(
+        ["release", *columns(leaky), "--epsilon", "1", "--out", str(tmp_path / name), *options]
+    )
+    assert release("all.nc", "--json") == 0
+    said, told = capsys.readouterr()
+    assert json.loads(said)["num_tasks"] == 30  # and nothing else
+    assert told.count("features are all other columns, 5: 0, 1, 2, readmitted, left; --exclude leaves columns out") == 1
+    assert release("some.nc", "--exclude", "readmitted", "left") == 0
+    assert features_of("release") in capsys.readouterr().err
+    assert release("twice.nc", "--exclude", "readmitted", "--exclude", "left") == 0
+    assert (
+        mp.Release.load(tmp_path / "some.nc").features
+        == mp.Release.load(tmp_path / "twice.nc").features
+        == ("0", "1", "2")
+    )
+    capsys.readouterr()
+    assert release("named.nc", "--features", "0", "1", "2") == 0
+    assert not capsys.readouterr().err  # they were named
+    for options, message in (
+        (["--exclude", "readmited"], "exclude: no column 'readmited' among the frame's 7"),
+        (["--exclude", "mark"], "exclude: expected columns that would be features, got 'mark'"),
+        (["--features", "0", "1", "--exclude", "1"], "exclude: expected none of the features that are named, got '1'"),
+    ):
+        assert release("none.nc", *options) == 2
+        assert message in capsys.readouterr().err
+    assert main(["compare", "--data", "school", "--exclude", "a"]) == 2
+    assert "--exclude: expected it with --csv alone" in capsys.readouterr().err

@@ -276,7 +276,7 @@ def test_the_apps_configuration_is_one_that_can_be_run():
     assert flower.invited(config).terms.num_tasks == 139
 
 
-def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch):
+def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(sites.app()))
     from mpmtl_federated import data
 
@@ -293,6 +293,10 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch):
     found = data.owner(node, {"simulated": "school"})
     np.testing.assert_allclose(found["source"]().own(0)[0], X)
     np.testing.assert_allclose(found["source"]().own(0)[1], y)
+    capsys.readouterr()
+    some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
+    assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]
+    assert capsys.readouterr().err == f"features are all other columns: {', '.join(some.features)}\n"
     assert found["conditions"].trust == "no_curator"
     assert (found["conditions"].adjacency, found["conditions"].colluders) == (None, 0)
     careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["conditions"]

@@ -184,6 +184,7 @@ def test_the_command_lines_model_has_its_fields():
     assert sorted(json.loads((FOLDER / "adapt_model.json").read_text())) == EXPECTED["adapt_model.json"]["keys"]
 
 
+@pytest.mark.filterwarnings("ignore:features. those of the terms have no names")
 def test_a_site_remembers_its_runs_and_goes_on(tmp_path):
     folder = tmp_path / "site"
     shutil.copytree(FOLDER / "site", folder)

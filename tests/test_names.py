@@ -39,6 +39,8 @@ def tasks_of(frame, **options):
 FRAME = table()
 TRAIN = tasks_of(FRAME)
 REVERSED = tasks_of(FRAME[::-1][["c", "y", "a", "task", "b"]])
+#: what tests of other things ignore
+BY_POSITION = "ignore:.*have no names, so that columns go by position"
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,7 @@ def test_what_is_no_task_data_is_named(own):
 NUMBERED = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), features=NAMES)
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 def test_features_without_names_go_by_position(own):
     bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), tasks=TRAIN.tasks)
     for fit, of in ((own, TRAIN), (Ridge().fit(TRAIN), TRAIN), (Ridge().fit(bare), bare)):
@@ -298,6 +301,7 @@ def test_places_of_names(given, known, place):
         assert stand("tasks", given, known, advice="").tolist() == place
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 @pytest.mark.parametrize(
     ("given", "known", "place"),
     [
@@ -325,6 +329,7 @@ def test_scores_are_of_the_same_tasks_in_the_same_order():
         mp.evaluation.nmse(prediction, dataclasses.replace(TRAIN, tasks=TRAIN.tasks[::-1]))
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 def test_owners_read_a_release_by_its_features(public):
     with pytest.raises(
         ValueError,
@@ -360,6 +365,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 @pytest.mark.parametrize("named", [(True, True), (True, False), (False, True)])
 def test_adapted_models_find_columns_by_name(model, named):
@@ -393,6 +399,7 @@ def test_what_a_posterior_predicts_is_asked_by_position_and_so_not_with_a_table(
         model.posterior_.predictive(X.to_numpy()[:, :3])
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 def test_adapted_models_without_names_go_by_position():
     X, _ = records(2)
     for names, data in ((False, X), (True, X.to_numpy())):
@@ -425,6 +432,7 @@ def test_what_is_taken_for_something_else_is_named(public):
             sample("a")
 
 
+@pytest.mark.filterwarnings(BY_POSITION)
 def test_owners_send_what_the_terms_name():
     settled = mp.releases.terms(1.0, 6, NAMES)
     again = tasks_of(FRAME[["c", "y", "a", "task", "b"]], features=NAMES)
@@ -432,3 +440,28 @@ def test_owners_send_what_the_terms_name():
     with pytest.raises(ValueError, match="features: expected the order of the terms, got 'c' in the place of 'a'"):
         mp.releases.message(REVERSED, settled)
     assert mp.releases.message(REVERSED, mp.releases.terms(1.0, 6, 3)).shape == (3, 6)  # terms without names
+
+
+def test_whoever_gives_a_matrix_where_others_have_names_is_told_the_order(public):
+    told = "these have no names, so that columns go by position, in the order a, b, c; give both the same names"
+    bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), tasks=TRAIN.tasks)
+    fit = Ridge().fit(TRAIN)
+    for call in (
+        lambda: fit.predict(bare),
+        lambda: Ridge().fit(TRAIN.with_intercept()).predict(bare.with_intercept()),
+        lambda: task_posteriors(bare, public, draws=5),
+        lambda: mp.releases.message(bare, mp.releases.terms(1.0, 6, NAMES)),
+    ):
+        with pytest.warns(UserWarning, match=f"^features: {told}"):
+            call()
+    with pytest.warns(
+        UserWarning, match="^features: those of the terms have no names, so that columns go by position; give"
+    ):
+        mp.releases.message(TRAIN, mp.releases.terms(1.0, 6, 3))
+    with pytest.warns(UserWarning, match="^target: features: those of the source have no names, .* by position; give"):
+        adaptation.KMM().fit(records(0, False), records(1))  # a private table without a head has a record for its names
+    # nothing to tell: the same names, no names, or one column
+    fit.predict(TRAIN)
+    Ridge().fit(bare).predict(bare)
+    one = TaskData.from_lists([x[:, :1] for x in TRAIN.X], list(TRAIN.y), tasks=TRAIN.tasks)
+    Ridge().fit(dataclasses.replace(one, features=("a",))).predict(one)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats as st
@@ -122,3 +123,33 @@ def test_joint_needs_the_model_it_samples(few):
     singular = dataclasses.replace(shared, release=release)
     with pytest.raises(ValueError, match=r"method: 'joint' needs .* at least as many tasks as features"):
         task_posteriors(two, singular, method="joint")
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_joint_sampling_meets_targets_of_any_size_near_one(few, likelihood):
+    """By powers of two, so that every bit of a draw is the same; above 1e38 intervals were NaN, and of tiny ones wrong."""
+    tasks, _, shared = few
+    fits = []
+    for unit in 2.0 ** np.array([0, 130, 400, -60, -160, -400]):
+        one = TaskData.from_lists([tasks.X[2]], [tasks.y[2] * unit])
+        own = task_posteriors(
+            one, shared, method="joint", likelihood=likelihood, chains=2, draws=20, progress_bar=False
+        )
+        low, high = own.predict(one).interval()
+        fits.append([each / unit for each in (own.W, draws_of(own), draws_of(own, "sigma"), high - low)])
+    for other in fits[1:]:
+        for mine, theirs in zip(fits[0], other, strict=True):
+            assert_allclose(theirs, mine, rtol=1e-9)
+    assert np.all(fits[0][-1] > 0)
+
+
+@pytest.mark.parametrize("scale", [1e60, 1e-60])
+def test_joint_sampling_meets_features_of_any_size_near_one(few, scale):
+    tasks, _, shared = few
+    one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2]])
+    with jax.enable_x64(False):  # as in Python, unless it is told otherwise
+        exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
+    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    for j in range(3):
+        mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] * scale for own in (mixed, exact))
+        assert surprise(mine, yardstick) > RARE

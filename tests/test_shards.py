@@ -240,3 +240,12 @@ def test_tasks_that_say_nothing_are_named_for_all_parts_together(tmp_path, worke
         assert mp.release(shards, 1.0).num_tasks == 4
     assert len(told) == 1
     assert all(name in str(told[0].message) for name in NAMES[1:4])
+
+
+def test_columns_of_parquet_files_may_be_left_out_of_the_features(folder):
+    shards = TaskShards.from_parquet(folder, **COLUMNS, exclude=FEATURES[:1], **QUIET)
+    every = TaskShards.from_parquet(folder, **COLUMNS, **QUIET)
+    assert shards.features == tuple(name for name in every.features if name != FEATURES[0])
+    assert all(part.features == shards.features for part in shards)
+    with pytest.raises(ValueError, match="exclude: no column 'nothing' among"):
+        TaskShards.from_parquet(folder, **COLUMNS, exclude=["nothing"], **QUIET)

@@ -414,3 +414,24 @@ def test_a_cell_that_is_no_number_is_named_by_its_column(cell):
         TaskData.from_lists([np.eye(2)], [X["dose"]], tasks=["north"])
     with pytest.raises(ValueError, match=r"^features: expected finite numbers, got others in 'dose'"):
         TaskData.from_pandas(X.assign(t="north", y=y), task="t", target="y")
+
+
+def test_columns_may_be_left_out_of_the_features():
+    frame = pd.DataFrame(
+        {"school": [1, 1, 2], "age": [1.0, 2, 3], "mark": [0.0, 1, 2], "note": ["a", "b", "c"], "dose": [3.0, 1, 2]}
+    )
+    made = lambda **chosen: TaskData.from_pandas(frame, task="school", target="mark", **chosen)
+    assert made(exclude=["note"]).features == ("age", "dose")
+    assert made(features=["dose"], exclude=["note", "age"]).features == ("dose",)
+    for wrong, message in (
+        ({"exclude": ["notes"]}, "exclude: no column 'notes' among the frame's 5"),
+        ({"exclude": "note"}, r"exclude: expected a list of names, got the text 'note'; write \['note'\]"),
+        ({"exclude": ["mark"]}, "exclude: expected columns that would be features, got 'mark'"),
+        ({"exclude": ["school"]}, "exclude: expected columns that would be features, got 'school'"),
+        (
+            {"features": ["age", "dose"], "exclude": ["dose"]},
+            "exclude: expected none of the features .*, got 'dose' in both",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made(**wrong)

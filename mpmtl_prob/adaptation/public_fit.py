@@ -140,7 +140,12 @@ def shift_scale(scale: float, width: float) -> float:
     return 2 * scale / width
 
 
+def least_scale(y: FloatArray) -> float:
+    """The smallest scale that residuals of targets y are said to have: below it is rounding, and no size of errors."""
+    return 1e-6 * float(np.abs(y).max(initial=0.0)) or 1e-9
+
+
 def _scale(residuals: FloatArray, y: FloatArray) -> float:
     """Median absolute deviation, consistent for Gaussian residuals; never zero."""
     found = float(np.median(np.abs(residuals))) / 0.6745 if len(residuals) else 1.0
-    return max(found, 1e-6 * float(np.abs(y).max(initial=0.0))) or 1e-9
+    return max(found, least_scale(y))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mpmtl_prob.cli.options import open_ledger
+from mpmtl_prob.cli.options import exclude_option, open_ledger, tell_features
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -28,6 +28,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="private table with the same columns, one record a line; one record is protected",
     )
     parser.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
+    exclude_option(parser, "columns of --source that are no features, such as another outcome")
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
     parser.add_argument(
@@ -44,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
     from mpmtl_prob.adaptation.data import tables
     from mpmtl_prob.adaptation.paper import accounting
 
-    sources, target = tables.read(options.source, options.target, options.label)
+    sources, target = tables.read(options.source, options.target, options.label, exclude=options.exclude)
+    tell_features(options, target.features)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
     if options.out and (report.folder(options.out) / report.MODEL).exists():  # before anything is paid for
         raise ValueError(

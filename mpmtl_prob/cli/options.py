@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,20 @@ def open_ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
         return None
     new = {} if options.ledger.exists() else declared
     return Ledger(options.ledger, epsilon=options.total, adaptive=adaptive or None, **new)
+
+
+def exclude_option(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``--exclude``."""
+    parser.add_argument("--exclude", nargs="+", action="extend", metavar="COLUMN", help=text)
+
+
+def tell_features(options: argparse.Namespace, features: Sequence[Any]) -> None:
+    """Say once, beside what is printed, which columns were taken since nobody named any: an outcome may be among them."""
+    print(
+        f"mpmtl-prob {options.name}: features are all other columns, {len(features)}: {', '.join(map(str, features))}; "
+        "--exclude leaves columns out that are no features, such as another outcome",
+        file=sys.stderr,
+    )
 
 
 def check_budgets(epsilons: Sequence[float]) -> None:

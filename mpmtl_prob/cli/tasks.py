@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpmtl_prob.cli.options import check_budgets, open_ledger
+from mpmtl_prob.cli.options import check_budgets, exclude_option, open_ledger, tell_features
 
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
@@ -71,6 +71,7 @@ def data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
     parser.add_argument("--target", help="with --csv: the column to predict")
     parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+    exclude_option(parser, "with --csv: columns that are no features, such as another outcome")
     parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
 
 
@@ -80,7 +81,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob._util.files import check_names, read_cells
 
     if options.data:
-        if given := [name for name in ("task", "target", "features", "intercept") if getattr(options, name)]:
+        if given := [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]:
             raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
         return datasets.school()
     if not options.task or not options.target:
@@ -88,8 +89,11 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     frame = read_cells("--csv", options.csv)
     if options.features is None:
         check_names("--csv", options.csv, list(frame.columns))
-    columns = {"task": options.task, "target": options.target, "features": options.features}
-    return TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+    columns = {"task": options.task, "target": options.target, "features": options.features, "exclude": options.exclude}
+    tasks = TaskData.from_pandas(frame, **columns, intercept=options.intercept)
+    if options.features is None:
+        tell_features(options, tasks.slopes.features)
+    return tasks
 
 
 def release(options: argparse.Namespace) -> None:

@@ -12,6 +12,41 @@ from mpmtl_prob.data.cells import as_numbers, cells_of
 from mpmtl_prob.data.padding import ENCODE
 
 
+def chosen(
+    every: Sequence[Hashable],
+    others: Sequence[Hashable],
+    features: Sequence[Hashable] | None,
+    exclude: Sequence[Hashable] | None,
+) -> list[Hashable]:
+    """Return the feature columns: those that are named, or all but the others and those that are excluded.
+
+    Args:
+        every: the names of the frame's columns.
+        others: the columns of tasks and targets.
+        features: those that a user named; None for all.
+        exclude: those that a user leaves out.
+
+    Raises:
+        ValueError: text in the place of a list of names; an excluded column that is not there, is one of the others, or is
+            among the features.
+    """
+    for argument, given in (("features", features), ("exclude", exclude)):
+        if isinstance(given, str):
+            raise ValueError(f"{argument}: expected a list of names, got the text {given!r}; write [{given!r}]")
+    out = list(exclude or ())
+    if missing := [name for name in out if name not in every]:
+        raise ValueError(f"exclude: no column {missing[0]!r} among the frame's {len(every)}")
+    if meant := [name for name in out if name in others]:
+        raise ValueError(
+            f"exclude: expected columns that would be features, got {meant[0]!r}, the task's or the target's"
+        )
+    if features is None:
+        return [name for name in every if name not in (*others, *out)]
+    if both := [name for name in features if name in out]:
+        raise ValueError(f"exclude: expected none of the features that are named, got {both[0]!r} in both")
+    return list(features)
+
+
 def check_columns(
     every: Sequence[Hashable], task: Hashable, target: Hashable | None, features: Sequence[Hashable]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -80,7 +81,8 @@ def columns(
 ) -> NDArray[np.int64]:
     """Return where each of the given features stands among the known ones, all of which have to be given, (d,).
 
-    They are found by name, and by position where one side has none: see :func:`by_position`.
+    They are found by name, and by position where one side has none, with a warning where the other has: see
+    :func:`by_position`.
 
     Args:
         given: names.
@@ -94,6 +96,7 @@ def columns(
     if len(given) != len(known):
         raise ValueError(f"{what}: expected {len(known)} as in {of}, got {len(given)}")
     if by_position(given, known):
+        tell_of_positions(given, known, what=what, of=of)
         return np.arange(len(known))
     return stand(what, given, known, of=of, advice=f"give columns the names that they have in {of}")
 
@@ -123,6 +126,24 @@ def by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
     pairs = [pair for pair in zip(given, known, strict=True) if pair != (NAME, NAME)]
     first, second = zip(*pairs, strict=True)
     return any(default(one) and not any(map(_is_number, other)) for one, other in ((first, second), (second, first)))
+
+
+def tell_of_positions(
+    given: Sequence[Hashable], known: Sequence[Hashable], *, what: str = "features", of: str = "the fit"
+) -> None:
+    """Warn where one side alone has names: several columns may be in another order, which nobody would notice."""
+    given, known = (tuple(name for name in names if name != NAME) for names in (given, known))
+    if default(given) == default(known) or len(known) < 2:
+        return
+    # never the given names: of a private table without a head they are its first record
+    more = f" and {len(known) - _SHOWN} more" if known[_SHOWN:] else ""
+    order = f", in the order {', '.join(map(str, known[:_SHOWN]))}{more}" if default(given) else ""
+    nameless = "these" if order else f"those of {of}"
+    warnings.warn(
+        f"{what}: {nameless} have no names, so that columns go by position{order}; give both the same names",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def default(names: tuple[Hashable, ...]) -> bool:

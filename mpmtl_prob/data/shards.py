@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob.data.cells import check_labels, label_text
-from mpmtl_prob.data.columns import task_labels
+from mpmtl_prob.data.columns import chosen, task_labels
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.tasks import TaskData
 
@@ -100,6 +100,7 @@ class TaskShards:
         task: str,
         target: str,
         features: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
         intercept: bool = False,
         workers: int = 1,
         progress_bar: bool = True,
@@ -108,9 +109,10 @@ class TaskShards:
 
         Args:
             folder: where the files are.
-            task: as in :meth:`TaskData.from_pandas`, like the next three.
+            task: as in :meth:`TaskData.from_pandas`, like the next four.
             target: the column to predict.
             features: feature columns; default every other column of the first file.
+            exclude: columns that are no features.
             intercept: give every task one of its own.
             workers: processes.
             progress_bar: show one.
@@ -124,12 +126,12 @@ class TaskShards:
         except ImportError:
             raise ImportError("parquet files need pyarrow: pip install 'mpmtl-prob[shards]'") from None
 
-        parts, columns, types = [], None if features is None else tuple(features), {}
+        parts, types = [], {}
         for path in sorted(Path(folder).glob("*.parquet")):
             schema = parquet.read_schema(path)
             index = (schema.pandas_metadata or {}).get("index_columns", [])  # numbers of rows, of a frame that was cut
             held = [c for c in schema.names if c not in index or c in (task, target)]
-            own = tuple(c for c in held if c not in (task, target)) if columns is None else columns
+            own = tuple(map(str, chosen(held, (task, target), features, exclude)))
             for argument, wanted in (("task", [task]), ("target", [target]), ("features", own)):
                 if missing := [c for c in wanted if c not in held]:
                     raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")

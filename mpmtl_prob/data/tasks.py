@@ -15,7 +15,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, numbers, whole
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
-from mpmtl_prob.data.columns import check_columns, numeric_columns, task_labels
+from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
 from mpmtl_prob.data.contrasts import NAME, contrasts
 from mpmtl_prob.data.gram import Gram, gram
 from mpmtl_prob.data.padding import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
@@ -189,6 +189,7 @@ class TaskData:
         task: str,
         target: str | None,
         features: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
         intercept: bool = False,
     ) -> Self:
         """Tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
@@ -197,7 +198,9 @@ class TaskData:
             frame: the table, a data frame of any kind that narwhals knows: of pandas, polars, Arrow and others.
             task: the column that says which task a row belongs to.
             target: the column to predict; None where there is none, as in :meth:`from_lists`.
-            features: feature columns; default every other column.
+            features: feature columns; default every other column. Look at the list, ``tasks.features``: another outcome in
+                the table tells the target, and is seldom there when rows are predicted.
+            exclude: columns that are no features.
             intercept: give every task one of its own: :meth:`with_intercept`.
 
         Raises:
@@ -206,12 +209,11 @@ class TaskData:
         """
         if not is_frame(frame):
             raise ValueError(f"frame: expected a data frame, of pandas, polars or Arrow, got {type(frame).__name__}")
-        if isinstance(features, str):
-            raise ValueError(f"features: expected a list of names, got the text {features!r}; write [{features!r}]")
         table = frame_columns(frame)
         others = (task,) if target is None else (task, target)
-        columns = [name for name, _ in table if name not in others] if features is None else list(features)
-        check_columns([name for name, _ in table], task, target, columns)
+        every = [name for name, _ in table]
+        columns = chosen(every, others, features, exclude)
+        check_columns(every, task, target, columns)
         labels = task_labels(dict(table)[task])
         X = numeric_columns("features", dict(table), columns, labels)
         y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]

@@ -23,6 +23,10 @@ from mpmtl_prob.data.intercepts import completed, means
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.taskwise import conjugate, laplace
 
+#: In the place of the size of an error of which nothing is known: beyond all targets, which are below 1e75 in their units
+#: (:func:`mpmtl_prob.data.gram.unit`), and so small that what is worked out of it is a double.
+UNKNOWN = 2.0**300
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompletedPosteriors:
@@ -105,10 +109,12 @@ def gaussian(
     """Return :func:`conjugate.gaussian_posteriors` with intercepts; omega (d, d), scale (m, d) and prior are of the slopes.
 
     The one row of a task says its intercept given its slopes and nothing else: those keep their prior, Omega with the
-    signal-to-noise ratio's, as of a task that is new. Under Jeffreys' prior 1/sigma the error's size would have no law;
-    given the size of the task's own target it has one, whose mean is infinite:
+    signal-to-noise ratio's, as of a task that is new. Of the error's size it says nothing either. Jeffreys' prior 1/sigma
+    then has no law, and no number could stand in for one: a size that follows from one target depends on its origin, a fixed
+    one on its unit. So the size is one beside which every target is nothing (:data:`UNKNOWN`), and intervals hold all numbers
+    that anybody could mean; means are b = y and slopes of zero.
 
-        sigma^2 ~ InverseGamma(1/2, y^2/2),   snr = c x'S Omega S x / sigma^2
+        sigma^2 ~ InverseGamma(1/2, UNKNOWN^2/2),   snr = c x'S Omega S x / sigma^2
 
     """
     gram, S = (
@@ -117,12 +123,11 @@ def gaussian(
     )
     yy = np.array(gram.yy)
     for i in map(int, np.flatnonzero(lone(tasks))):  # its contrast is a row of zeros
-        X, y = tasks.own(i)
+        v = tasks.own(i)[0][0, :-1] * S[i]
         with np.errstate(all="ignore"):
-            v = X[0, :-1] * S[i]
             signal = v @ v if omega is None else v @ omega @ v
             S[i] /= np.sqrt(signal) if signal > 0 else 1.0
-            yy[i] = y[0] ** 2 or 1.0
+        yy[i] = UNKNOWN**2
     return CompletedPosteriors(conjugate.gaussian_posteriors(gram._replace(yy=yy), omega, S, prior), tasks)
 
 

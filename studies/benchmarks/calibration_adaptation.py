@@ -70,7 +70,11 @@ def one(length: float, n: int, epsilon: float, seed: int) -> dict[str, float]:
     w = rng.standard_normal(FEATURES)
     public = Truth(0.9 * w / np.linalg.norm(w), 0.15, False, length / np.sqrt(FEATURES) * np.eye(FEATURES))
     source = Domain(*records(rng, public, 1000))
-    model = OneRelease(epsilon=epsilon, delta=0.01, draws=500, unsafe_seed=seed, seed=seed, target_bound=100.0)
+    bounds: dict[str, Any] = {
+        "row_bound": 1.0,
+        "target_bound": 100.0,
+    }  # named, so that the prior is in the units of the truths
+    model = OneRelease(epsilon=epsilon, delta=0.01, draws=500, unsafe_seed=seed, seed=seed, **bounds)
     known = model.fit(source, Domain(np.zeros((n, FEATURES)), np.zeros(n))).prior_  # of public data and sizes alone
     of = truth(rng, known)
     found = model.fit(source, Domain(*records(rng, of, n))).posterior_

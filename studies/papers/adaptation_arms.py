@@ -34,6 +34,8 @@ from studies.papers.runner import digest
 
 #: appended to the name of an arm whose constants were chosen with the test rows
 ORACLE = ", oracle"
+#: of rows and targets, which are scaled to it; as of all other arms
+BALL: dict[str, Any] = {"row_bound": 1.0, "target_bound": 1.0}
 #: of the guarantee and the descents' ball, by generator
 DELTAS = {"two_sources": 0.01, "shifted": 0.01, "school": 1e-3}
 WEIGHT_BOUNDS = {"two_sources": 1.5, "shifted": 1.5, "school": 3.0}
@@ -124,8 +126,8 @@ def arms(cell: Cell, seed: int) -> Iterator[Arm]:
     yield Arm("warm", lambda **chosen: WarmDescent(**descent, **chosen))
     yield Arm("AdaSSP", lambda: AdaSSP(residuals=False, **paid))
     yield Arm("AdaSSP, residuals", lambda: AdaSSP(**paid))
-    yield Arm("one release", lambda: OneRelease(**paid))
-    yield Arm("one release, domains", lambda: OneRelease(**paid), True)
+    yield Arm("one release", lambda: OneRelease(**paid, **BALL))
+    yield Arm("one release, domains", lambda: OneRelease(**paid, **BALL), True)
     free: dict[str, Any] = {"epsilon": None, "discrepancy": 0.0, "weight_bound": WEIGHT_BOUNDS[cell.data]}
     yield Arm("KMM", KMM)
     yield Arm("DM", DiscrepancyMinimisation)

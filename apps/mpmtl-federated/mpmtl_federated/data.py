@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from mpmtl_prob.privacy import Ledger
 
 #: What a node's configuration may say.
 KNOWN = {
-    "folder", "data", "task", "target", "part", "parts", "demo", "trust", "epsilon", "delta", "adjacency", "least",
+    "folder", "data", "task", "target", "exclude", "part", "parts", "demo", "trust", "epsilon", "delta", "adjacency", "least",
     "colluders", "runs", "signing-key", "known-keys", "unsafe-seed", "partition-id", "num-partitions",
 }  # fmt: skip
 
@@ -69,15 +70,21 @@ def signer(node: Mapping[str, Any]) -> Signer | None:
 def source(node: Mapping[str, Any]) -> Callable[[], TaskData | TaskShards]:
     """Reads ``data``, a CSV file or a folder of parquet files, with its columns ``task`` and ``target``; or a ``demo``.
 
+    Features are all other columns but those of ``exclude``, names with commas between them; the log lists them.
+
     Of many tasks ``part`` of ``parts`` is this node's.
     """
     part, parts = int(node.get("part", 0)), int(node.get("parts", 1))
     if "demo" in node:
         return lambda: _some(_demo(str(node["demo"])), part, parts)
     path, columns = Path(str(node["data"])), {"task": str(node["task"]), "target": str(node["target"])}
+    named = {
+        **columns,
+        "exclude": [name.strip() for name in str(node["exclude"]).split(",")] if "exclude" in node else None,
+    }
     if path.is_dir():
-        return lambda: _files(TaskShards.from_parquet(path, **columns, progress_bar=False), part, parts)
-    return lambda: _csv(path, columns)
+        return lambda: _told(_files(TaskShards.from_parquet(path, **named, progress_bar=False), part, parts))
+    return lambda: _told(_csv(path, named))
 
 
 def _demo(name: str) -> TaskData:
@@ -95,5 +102,11 @@ def _files(shards: TaskShards, part: int, parts: int) -> TaskShards:
     return replace(shards, parts=shards.parts[part::parts])
 
 
-def _csv(path: Path, columns: Mapping[str, str]) -> TaskData:
+def _told[T: (TaskData, TaskShards)](data: T) -> T:
+    """Log which columns are the features, which are public: another outcome may be among them."""
+    print(f"features are all other columns: {', '.join(map(str, data.features))}", file=sys.stderr, flush=True)
+    return data
+
+
+def _csv(path: Path, columns: Mapping[str, Any]) -> TaskData:
     return TaskData.from_pandas(read_table("data", path), **columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,10 +13,13 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.discreet import Discreet
 from mpmtl_prob.data.cells import as_matrix, as_vector, column_names
-from mpmtl_prob.data.matching import by_position, default
+from mpmtl_prob.data.matching import by_position, default, tell_of_positions
 from mpmtl_prob.privacy.lattice import clipped
 
 _LARGEST = 1e100  # whose square is a double, and many of these add up
+_ENOUGH = 3  # records a feature, from which on least squares say how long weights are
+_LONG = 2.0  # times their bound
+_MANY_CUT = 0.25  # of public records: a bound that cuts more is more than a guard against the longest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,6 +145,7 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
     if public.num_features != private.num_features:
         raise ValueError(f"target: expected the source's {public.num_features} features, got {private.num_features}")
     if public.features != private.features and by_position(private.features, public.features):
+        tell_of_positions(private.features, public.features, what="target: features", of="the source")
         if default(public.features):
             return replace(public, features=private.features), private
         return public, replace(private, features=public.features)
@@ -167,3 +172,40 @@ def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
     """All records of several domains."""
     every = list(domains.values())
     return Domain(np.concatenate([e.X for e in every]), np.concatenate([e.y for e in every]), every[0].features)
+
+
+def tell_of_cuts(
+    public: Mapping[Hashable, Domain],
+    row_bound: float | None,
+    target_bound: float | None,
+    weight_bound: float | None = None,
+) -> None:
+    """Warn of bounds that cut many of the public records, and so, most likely, of the private ones, which are not looked at.
+
+    Args:
+        public: domains by name.
+        row_bound: r, or None for rows that nothing shortens.
+        target_bound: t, or None for targets that nothing cuts.
+        weight_bound: Lambda, of a linear predictor of targets; or None.
+    """
+    every = stacked(public) if public else Domain(np.zeros((0, 1)), np.zeros(0))
+    lengths = {"row_bound": ("rows", np.linalg.norm(every.X, axis=1)), "target_bound": ("targets", np.abs(every.y))}
+    for (name, (what, size)), bound in zip(lengths.items(), (row_bound, target_bound), strict=True):
+        if bound is None or not len(size):
+            continue
+        if (share := float(np.mean(size > bound * (1 + 1e-9)))) > _MANY_CUT:
+            warnings.warn(
+                f"{name}: {share:.0%} of the public {what} are beyond {bound:g} and cut to it, and private ones as well; "
+                f"99 % of the public ones are within {np.quantile(size, 0.99):.3g}",
+                UserWarning,
+                stacklevel=4,
+            )
+    if weight_bound is None or every.num_records < _ENOUGH * every.num_features:
+        return
+    if (longest := float(np.linalg.norm(np.linalg.lstsq(every.X, every.y, rcond=None)[0]))) > _LONG * weight_bound:
+        warnings.warn(
+            f"weight_bound: least squares of the public records has weights of length {longest:.3g}, and predictors are "
+            f"shortened to {weight_bound:g}",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -14,10 +14,13 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.adaptation.data.domain import Domain, public_domain
+from mpmtl_prob.data.prediction import power_above
 
 #: of the lengths of public rows, at which rows are shortened: unlike cut residuals, shortened rows are not in the model
 ROW_QUANTILE = 0.99
 INTERCEPT = "intercept"
+#: of the largest value: values that differ by less are one
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,8 @@ class Scaling:
 
 
 def _spread(values: FloatArray, centre: FloatArray | float) -> FloatArray:
-    """Root mean square round the centre, one where that is nothing but rounding errors."""
-    found = np.sqrt(np.mean((values - centre) ** 2, axis=0))
-    return np.where(found > 1e-12 * np.abs(values).max(axis=0), found, 1.0)
+    """Root mean square round the centre; where that is nothing but rounding errors, of the largest value, and of zeros 1."""
+    largest = np.abs(values).max(axis=0)
+    unit = power_above(largest)  # so that squares are doubles
+    found = unit * np.sqrt(np.mean(((values - centre) / unit) ** 2, axis=0))
+    return np.where(found > ROUNDING * largest, found, np.where(largest > 0, largest, 1.0))

@@ -16,15 +16,19 @@ import numpy as np
 from mpmtl_prob._util import files
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.data.cells import as_number
+from mpmtl_prob.data.columns import chosen
 
 
-def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Domain], Domain]:
+def read(
+    source: Sequence[Path], target: Path, label: str, *, exclude: Sequence[str] | None = None
+) -> tuple[dict[str, Domain], Domain]:
     """Public domains by the names of their files, and the private target.
 
     Args:
-        source: CSV files of one head each; columns of the first but the label are the features.
+        source: CSV files of one head each; columns of the first but the label and the excluded ones are the features.
         target: a CSV file with these columns, one record a line; others are left out.
         label: the column to predict.
+        exclude: columns of the public files that are no features.
 
     Raises:
         FileNotFoundError: a file that is not there.
@@ -34,29 +38,37 @@ def read(source: Sequence[Path], target: Path, label: str) -> tuple[dict[str, Do
         raise ValueError("source: expected at least one file, got none")
     found: dict[str, Domain] = {}
     features: list[str] | None = None
+    known: list[str] = []
     for path in source:
         if path.stem in found:
             raise ValueError(f"source: expected files of different names, got two of the name {path.stem!r}")
-        found[path.stem] = each = _public(path, label, features)
-        features = [str(name) for name in each.features]
+        found[path.stem], columns = _public(path, label, features, exclude)
+        features = [str(name) for name in found[path.stem].features]
+        known += columns
+    chosen(list(dict.fromkeys(known)), [label], None, exclude)  # an excluded column is in one of them
     return found, _private(target, label, features or [])
 
 
-def _public(path: Path, label: str, features: list[str] | None) -> Domain:
+def _public(
+    path: Path, label: str, features: list[str] | None, exclude: Sequence[str] | None
+) -> tuple[Domain, list[str]]:
+    """The records of a public file, and the names of all its columns."""
     frame = files.read_table("source", path)
     columns = list(frame.columns)
     if label not in columns:
         raise ValueError(f"label: expected one of the columns {columns} of {str(path)!r}, got {label!r}")
-    features = [name for name in columns if name != label] if features is None else features
+    if features is None:
+        features = [name for name in columns if name not in (label, *(exclude or ()))]
     if missing := [name for name in features if name not in columns]:
         raise ValueError(f"source: expected the columns of the first file, {missing} are missing in {str(path)!r}")
-    if more := [name for name in columns if name not in (*features, label)]:
+    if more := [name for name in columns if name not in (*features, label, *(exclude or ()))]:
         raise ValueError(f"source: expected the columns of the first file alone, got also {more} in {str(path)!r}")
-    if text := [name for name in columns if frame[name].dtype.kind not in "iufb"]:
+    meant = [*features, label]
+    if text := [name for name in meant if frame[name].dtype.kind not in "iufb"]:
         raise ValueError(f"source: expected numbers, got something else in the columns {text} of {str(path)!r}")
-    if holes := [name for name in columns if frame[name].isna().any()]:
+    if holes := [name for name in meant if frame[name].isna().any()]:
         raise ValueError(f"source: expected a number in every cell, got none in some of {holes} of {str(path)!r}")
-    return Domain(frame[features].astype(float), frame[label].astype(float))
+    return Domain(frame[features].astype(float), frame[label].astype(float)), columns
 
 
 def _private(path: Path, label: str, features: list[str]) -> Domain:

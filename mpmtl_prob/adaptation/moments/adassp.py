@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from mpmtl_prob._util.checks import flag, moderate
+from mpmtl_prob.adaptation.data.domain import tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.moments.release import release_moments
 from mpmtl_prob.adaptation.public_fit import robust
@@ -45,6 +46,7 @@ class AdaSSP(Adaptation):
         """Fit; raises as :func:`release_moments`."""
         public, private = self._pair(source, target)
         r, t = moderate("row_bound", self.row_bound), moderate("target_bound", self.target_bound)
+        tell_of_cuts({"source": public}, r, t)
         public = public.bounded(r, t)
         centre, c = np.zeros(public.num_features), t
         if flag("residuals", self.residuals):

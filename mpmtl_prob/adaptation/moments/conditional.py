@@ -45,7 +45,7 @@ _FEWEST, _APART = 13, 0.15  # sizes that are kept, and how far apart in log t at
 _ROUNDS = 5  # of the covariance
 _MOST = 0.98  # of t^2 that the shift may explain, in covariances
 _TRIES = 16  # shifts, of which one is kept by what it leaves
-_LEAST = 1e-200
+_LEAST = 1e-100  # whose square is a double
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
 
 
@@ -159,6 +159,10 @@ class Grid(NamedTuple):
         # a shift that may explain a lot: sigma by its own law, and of several shifts the one that leaves nearly as much
         law = _Explained.of(self.means[k, g, h] - self.centre, self.covariances[k, g, h], C)
         asked = np.where(law.sure(t2), explained[0], t2 - law.draw_sigma2(rng, t2, self.sigma))
+        explained, asked = (
+            np.maximum(explained, _LEAST),
+            np.maximum(asked, _LEAST),
+        )  # a shift of nothing explains nothing
         best = np.argmin(np.abs(np.log(explained / asked)), axis=0), np.arange(draws)
         left = np.maximum(t2 - asked, (1 - _MOST) * t2 * law.sure(t2))
         w = off[best] * np.sqrt(asked / explained[best])[:, None] + self.centre
@@ -227,10 +231,12 @@ def _domain(release: MomentRelease, prior: Prior, found: Shape, k: int, psi: Mom
         R = R + noise
         A = slope[..., None, None] * N
         gap = release.xr - np.einsum("...ij,j", A, m)
-        T = A @ P[:, None] @ A + R + psi.kept[:, None, None] ** 2 * found.doubt(square)
-        K = np.swapaxes(np.linalg.solve(T, A @ P[:, None]), -1, -2)
+        error = R + psi.kept[:, None, None] ** 2 * found.doubt(square)
+        K = np.swapaxes(np.linalg.solve(A @ P[:, None] @ A + error, A @ P[:, None]), -1, -2)
         mean = m + np.einsum("...ij,...j", K, gap)
-        covariance = P[:, None] - K @ A @ P[:, None]
+        # a sum of squares (Joseph's form): P - K A P may be less than nothing where P is far above what is left of it
+        left = np.eye(d) - K @ A
+        covariance = left @ P[:, None] @ np.swapaxes(left, -1, -2) + K @ error @ np.swapaxes(K, -1, -2)
         covariance = (covariance + np.swapaxes(covariance, -1, -2)) / 2
         square = covariance + mean[..., :, None] * mean[..., None, :]
         share = np.einsum("...ij,ji", square, C) / t2

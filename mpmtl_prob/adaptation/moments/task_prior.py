@@ -23,7 +23,7 @@ from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.moments.conditional import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.moments.release import MomentRelease
 from mpmtl_prob.adaptation.moments.shape import shape
-from mpmtl_prob.data.matching import by_position
+from mpmtl_prob.data.matching import by_position, tell_of_positions
 from mpmtl_prob.taskwise.conjugate import SCALINGS
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, 
         held = shared.release.features
         if len(held) != len(features):
             raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(held)}")
-        if held != features and not by_position(features, held):
+        if by_position(features, held):
+            tell_of_positions(features, held, of=f"source {name!r}")
+        elif held != features:
             # not which the target has: of a table without a head they are the first record
             raise ValueError(
                 f"source {name!r}: expected a release of the target's features in their order, got {list(held)}"

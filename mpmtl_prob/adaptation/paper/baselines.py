@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, moderate, one_of, optional, whole
-from mpmtl_prob.adaptation.data.domain import Domain, numbers
+from mpmtl_prob.adaptation.data.domain import Domain, numbers, tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.cnvx import CnvxAdap
@@ -100,7 +100,9 @@ class NoisyGradient(Adaptation):
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit to the private target; the source is used for the start alone, if at all."""
-        public, private = (each.bounded(self.row_bound, self.target_bound) for each in self._pair(source, target))
+        public, private = self._pair(source, target)
+        tell_of_cuts({"source": public}, self.row_bound, self.target_bound, self.weight_bound)
+        public, private = (each.bounded(self.row_bound, self.target_bound) for each in (public, private))
         loss, d, T = (
             Squared(self.row_bound, self.weight_bound, self.target_bound),
             public.num_features,

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import moderate, numbers, one_of, optional, whole
-from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.data.domain import Domain, tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.descent import PrivateSums, StepSizes
@@ -129,6 +129,7 @@ class CnvxAdap(Adaptation):
             raise ValueError(
                 "variant: expected another than 'profiled' with kappa_2 or kappa_inf, which tie all weights"
             )
+        tell_of_cuts({"source": public}, self.row_bound, self.target_bound, self.weight_bound)
         bounded = (each.bounded(self.row_bound, self.target_bound) for each in (public, private))
         public, private = bounded
         return public, private, loss, penalties, Sizes(public.num_records, private.num_records, self.source_weight)

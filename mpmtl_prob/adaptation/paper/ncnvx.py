@@ -12,7 +12,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import moderate, one_of, optional, whole
-from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.data.domain import Domain, tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.descent import PrivateSums, StepSizes
@@ -135,6 +135,7 @@ class NCnvxAdap(Adaptation):
         if len(self.classes_) < 2:
             raise ValueError(f"source: expected labels of at least two classes, got {len(self.classes_)}")
         loss = self._loss(len(self.classes_))
+        tell_of_cuts({"source": public}, self.row_bound, None)
         m, n = public.num_records, private.num_records
         inverse_temperature = optional(moderate, "inverse_temperature", self.inverse_temperature)
         inverse_temperature = (m + n) ** (2 / 3) if inverse_temperature is None else inverse_temperature

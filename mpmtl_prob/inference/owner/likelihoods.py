@@ -15,7 +15,7 @@ from mpmtl_prob._util import protocols
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob.data.gram import unit
-from mpmtl_prob.data.prediction import Prediction, in_single
+from mpmtl_prob.data.prediction import Prediction, in_single, power_above
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
 from mpmtl_prob.sampling.chains import Draws
@@ -51,11 +51,13 @@ class Jointly(NamedTuple):
             :func:`mpmtl_prob.models.shared_covariance.full` and the deterministic ``w`` (d,).
         start: unconstrained values of its other sites.
         kept: names of what is kept beside ``w``.
+        unit: of targets that are numbers: the model meets targets in it, and w and sigma are multiplied by it afterwards.
     """
 
     model: Callable[..., None]
     start: Mapping[str, Any]
     kept: tuple[str, ...]
+    unit: float = 1.0
 
 
 class Likelihood(ABC):
@@ -157,7 +159,7 @@ class NormalErrors(Likelihood):
         return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_normal(shape, np.float32))
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
-        return None if self.snr is not None else Jointly(model.joint, _start(X, y), ("sigma", "log_snr"))
+        return None if self.snr is not None else _jointly(model.joint, X, y)
 
 
 class HeavyTails(Likelihood):
@@ -179,7 +181,7 @@ class HeavyTails(Likelihood):
         return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_t(student.FREEDOM, shape))
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
-        return Jointly(model.joint_student_t, _start(X, y), ("sigma", "log_snr"))
+        return _jointly(model.joint_student_t, X, y)
 
 
 class TwoLabels(Likelihood):
@@ -231,11 +233,11 @@ class _InUnits:
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
         drawn = self.ordinary.sample(rng, num_samples)
         with np.errstate(all="ignore"):
-            return {name: value * self.units if name in _OF_TARGETS else value for name, value in drawn.items()}
+            return {name: value * self.units if name in OF_TARGETS else value for name, value in drawn.items()}
 
 
-#: Draws that are in the targets' units.
-_OF_TARGETS = ("W", "sigma", "centre")
+#: Draws that are in the targets' units, "w" those of one task.
+OF_TARGETS = ("w", "W", "sigma", "centre")
 
 
 def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Posteriors:
@@ -246,9 +248,12 @@ def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Poste
     return _InUnits(given(replace(tasks, y=tasks.y / units[:, None])), units)
 
 
-def _start(X: FloatArray, y: FloatArray) -> dict[str, Any]:
-    """Of an owner's chain beside the public one."""
-    return {"log_snr": np.log(conjugate.SNR_MEDIAN), "u": np.zeros(X.shape[1]), "log_sigma": np.log(y.std() + 1e-3)}
+def _jointly(model: Callable[..., None], X: FloatArray, y: FloatArray) -> Jointly:
+    """Of numbers of any size: the sampler, in whose precision a square may be nothing or endless, meets them near 1."""
+    unit = float(power_above(np.abs(y).max()))
+    sigma = np.log((y / unit).std() + 1e-3)
+    start = {"log_snr": np.log(conjugate.SNR_MEDIAN), "u": np.zeros(X.shape[1]), "log_sigma": sigma}
+    return Jointly(model, start, ("sigma", "log_snr"), unit)
 
 
 def _numbers(

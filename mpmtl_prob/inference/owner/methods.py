@@ -13,8 +13,16 @@ from tqdm.auto import tqdm
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.discreet import shown
+from mpmtl_prob.data.prediction import power_above
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Jointly, Likelihood, Posteriors, posteriors_given
+from mpmtl_prob.inference.owner.likelihoods import (
+    GAUSSIAN,
+    OF_TARGETS,
+    Jointly,
+    Likelihood,
+    Posteriors,
+    posteriors_given,
+)
 from mpmtl_prob.inference.public.shapes import Shapes
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.starts import observed
@@ -29,6 +37,7 @@ MIXED = 64
 #: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
 SHARPNESS_MEDIAN = 1.5
 SHARPNESS_LOG_SD = 0.5
+_FEATURES = 1e-12, 1e12  # sizes of features that a sampler meets as they are
 
 
 class Found(NamedTuple):
@@ -156,12 +165,13 @@ def joint(
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
         X, y = tasks.own(i)
         own = jointly(likelihood, X, y)
+        near, scale, back = _near_one(X, S[i])
         per_chain = -(-num_draws // chains)
         found, statistics = run_nuts(
             own.model,
             public,
-            *_padded(X, y),
-            S[i],
+            *_padded(near, y / own.unit),
+            scale,
             start={**start, **own.start},
             chains=chains,
             warmup=300,
@@ -170,9 +180,24 @@ def joint(
             progress_bar=False,
         )
         divergences[i] = statistics["diverging"].sum()
-        kept.append({k: found[k].reshape(-1, *found[k].shape[2:])[:num_draws] for k in ("w", *own.kept)})
+        mine = {k: np.asarray(found[k]).reshape(-1, *found[k].shape[2:])[:num_draws] for k in ("w", *own.kept)}
+        mine = {k: v * np.float64(own.unit) if k in OF_TARGETS else v for k, v in mine.items()}
+        kept.append(mine | {"w": mine["w"] * back})
     draws = {"W" if k == "w" else k: np.stack([each[k] for each in kept], axis=-1) for k in kept[0]}
     return Found(draws["W"].mean(axis=0), draws, divergences=divergences)
+
+
+def _near_one(X: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """X (n, d) and S (d,) that a sampler in single precision can square, and what its w is then multiplied by, (d,).
+
+    Extreme features are scaled before instead of after, and brought near 1: the prior of v knows the size of X S v alone.
+    """
+    if _FEATURES[0] < np.abs(X).max() < _FEATURES[1]:
+        return X, scale, np.ones_like(scale)
+    with np.errstate(all="ignore"):
+        A = X * scale
+        size = power_above(np.abs(A).max())
+        return A / size, np.ones_like(scale), scale / size
 
 
 def _padded(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

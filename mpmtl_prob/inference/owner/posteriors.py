@@ -319,7 +319,8 @@ def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:
     )
     warnings.warn(
         f"tasks: {len(which)} of them have one row, which says nothing of slopes beside an intercept: {shown}. Their "
-        "posteriors are those of new tasks, from the release alone, and their intervals are wide",
+        "posteriors are those of new tasks: the mean is their target, slopes are known up to a factor, and as nothing says "
+        "how large errors are, intervals hold all numbers that could be meant",
         UserWarning,
         stacklevel=3,
     )
