@@ -66,7 +66,7 @@ $(BIN)/.flower: $(READY)
 	@touch $@
 
 federated: $(BIN)/.flower ## The Flower app by processes on this machine: over TLS, with nodes that are killed: minutes
-	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest tests/test_federated_flower.py tests/test_federated_sites.py
+	MPMTL_EVIDENCE=1 $(BIN)/python -m pytest tests/federated/test_federated_flower.py tests/federated/test_federated_sites.py
 
 lint: $(READY) ## Formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -19,7 +19,7 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
-from effort import EVIDENCE
+from helpers.effort import EVIDENCE
 
 from mpmtl_prob.privacy.laws import exact
 from mpmtl_prob.sampling import chains

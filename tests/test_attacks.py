@@ -3,7 +3,7 @@
 import pytest
 from attacks import page
 from attacks.run import CLASSES, attack
-from effort import effort
+from helpers.effort import effort
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -2,11 +2,11 @@
 
 import zlib
 
-import charges
 import numpy as np
 import pytest
-from charges import ELSEWHERE, Endless, doors, fault, tried, values, watched
-from effort import EVIDENCE, effort
+from helpers import charges
+from helpers.charges import ELSEWHERE, Endless, doors, fault, tried, values, watched
+from helpers.effort import EVIDENCE, effort
 
 import mpmtl_prob as mp
 from mpmtl_prob import adaptation, cli

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import as_written
-from effort import EVIDENCE
+from helpers.effort import EVIDENCE
 
 import mpmtl_prob as mp
 from studies.papers import page as results

@@ -9,10 +9,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conformance import conforms
+from helpers.conformance import conforms
+from helpers.quickly import quickly
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density, potential_energy
-from quickly import quickly
 from scipy import stats
 
 import mpmtl_prob as mp

@@ -3,8 +3,8 @@
 A step of NUTS asks for random numbers in many places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
 XLA compiles several kernels. Here a loop over the rounds holds all but its start.
 
-It was written for the version of JAX in :data:`WRITTEN_FOR`. ``tests/test_internals.py`` compares it with the JAX that is
-installed, and says what to look at where a later version draws other numbers.
+It was written for the version of JAX in :data:`WRITTEN_FOR`. ``tests/sampling/test_internals.py`` compares it with the JAX
+that is installed, and says what to look at where a later version draws other numbers.
 """
 
 from __future__ import annotations

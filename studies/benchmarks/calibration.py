@@ -3,7 +3,7 @@
     python studies/benchmarks/calibration.py [--replications 1000] [--models low_rank ...] [--json OUT]
 
 Prints, for each pair, the p-values that ranks are uniform. Under a correct sampler they are uniform themselves: of the
-hundred or so, expect one below .01. The fast version is in tests/test_sampling.py.
+hundred or so, expect one below .01. The fast version is in tests/sampling/test_sampling.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tests", "tests/inference")]
 
 import record  # noqa: E402
 import test_structures as structures  # noqa: E402

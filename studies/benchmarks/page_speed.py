@@ -170,7 +170,7 @@ def streamed(report: Report) -> Iterable[str]:
     yield (
         "On a GPU: not run. Messages and owners' posteriors are NumPy in double precision, task by task; chains, and "
         "estimators that JAX solves task by task, use the devices that it sees, with the same numbers on one and on eight "
-        "emulated ones (`pytest tests/test_devices.py`)."
+        "emulated ones (`pytest tests/util/test_devices.py`)."
     )
 
 

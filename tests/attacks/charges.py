@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from charges import Endless, Outcome, commands, doors, fault, tried, values
+from helpers.charges import Endless, Outcome, commands, doors, fault, tried, values
 
 import mpmtl_prob as mp
 from attacks import Case

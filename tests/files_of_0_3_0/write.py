@@ -19,12 +19,12 @@ from pathlib import Path
 import jax
 import numpy as np
 from example import FEATURES, HOSPITALS, KEY, RUN, plain_regressions
+from mpmtl_prob.federated.kept import KeptSite
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated, inference
 from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, report
 from mpmtl_prob.federated import wire
-from mpmtl_prob.federated.kept import KeptSite
 from mpmtl_prob.privacy import laws
 from mpmtl_prob.privacy.laws import write_law
 from mpmtl_prob.releases import buy_clip

@@ -24,7 +24,7 @@ many as composition, and this one 28. But there any other charge counts as the G
 one of eps = .1 has mu = .125: nine are let through, by this filter 13, by composition 16; and Wishart noise, whose loss
 may be infinite, is dominated by none without a share of delta, which few degrees of freedom use up. A ledger cannot have
 both and take whichever is larger, as each theorem is about a rule that is fixed before the first charge; so it has this
-one, which suits all laws. (``tests/test_filters.py`` has these numbers.)
+one, which suits all laws. (``tests/privacy/test_filters.py`` has these numbers.)
 
 Sources: Feldman and Zrnic (2021), "Individual privacy accounting via a Renyi filter"; Whitehouse, Ramdas, Rogers and Wu
 (2023), "Fully-adaptive composition in differential privacy", whose filter for approximate zCDP puts aside a part of mass

@@ -1,0 +1,81 @@
+"""Lemmas 1 and 2 of TPAMI 2022: how far noise can take a projection from the prox that it replaces."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from helpers.effort import effort
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from mpmtl_prob.convex.penalties import GroupLasso, TraceNorm
+
+shapes = effort(st.sampled_from([(2, 7), (5, 3)]), st.tuples(st.integers(1, 8), st.integers(1, 12)))
+instances = given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=shapes,  # each compiles
+    rank=st.integers(1, 8),
+    noise=st.floats(-8, 0.5),
+    penalty=st.floats(0.05, 3.0),
+    eta=st.floats(0.1, 3.0),
+)
+
+
+@partial(jax.jit, static_argnums=0)
+def proximal_error(norm, C, E, eta, penalty):
+    """(1/2 eta) ||W^ - C||_F^2 + lambda g(W^) minus its least value, W^ the projection read off C C' + E."""
+    objective = lambda W: jnp.sum((W - C) ** 2) / (2 * eta) + norm.value(W, penalty)
+    found = norm.projection(C @ C.T + E, eta * penalty) @ C
+    return objective(found) - objective(norm.prox(C, eta * penalty))
+
+
+def low_rank(rng, d, m, rank):
+    r = min(rank, d, m)
+    C = rng.standard_normal((d, r)) @ rng.standard_normal((r, m)) * np.exp(rng.normal())
+    s = np.linalg.svd(C, compute_uv=False)
+    return C, s, int(np.sum(s > 1e-10 * s[0]))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@instances
+def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shape, rank, noise, penalty, eta):
+    (d, m), rng = shape, np.random.default_rng(seed)
+    C, s, r_C = low_rank(rng, d, m, rank)
+    k = int(np.sum(s > eta * penalty))
+    root = rng.standard_normal((d, d + 1))
+    E = root @ root.T
+    padded = np.append(s**2, np.zeros(max(d - len(s), 0) + 1))
+    gap = np.min(padded[:k] - padded[1 : k + 1]) if k else np.inf
+    E *= 10**noise * min(gap, s[0] ** 2) / 2 / np.linalg.norm(E, 2)
+    sigma_1 = np.linalg.norm(E, 2)
+    assume(2 * sigma_1 <= gap)
+    bound = (s[0] ** 2 / (eta * penalty) + s[0]) / eta
+    bound *= (k**2 / (eta * penalty) + 2 * k) * sigma_1 + max(0, r_C - k) * np.sqrt(sigma_1)
+    error = proximal_error(TraceNorm(), C, E, eta, penalty)
+    assert -1e-8 * (1 + s[0] ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@instances
+def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, shape, rank, noise, penalty, eta):
+    (d, m), rng = shape, np.random.default_rng(seed)
+    C = rng.standard_normal((d, m)) * np.exp(rng.normal(size=(d, 1))) * (rng.permutation(d) < rank)[:, None]
+    rows = np.linalg.norm(C, axis=1)
+    E = np.diag(10**noise * rng.chisquare(2, d))
+    r, k = int(np.sum(rows > 0)), int(np.sum(rows >= eta * penalty))
+    largest = np.diag(E).max()
+    bound = (r / (eta * penalty) * rows.max() ** 2 + rows.max()) / eta
+    bound *= k / (2 * eta * penalty) * largest + max(0, r - k) * np.sqrt(largest)
+    error = proximal_error(GroupLasso(), C, E, eta, penalty)
+    assert -1e-9 * (1 + rows.max() ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
+
+
+def test_the_error_of_lemma_1_vanishes_with_the_noise_and_not_before():
+    rng = np.random.default_rng(0)
+    C, E = rng.standard_normal((5, 3)), np.eye(5)
+    errors = [proximal_error(TraceNorm(), C, scale * E, 1.0, 1.0) for scale in (0.0, 1e-3, 1e-1, 1.0)]
+    assert_allclose(errors[0], 0, atol=1e-12)
+    assert errors[1] < errors[2] < errors[3]
+    assert errors[3] > 0.01

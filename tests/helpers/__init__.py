@@ -1,0 +1,1 @@
+"""What several tests use: builders, tolerances, independent computations, and harnesses."""

@@ -1,0 +1,155 @@
+"""Mixture, joint sampling and exclusion of one's own message: the same posterior from different sides."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats as st
+from helpers.chance import RARE, surprise
+from helpers.effort import effort
+from numpy.testing import assert_allclose
+
+import mpmtl_prob as mp
+from mpmtl_prob import TaskData
+from mpmtl_prob.inference import shared_covariance, task_posteriors
+from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner.methods import mixture
+from mpmtl_prob.sampling.importance import smoothed
+from mpmtl_prob.taskwise import conjugate
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Tasks with few rows and a release that leaves Omega uncertain: where plugging in one Omega is wrong."""
+    rng = np.random.default_rng(0)
+    W = np.array([[3.0], [1.0], [0.3]]) * rng.standard_normal((3, 30))
+    X = rng.standard_normal((30, 5, 3))
+    y = np.einsum("tnj,jt->tn", X, W) + rng.standard_normal((30, 5))
+    tasks = TaskData.from_lists(list(X), list(y))
+    release = mp.release(tasks, epsilon=1.0, adjacency="zero_out", unsafe_seed=4)
+    return tasks, release, shared_covariance(release, chains=2, warmup=200, draws=500, progress_bar=False)
+
+
+def draws_of(own, name="W"):
+    values = own.to_arviz()["posterior"][name].values
+    return values.reshape(-1, *values.shape[2:])
+
+
+def test_mixture_and_joint_sampling_agree_in_distribution(few):
+    tasks, _, shared = few
+    one = TaskData.from_lists([tasks.X[2]], [tasks.y[2]])
+    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    exact = task_posteriors(one, shared, method="joint", chains=4, draws=500)
+    for j in range(3):
+        mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] for own in (mixed, exact))
+        assert surprise(mine, yardstick) > RARE
+    assert surprise(*(own.to_arviz()["posterior"]["sigma"].values[..., 0] for own in (mixed, exact))) > RARE
+    # what the test would say of a posterior half an sd off
+    assert surprise(mine + 0.5 * mine.std(), yardstick) < RARE
+    diagnosis = exact.diagnose()  # of its own chains, not of the public posterior's
+    assert set(diagnosis.rhat) == {"W", "sigma", "snr"}
+    assert max(diagnosis.rhat.values()) < 1.05
+    assert diagnosis.draws == 2000
+    plugged = task_posteriors(one, shared, sharpness=1.0)
+    assert_allclose(plugged.W, exact.W, atol=0.5 * draws_of(exact)[..., 0].std(0).min())
+
+
+def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
+    tasks, _, shared = few
+    tasks = TaskData.from_lists(list(tasks.X[:10]), list(tasks.y[:10]))
+    own = task_posteriors(tasks, shared, method="mixture", draws=10)
+    khat = own.to_arviz()["constant_data/khat"]
+    assert khat.dims == ("task",)
+    assert own.W.shape == (3, 10)
+    rng = np.random.default_rng(0)
+    # every draw says the same: no weight stands out
+    alike = st.wishart(2000, np.eye(3) / 2000).rvs(effort(200, 400), random_state=rng)
+    assert mixture(tasks, alike, None, 5, 0).khat.max() < 0.6
+    heavy = smoothed(2 * rng.exponential(size=(30, 4000)))[1]  # weights whose variance is infinite, with shape 2
+    assert heavy.min() > 1
+
+
+def test_mixture_is_the_average_weighted_by_evidence(few):
+    tasks = TaskData.from_lists(list(few[0].X[:10]), list(few[0].y[:10]))
+    rng = np.random.default_rng(1)
+    omegas = st.wishart(6, np.eye(3)).rvs(effort(200, 400), random_state=rng)
+    posteriors = [conjugate.gaussian_posteriors(tasks.gram, omega) for omega in omegas]
+    evidence = np.stack([posterior.log_evidence for posterior in posteriors])
+    weight = np.exp(evidence - evidence.max(axis=0))
+    means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
+    expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
+    found = mixture(tasks, omegas, None, 5, 0).W
+    # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
+    error = np.abs(found - expected).mean()
+    assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()
+
+
+def test_mixture_weights_are_the_evidence(few):
+    # log p(y | Omega) - log p(y | Omega') from dense multivariate t densities, averaged over the prior of snr
+    tasks, _, _ = few
+    gram, (first, second) = tasks.gram, (np.diag([4.0, 1.0, 0.1]), np.eye(3))
+    grid = conjugate.gaussian_posteriors(gram).log_snr
+    prior = st.norm.pdf(grid, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD)
+
+    def dense(omega):
+        K = tasks.X[0] @ omega @ tasks.X[0].T
+        C = np.eye(5) + np.exp(grid)[:, None, None] * 5 / np.trace(K) * K
+        quadratic = np.einsum("i,gij,j->g", tasks.y[0], np.linalg.inv(C), tasks.y[0])
+        return np.log(np.sum(prior * np.linalg.det(C) ** -0.5 * quadratic**-2.5))
+
+    found = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
+    assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def six():
+    return mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=12).train
+
+
+def test_no_draw_of_an_owner_is_given_twice(six):
+    omegas = np.stack([np.eye(3), np.diag([1.0, 2.0, 4.0]), np.diag([4.0, 1.0, 1.0])])
+    draws = methods.plug_in(six, omegas, np.ones(3), None, 500, 0).draws["W"]
+    assert all(len(np.unique(draws[:, 0, i])) == 500 for i in range(6))
+
+
+def test_joint_needs_the_model_it_samples(few):
+    tasks, _, shared = few
+    with pytest.raises(ValueError, match="method: 'joint' needs a posterior of structure 'full'"):
+        task_posteriors(tasks, shared, method="joint", sharpness=1.25)
+    rng = np.random.default_rng(0)
+    two = TaskData.from_lists(list(rng.standard_normal((2, 9, 3))), list(rng.standard_normal((2, 9))))
+    release = mp.release(two, epsilon=1.0, delta=0.1, unsafe_seed=0)
+    singular = dataclasses.replace(shared, release=release)
+    with pytest.raises(ValueError, match=r"method: 'joint' needs .* at least as many tasks as features"):
+        task_posteriors(two, singular, method="joint")
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_joint_sampling_meets_targets_of_any_size_near_one(few, likelihood):
+    """By powers of two, so that every bit of a draw is the same; above 1e38 intervals were NaN, and of tiny ones wrong."""
+    tasks, _, shared = few
+    fits = []
+    for unit in 2.0 ** np.array([0, 130, 400, -60, -160, -400]):
+        one = TaskData.from_lists([tasks.X[2]], [tasks.y[2] * unit])
+        own = task_posteriors(
+            one, shared, method="joint", likelihood=likelihood, chains=2, draws=20, progress_bar=False
+        )
+        low, high = own.predict(one).interval()
+        fits.append([each / unit for each in (own.W, draws_of(own), draws_of(own, "sigma"), high - low)])
+    for other in fits[1:]:
+        for mine, theirs in zip(fits[0], other, strict=True):
+            assert_allclose(theirs, mine, rtol=1e-9)
+    assert np.all(fits[0][-1] > 0)
+
+
+@pytest.mark.parametrize("scale", [1e60, 1e-60])
+def test_joint_sampling_meets_features_of_any_size_near_one(few, scale):
+    tasks, _, shared = few
+    one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2]])
+    with jax.enable_x64(False):  # as in Python, unless it is told otherwise
+        exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
+    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    for j in range(3):
+        mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] * scale for own in (mixed, exact))
+        assert surprise(mine, yardstick) > RARE

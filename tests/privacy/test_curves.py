@@ -1,0 +1,230 @@
+"""A guarantee at all eps at once: trade-off curves, groups, and odds of membership."""
+
+import dataclasses
+import itertools
+
+import matplotlib
+import numpy as np
+import pytest
+from helpers.chance import RARE
+from scipy import stats
+
+from mpmtl_prob.privacy import Gaussian, Quantile, VectorLaplace, Wishart, calibrate, delta, epsilon
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.accounting.curves import Curve, membership_odds
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED
+from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.releases import Release, release
+
+matplotlib.use("Agg")
+
+W = np.random.default_rng(0).standard_normal((3, 12))
+LAW = calibrate(1.0, 1e-2, 3, adjacency="zero_out")
+
+
+def test_a_release_knows_its_delta_at_every_eps_and_its_eps_at_every_delta(tmp_path):
+    out = release(W, 1.0, 1e-2)
+    out.save(tmp_path / "out.nc")
+    for guarantee in (out.guarantee, Release.load(tmp_path / "out.nc").guarantee):
+        assert guarantee.delta(1.0) == guarantee.proved.delta
+        assert guarantee.delta(0.3) == delta(0.3, out.mechanisms)
+        assert guarantee.epsilon(1e-3) == epsilon(1e-3, out.mechanisms)
+
+
+def test_what_was_bought_besides_is_on_the_curve():
+    law = VectorLaplace(3, 0.5, 1.0)
+    assert Curve((law, Quantile(0.2)), "replace").delta(0.3) > Curve((law,), "replace").delta(0.3)
+
+
+@pytest.mark.parametrize("mu", [0.3, 2.0])
+def test_the_trade_off_of_gaussian_noise_is_the_normal_one_and_never_too_hopeful(mu):
+    curve = Curve((Gaussian(2, 1 / (np.sqrt(2) * mu)),), "zero_out")
+    false_alarms, missed = curve.tradeoff()
+    exact = stats.norm.cdf(stats.norm.isf(false_alarms) - mu)
+    assert np.all(missed <= exact + 1e-12)
+    assert np.all(missed >= exact - 2e-3)
+    assert (curve.gdp, curve.zcdp) == (pytest.approx(mu), pytest.approx(mu**2 / 2))
+
+
+def test_a_trade_off_curve_is_convex_symmetric_and_falls():
+    curve = Curve((LAW,), "zero_out")
+    rates = np.linspace(0, 1, 41)
+    missed = curve.tradeoff(rates)[1]
+    assert np.all(np.diff(missed) <= 1e-12)
+    assert np.all(np.diff(missed, 2) >= -1e-9)
+    assert np.all(curve.tradeoff(missed)[1] <= rates + 1e-2)
+    assert curve.gdp is None
+    assert curve.zcdp is None
+
+
+def test_a_group_of_one_is_the_task_itself():
+    curve = Curve((LAW,), "replace")
+    assert dataclasses.replace(curve, group=1).delta(0.7) == curve.delta(0.7)
+    single = dataclasses.replace(curve, group=2).delta(0.0)
+    assert single == pytest.approx(2 * curve.delta(0.0), rel=1e-9)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_a_group_under_gaussian_noise_is_exact(k):
+    law = Gaussian(3, 4.0)
+    group = release(W, 1.0, mechanism=law).guarantee.for_group(k)
+    assert repr(group).startswith(f"Curve({k} units together, replace; eps at delta = 0.01: ")
+    assert group.delta(1.0) == pytest.approx(delta_gaussian(1.0, k * law.mu("replace")))
+    assert group.gdp == pytest.approx(k * law.mu("replace"))
+
+
+def test_a_group_costs_no_less_than_its_members_with_one_vector_in_common():
+    # k tasks of the same vector shift one Gamma variable by k
+    law, k = Wishart(3, 2 + 2 * 40.0, 0.5), 3
+    group = Curve((law,), "zero_out", k)
+    for at in (0.2, 0.5, 1.0):
+        exact = [one(at, law.shape, law.theta / k) for one in (delta_add, delta_remove)]  # in units of the whole shift
+        assert max(exact) <= group.delta(at) <= 1
+    near = calibrate(0.3, 1e-2, 3, adjacency="zero_out")  # nearly Gaussian: the bound through members is tight
+    mu = next(m for m in np.linspace(0.01, 1, 1000) if delta_gaussian(0.3, m) > 1e-2)
+    assert Curve((near,), "zero_out", 4).delta(1.0) == pytest.approx(delta_gaussian(1.0, 4 * mu), rel=0.1)
+    rates = np.array([0.01, 0.1, 0.5])
+    assert np.allclose(
+        Curve((near,), "zero_out", 4).power(rates), stats.norm.cdf(stats.norm.ppf(rates) + 4 * mu), atol=0.03
+    )
+
+
+def test_of_two_tasks_the_power_of_a_test_may_be_that_of_twice_the_eps():
+    assert Curve((Quantile(1.0),), "replace", 2).power(0.05) >= np.exp(2) * 0.05 * (1 - 1e-9)
+
+
+def test_a_groups_eps_inverts_its_delta():
+    group = Curve((LAW,), "replace", 2)
+    found = group.epsilon(1e-2)
+    assert group.delta(found) <= 1e-2 < group.delta(found * 0.999)
+
+
+def test_nothing_proved_has_no_curve_and_nothing_shared_a_flat_one():
+    for guarantee in (NOT_PRIVATE, release(W, 1.0, 1e-2, unsafe_seed=1).guarantee):
+        for ask in (
+            lambda g: g.delta(1.0),
+            lambda g: g.for_group(2),
+            lambda g: g.membership_odds(),
+            lambda g: g.plot(),
+        ):
+            with pytest.raises(ValueError, match="guarantee: expected one of which something is proved"):
+                ask(guarantee)
+    assert NOTHING_SHARED.delta(0.0) == 0
+    assert NOTHING_SHARED.epsilon(1e-9) == 0
+    assert np.array_equal(NOTHING_SHARED.tradeoff([0.0, 0.3, 1.0])[1], [1.0, 0.7, 0.0])
+    with pytest.raises(ValueError, match="k: expected a whole number >= 1, got 0"):
+        release(W, 1.0, 1e-2).guarantee.for_group(0)
+
+
+def known(law, n, seed):
+    """log Bayes factors of n releases with the task and n without it, from the density itself."""
+    rng = np.random.default_rng(seed)
+    others = W[:, 1:] @ W[:, 1:].T
+    w = W[:, 0] / np.linalg.norm(W[:, 0])
+    there = others + np.outer(w, w)
+    found = []
+    for A in (there, others):
+        sigma = law.sample(rng, np.broadcast_to(A, (n, 3, 3)))
+        with np.errstate(invalid="ignore"):
+            found.append(law.log_prob(sigma, there) - law.log_prob(sigma, others))
+    return found
+
+
+@pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
+def test_odds_are_those_of_the_density(law):
+    present, _ = known(law, 4000, 1)
+    odds = membership_odds(Curve((law,), "zero_out"), 1.0, 0.3)
+    posterior = 1 / (1 + 0.7 / 0.3 * np.exp(-present))
+    for q in (0.1, 0.5, 0.9):
+        below = np.sum(posterior <= odds.quantile(q))
+        assert stats.binomtest(int(below), 4000, q).pvalue > RARE
+
+
+@pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
+def test_of_the_cases_given_a_probability_as_many_are_there(law):
+    present, absent = known(law, 20_000, 2)
+    prior = 0.5
+    factors = np.concatenate([present, absent])
+    is_there = np.repeat([True, False], 20_000)
+    posterior = 1 / (1 + (1 - prior) / prior * np.exp(-factors))
+    edges = np.quantile(posterior, np.linspace(0, 1, 6))
+    for low, high in itertools.pairwise(edges):
+        inside = (posterior >= low) & (posterior <= high)
+        gap = is_there[inside].mean() - posterior[inside].mean()
+        assert abs(gap) < 6 * 0.5 / np.sqrt(inside.sum())
+
+
+@pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
+def test_odds_of_a_task_in_whose_place_another_stands_are_not_passed(law):
+    n, rng = 4000, np.random.default_rng(3)
+    others, (w, v) = W[:, 1:] @ W[:, 1:].T, np.linalg.qr(W[:, :2])[0].T  # at a right angle, where most is seen
+    there, absent = others + np.outer(w, w), others + np.outer(v, v)
+    sigma = law.sample(rng, np.broadcast_to(there, (n, 3, 3)))
+    with np.errstate(invalid="ignore"):
+        factor = law.log_prob(sigma, there) - law.log_prob(sigma, absent)
+    odds = membership_odds(Curve((law,), "replace"), 1.0, 0.3)
+    posterior = 1 / (1 + 0.7 / 0.3 * np.exp(-factor))
+    for q in (0.1, 0.5, 0.9):
+        below = int(np.sum(posterior <= odds.quantile(q)))
+        kind = "two-sided" if law.kind == "Gaussian" else "less"  # exact of Gaussian noise, a bound of Wishart noise
+        assert stats.binomtest(below, n, q, alternative=kind).pvalue > RARE
+    passed = int(np.sum(posterior > odds.cap))
+    assert stats.binomtest(passed, n, min(odds.above + 1e-3, 1.0), alternative="greater").pvalue > RARE
+
+
+def test_gaussian_log_factors_are_normal():
+    law = Gaussian(3, 2.0)
+    odds = release(W, 1.0, mechanism=law).membership_odds()
+    mu = law.mu("replace")
+    assert odds.quantile(0.9) == pytest.approx(1 / (1 + np.exp(-(mu**2 / 2 + mu * stats.norm.ppf(0.9)))), rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_the_cap_is_passed_as_often_as_is_said(epsilon):
+    law = calibrate_gaussian(epsilon, 1e-3, 3)
+    odds, mu = membership_odds(Curve((law,), "replace"), epsilon), law.mu("replace")
+    assert odds.above == pytest.approx(stats.norm.cdf(mu / 2 - epsilon / mu), rel=1e-3)
+    assert odds.above > 3 * odds.delta
+
+
+@pytest.mark.parametrize(("shape", "theta"), [(24.0, 0.5), (96.0, 0.2), (500.0, 0.05)])
+@pytest.mark.parametrize("beside", [(), (Wishart(2, 193.0, 1e9),)], ids=["alone", "through the grid"])
+def test_the_cap_is_passed_as_often_under_wishart_noise(shape, theta, beside):
+    """The loss when the task is there is (k - 1) log(1 - 1/x) + 1/theta at x = 1 + Gamma(k, theta), and rises with x."""
+    law = Wishart(2, 1 + 2 * shape, theta / 2)
+    for deviations in (0.5, 2.0):
+        epsilon = deviations / (theta * np.sqrt(shape))
+        x = 1 / -np.expm1((epsilon - 1 / theta) / (shape - 1))
+        exact = stats.gamma.sf((x - 1) / theta, shape)
+        assert membership_odds(Curve((law, *beside), "zero_out"), epsilon).above == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_loss_of_eps_itself_does_not_pass_the_cap():
+    odds = membership_odds(Curve((Quantile(1.0),), "replace"), 1.0)
+    assert odds.above == 0
+    assert membership_odds(Curve((Quantile(1.0),), "replace"), 0.9).above == pytest.approx(
+        1 / (1 + np.exp(-1)), rel=1e-3
+    )
+
+
+def test_the_words_say_what_can_be_seen_of_a_run():
+    words = release(W, 1.0, 1e-2).explain()
+    assert "how long it takes, and which errors and warnings come up" in words
+
+
+def test_the_odds_are_said_in_words():
+    out = release(W, 1.0, 1e-2)
+    words = str(out.membership_odds())
+    assert "thought it 50% likely that you are in it" in words
+    assert f"more than 73.1% with a probability of about {out.membership_odds().above:.2g}" in words
+    assert words in out.guarantee.explain()
+    assert out.explain() == f"3 x 3 second moment of 12 tasks, one round.\n\n{out.guarantee.explain()}"
+    assert out.membership_odds(0.01).cap == pytest.approx(np.e / (np.e + 99))
+    with pytest.raises(ValueError, match="prior: expected a number in"):
+        out.membership_odds(1.0)
+
+
+def test_a_curve_is_drawn():
+    first, second = release(W, 1.0, 1e-2).guarantee.plot()
+    assert first.get_yscale() == "log"
+    assert second.get_xlabel() == "false alarms"

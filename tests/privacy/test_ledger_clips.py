@@ -1,0 +1,83 @@
+"""The ledger: a clip norm that was bought is paid for once."""
+
+import numpy as np
+import pytest
+from helpers.books import ledger
+
+from mpmtl_prob import TaskData
+from mpmtl_prob.estimators import LowRank, RowProtection
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, Quantile, VectorLaplace, draw_vectors, epsilon
+from mpmtl_prob.releases import buy_clip, release
+
+W = np.random.default_rng(0).standard_normal((3, 8))
+H = 2.0**-10
+
+
+def clipped(book, clip, eps=0.4):
+    return release(W, eps, 1e-3, message="clip", clip=clip, ledger=book)
+
+
+def test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once():
+    book = ledger(epsilon=3.0)
+    bought = buy_clip(W, 0.2, low=0.1, high=10)
+    first, second = clipped(book, bought), clipped(book, bought)
+    laws = [(bought.law,), first.mechanisms, second.mechanisms]
+    assert [charge.mechanisms for charge in book.charges()] == laws
+    assert book.spent.epsilon == pytest.approx(epsilon(1e-3, (bought.law, *first.mechanisms, *second.mechanisms)))
+    clipped(book, buy_clip(W, 0.2, low=0.1, high=10))  # another purchase at the same price
+    assert len(book.charges()) == 5
+
+
+def test_a_clip_norm_that_this_ledger_paid_for_is_not_charged_again(tmp_path):
+    bought = buy_clip(W, 0.2, low=0.1, high=10, ledger=ledger(tmp_path / "book"))
+    book = Ledger(tmp_path / "book")
+    out = clipped(book, bought)
+    assert [charge.mechanisms for charge in book.charges()] == [(bought.law,), out.mechanisms]
+
+
+def test_a_clip_norm_that_another_ledger_paid_for_is_refused():
+    book = ledger()
+    bought = buy_clip(W, 0.2, low=0.1, high=10, ledger=ledger())
+    with pytest.raises(ValueError, match=r"^clip: .* paid for by another ledger"):
+        clipped(book, bought)
+    assert book.charges() == []
+
+
+def test_a_clip_norm_with_the_price_of_another_charge_is_refused():
+    book = ledger()
+    bought = buy_clip(W, 0.2, low=0.1, high=10, ledger=book)
+    dear = type(bought)(bought.clip, Quantile(0.4), bought.id, bought.ledger)
+    with pytest.raises(ValueError, match=r"^clip: expected the price that the ledger holds"):
+        clipped(book, dear)
+    assert len(book.charges()) == 1
+
+
+def test_where_purchase_and_rounds_are_too_much_together_neither_is_charged():
+    bought = buy_clip(W, 0.2, low=0.1, high=10)
+    alone, book = ledger(epsilon=0.38), ledger(epsilon=0.38)
+    alone.charge(clipped(None, bought).mechanisms)  # the rounds without what was bought do fit
+    with pytest.raises(BudgetExceeded):
+        clipped(book, bought)
+    assert book.charges() == []
+
+
+def test_rounds_of_an_algorithm_pay_for_their_clip_norm_in_both_ledgers():
+    rng = np.random.default_rng(1)
+    tasks = TaskData.from_lists([rng.standard_normal((5, 3)) for _ in range(6)], [rng.standard_normal(5)] * 6)
+    bought = buy_clip(tasks, 0.2, low=0.1, high=10, scaling="none")
+    book, rows = ledger(epsilon=5.0), ledger(epsilon=5.0, unit="row")
+    LowRank(penalty=0.5, epsilon=1.0, rounds=1, clip=bought, delta=1e-3, step_size=0.1, mechanism="calibrated",
+            ledger=book, rows=RowProtection(1.0, 1e-3, rows)).fit(tasks)  # fmt: skip
+    assert [charge.mechanisms[0].kind for charge in book.charges()] == ["Quantile", "Wishart"]
+    assert [charge.mechanisms[0].kind for charge in rows.charges()] == ["Quantile", "VectorLaplace"]
+
+
+def test_noise_on_vectors_pays_for_the_norm_that_bounds_them():
+    rows, law = ledger(epsilon=2.0, unit="row"), VectorLaplace(3, 0.5, 2.0)
+    for bought in (buy_clip(W, 0.2, low=0.1, high=10), buy_clip(W, 0.2, low=0.1, high=10, ledger=ledger())):
+        _, guarantee = draw_vectors((law,), 8, epsilon=0.6, lattice=H, ledger=rows, data=W, besides=(bought,))
+        _, free = draw_vectors((law,), 8, epsilon=0.6, lattice=H)
+        assert guarantee.proved.delta > free.proved.delta
+    # a ledger of rows counts for itself: what a ledger of tasks paid is charged here as well
+    assert [charge.mechanisms[0].kind for charge in rows.charges()] == ["Quantile", "VectorLaplace"] * 2
+    assert [charge.unit for charge in rows.charges()] == ["task", "row"] * 2

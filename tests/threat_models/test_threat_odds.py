@@ -1,0 +1,171 @@
+"""Membership odds and bounds."""
+
+import itertools
+
+import numpy as np
+import pytest
+from helpers.chance import FAR
+from scipy import stats
+
+from mpmtl_prob.privacy import views
+from mpmtl_prob.theory import people as bounds
+from mpmtl_prob.threat_models import NoisyMeans, audits, odds, one_of_each, rho_within
+
+SURE = 1 - 1e-9
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("known", [False, True])
+def test_the_bayes_factor_by_counting_everybodys_answers(samples, known):
+    # three people, one feature: p integrated on a grid, answers of the others enumerated one by one
+    mechanism = NoisyMeans(3, 1, 0.6, views.billboard(), samples)
+    g, a, b = 0.23, 1.7, 0.8
+    x, w = np.polynomial.legendre.leggauss(400)
+    q = np.array([0.7]) if known else (x + 1) / 2
+    for own in itertools.product([-1, 1], repeat=samples):
+        ones = (np.array(own) == 1).sum()
+        prior = np.ones(1) if known else w / 2 * stats.beta(a, b).pdf(q)
+        prior = prior * q**ones * (1 - q) ** (samples - ones)  # the own answers say something of p too
+
+        def seen(unknown, added, prior=prior):
+            total = 0.0
+            for others in itertools.product([-1, 1], repeat=unknown):
+                up = (np.array(others) == 1).sum()
+                like = stats.norm(0, 0.6).pdf(g - (added + sum(others)) / (3 * samples))
+                total += prior @ (q**up * (1 - q) ** (unknown - up)) * like
+            return total / prior.sum()
+
+        exact = np.log(seen(2 * samples, sum(own)) / seen(3 * samples, 0))
+        found = odds.log_factor([g], [sum(own)], mechanism, beta=(a, b), p=[0.4] if known else None)
+        assert found == pytest.approx(exact, abs=1e-4 if not known else 1e-9)
+
+
+# for who knows p they are of the same odds, which are counted above
+@pytest.mark.parametrize("known", [False, pytest.param(True, marks=pytest.mark.evidence)])
+def test_probabilities_are_what_they_say(known):
+    mechanism = NoisyMeans.at(2.0, 15, 40, view=views.billboard())
+    inside, outside = odds.suspect(mechanism, known=known, trials=2000).probability(0.3)
+    there = np.random.default_rng(0).random(2000) < 0.3
+    said = np.where(there, inside, outside)
+    for part in np.array_split(np.argsort(said), 5):  # the least likely fifth, and so on
+        assert abs(there[part].mean() - said[part].mean()) < FAR * 0.5 / np.sqrt(len(part))
+    # E[1 - probability | in] = E[probability | out] at even odds, exactly: both integrate f g / (f + g)
+    inside, outside = odds.suspect(mechanism, known=known, trials=4000, seed=1).probability()
+    gap = (1 - inside) - outside
+    assert abs(gap.mean()) < FAR * gap.std() / np.sqrt(len(gap))
+    assert inside.mean() - outside.mean() > FAR * np.hypot(inside.std(), outside.std()) / np.sqrt(len(gap))
+
+
+def test_what_is_learnt_is_within_rho_and_beyond_it_before_the_wrong_eyes():
+    # t = 50, rho = .2: noise for one other person, before 49, refuted by somebody who knows p and nothing of the others
+    each = one_of_each(np.sqrt(0.4), 50, 60)
+    found = odds.suspect(each["one other"], view=views.others(), known=True, trials=3000)
+    assert found.information(SURE).lower > 0.2
+    for name in ("one other", "all others", "billboard"):
+        for known in (False, True):
+            assert odds.suspect(each[name], known=known, trials=300).information(SURE).lower <= 0.2
+
+
+def test_limits_of_what_is_learnt_are_by_hand():
+    board = NoisyMeans(5, 3, 0.4, views.billboard())
+    found = odds.Suspected(board, board.view, np.arange(4.0), np.zeros(4)).information(0.9)
+    width = stats.norm.isf(0.05) * np.std(np.arange(4), ddof=1) / 2
+    assert (found.lower, found.upper) == pytest.approx((1.5 - width, 1.5 + width))
+
+
+def test_who_knows_p_learns_as_tracing_does():
+    mechanism = NoisyMeans.at(2.0, 30, 40, view=views.billboard(), clipped=False)
+    played = odds.suspect(mechanism, known=True, trials=2000)
+    traced = audits.trace(mechanism, trials=4000)
+    assert audits.auc(played.inside, played.outside) == pytest.approx(
+        traced.auc, abs=0.02 + FAR / np.sqrt(6 * 2000) * 1.3
+    )  # of two samples
+    assert played.information().lower <= 2.0
+
+
+def test_what_a_participant_is_told():
+    mechanism = NoisyMeans.within(1.0, 1e-3, 40, 25, view=views.others())
+    told = odds.participant(mechanism, 1.0, trials=300)
+    assert told.most == pytest.approx(np.e / (1 + np.e))
+    assert 0.45 < told.typical < told.tenth < told.most
+    mu = mechanism.mu()
+    assert told.passed == pytest.approx(stats.norm(mu**2 / 2, mu).sf(1.0))
+    assert "all other people together" in str(told)
+    assert "does not get beyond 73%" in str(told)
+    board = odds.participant(NoisyMeans.within(1.0, 1e-3, 40, 25, view=views.billboard()), 1.0, trials=300)
+    assert "Against anybody: if" in str(board)  # people, not tasks' owners
+
+
+def test_the_bounds_of_the_table():
+    # t = 1000, d = 10^6, eps = 1, delta = 5e-7
+    rho = rho_within(1.0, 5e-7)
+    assert rho == pytest.approx(0.016662, rel=1e-4)
+    upper = {loss: [bounds.upper_bound(loss, k, 1000, rho) for k in (0, 1, 999, 10**6)] for loss in ("mean", "sign")}
+    assert upper["mean"] == pytest.approx([2.5e-4, 2.80e-4, 0.0302, 30], rel=5e-3)
+    assert upper["sign"] == pytest.approx([0.032, 0.043, 0.378, 11], rel=2e-2)
+    lower = bounds.lower_bounds(1000, 10**6, 1.0, 5e-7)
+    assert all(bound.holds for bound in lower)
+    assert [bound.value for bound in lower] == pytest.approx([2.3e-7, 9.1e-5, 1.4e-6, 6.2e-5, 3.9e-3, 6.5e-4], rel=2e-2)
+    tight = {(bound.loss, bound.against): bound.unmet for bound in bounds.lower_bounds(1000, 10**6, 1.0, 1e-6)}
+    assert {key for key, unmet in tight.items() if unmet} == {("mean", "billboard"), ("sign", "billboard")}
+    assert tight["mean", "billboard"] == ("delta < 1 / (1152 t)",)
+    assert all(not bound.holds for bound in bounds.lower_bounds(1000, 10**6, 2.0, 0.0))
+    assert [bound.holds for bound in bounds.lower_bounds(1000, 1000, 1.0, 0.0)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_no_lower_bound_is_above_what_is_achieved():
+    for t, d, eps in ((100, 10**4, 1.0), (1000, 10**6, 0.1), (10, 10**5, 0.5)):
+        delta = 1 / (2000 * t)
+        each = {}
+        for view, name in ((views.others(), "all others"), (views.billboard(), "billboard")):
+            each[name] = NoisyMeans.within(eps, delta, t, d, view=view)
+        each["newcomers"] = each["billboard"]
+        for bound in bounds.lower_bounds(t, d, eps, delta):
+            if bound.loss == "mean":
+                assert bound.value < each[bound.against].error(np.linspace(-1, 1, 21)).max()
+
+
+def test_the_constant_against_all_others_follows_from_the_equality():
+    # per person, all in units of t: 1/3 - 8 delta t <= A + sqrt(2 A / 3) + 2 eps sqrt(t A), A = E(p^ - p)^2 = 4 alpha,
+    # questions differ with probability 1/2; at delta = 1 / (96 t), for every alpha below the bound the inequality fails
+    for t, eps in ((10, 1.0), (1000, 0.01), (1000, 1.0)):
+        value = next(
+            b.value for b in bounds.lower_bounds(t, t**2, eps, 0.0) if (b.loss, b.against) == ("mean", "all others")
+        )
+        A = 4 * 2 * value * (1 - 1e-9)
+        assert A + np.sqrt(2 * A / 3) + 2 * eps * np.sqrt(t * A) < 1 / 3 - 1 / 12
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: odds.log_factor([0.1], [0], NoisyMeans(3, 1, 0.5, views.billboard())),
+            "own: expected sums of 1 answers",
+        ),
+        (
+            lambda: odds.log_factor([0.1], [1], NoisyMeans(3, 1, 0.0, views.billboard())),
+            "mechanism: expected one with noise",
+        ),
+        (
+            lambda: odds.suspect(NoisyMeans.at(1.0, 3, 4, view=views.single()), view=views.billboard()),
+            "view: expected other",
+        ),
+        (
+            lambda: odds.participant(NoisyMeans.at(1.0, 3, 4, view=views.single()), 1.0, prior=1.0),
+            "prior: expected a number",
+        ),
+        (lambda: bounds.upper_bound("median", 1, 10, 1.0), "loss: expected one of 'mean', 'sign', got 'median'"),
+        (lambda: bounds.lower_bounds(10, 0, 1.0, 0.0), "num_features: expected a whole number >= 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
