@@ -31,7 +31,7 @@ from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.door import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.laws import PaperTaskWishart, VectorLaplace, Wishart, paper_wishart
+from mpmtl_prob.privacy.laws import PaperTaskWishart, PaperWishart, VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import BoughtClip, bought
@@ -226,7 +226,7 @@ class MPMTL(Discreet):
         if self.sharing.moment == "tasks":
             return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
         if self.mechanism == "paper":
-            return tuple(paper_wishart(size, eps, K) for eps in budgets)
+            return tuple(PaperWishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
         # for K = 1: a search over K need not calibrate anew
         laws = calibrate(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, besides=self._besides)

@@ -12,9 +12,6 @@ from mpmtl_prob.models.wishart import (
     positive_definite_above,
 )
 
-#: Another name of :class:`TraceNormPrior`; the penalty is :class:`mpmtl_prob.estimators.TraceNorm`.
-TraceNorm = TraceNormPrior
-
 __all__ = [
     "BoundedMatrix",
     "EntrywiseLaplace",
@@ -22,7 +19,6 @@ __all__ = [
     "MatrixBeta",
     "ShiftedGaussian",
     "ShiftedWishart",
-    "TraceNorm",
     "TraceNormPrior",
     "between_zero_and",
     "group_sparse",

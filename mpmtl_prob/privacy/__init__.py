@@ -26,15 +26,11 @@ from mpmtl_prob.privacy.laws import (
     VectorLaplace,
     VectorNoise,
     Wishart,
-    paper_wishart,
     register,
 )
 from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
 from mpmtl_prob.privacy.ledger_file import LedgerAltered
 from mpmtl_prob.privacy.units import Adjacency, Unit
-
-#: the former name of :class:`Law`
-Mechanism = Law
 
 __all__ = [
     "NOTHING_SHARED",
@@ -53,7 +49,6 @@ __all__ = [
     "Ledger",
     "LedgerAltered",
     "MatrixNoise",
-    "Mechanism",
     "MembershipOdds",
     "PaperTaskWishart",
     "PaperWishart",
@@ -71,7 +66,6 @@ __all__ = [
     "delta_bracket",
     "draw_vectors",
     "epsilon",
-    "paper_wishart",
     "register",
     "schedule",
     "views",

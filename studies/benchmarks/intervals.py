@@ -40,7 +40,7 @@ from mpmtl_prob.inference.owner import methods  # noqa: E402
 from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD  # noqa: E402
-from mpmtl_prob.privacy import calibrate, calibrate_gaussian, lattice, paper_wishart  # noqa: E402
+from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian, lattice  # noqa: E402
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
 from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
 from mpmtl_prob.releases import Release, Terms, default_delta  # noqa: E402
@@ -170,7 +170,7 @@ def main() -> None:
             laws = {
                 "calibrated": calibrate(epsilon, default_delta(M), D, adjacency="zero_out"),
                 "gaussian": calibrate_gaussian(epsilon, default_delta(M), D, adjacency="zero_out"),
-                "paper": paper_wishart(D, epsilon),
+                "paper": PaperWishart(D, epsilon),
             }
             for mechanism, law in laws.items():
                 for method, every in cell(kind, law, epsilon, options.replications).items():

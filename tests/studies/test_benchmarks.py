@@ -8,7 +8,7 @@ from helpers.chance import FAR
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets
-from mpmtl_prob.privacy import paper_wishart
+from mpmtl_prob.privacy import PaperWishart
 from mpmtl_prob.taskwise import conjugate
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, mon
     monkeypatch.setattr(intervals, "WARMUP", 5)
     monkeypatch.setattr(intervals, "PUBLIC_DRAWS", 5)
     truths = [intervals.simulate(np.random.default_rng(seed), 3) for seed in range(2)]
-    law = paper_wishart(intervals.D, 3.0)
+    law = PaperWishart(intervals.D, 3.0)
     releases = [intervals.released("model", truth, law, 3.0, seed) for seed, truth in enumerate(truths)]
     for release, posterior in zip(releases, intervals.posteriors(releases), strict=True):
         A = posterior.to_arviz()["posterior/A"].values

@@ -7,7 +7,7 @@ from mpmtl_prob.privacy.laws.quantile import Quantile
 from mpmtl_prob.privacy.laws.shares import GaussianShares
 from mpmtl_prob.privacy.laws.vector_gaussian import VectorGaussian
 from mpmtl_prob.privacy.laws.vectors import IndependentLaplace, VectorLaplace
-from mpmtl_prob.privacy.laws.wishart import PaperTaskWishart, PaperWishart, Wishart, paper_wishart
+from mpmtl_prob.privacy.laws.wishart import PaperTaskWishart, PaperWishart, Wishart
 
 __all__ = [
     "Gaussian",
@@ -23,7 +23,6 @@ __all__ = [
     "VectorLaplace",
     "VectorNoise",
     "Wishart",
-    "paper_wishart",
     "read_law",
     "register",
     "write_law",

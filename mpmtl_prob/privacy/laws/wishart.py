@@ -211,9 +211,6 @@ class PaperTaskWishart(PaperWishart):
     )
 
 
-paper_wishart = PaperWishart
-
-
 def _lower(E: arb_mat) -> list[arb]:
     entries, d = E.entries(), E.nrows()
     return [entries[d * i + j] for i in range(d) for j in range(i + 1)]
