@@ -86,7 +86,7 @@ class Shapes(Discreet):
         """Of every power, scaled to trace 1: what eigenvalues are above the others, (S, r), and these, (S, 1)."""
         top, besides = self.eigenvalues[:, -1:], self.vectors.shape[-2] - self.vectors.shape[-1]
         raised = lambda values: np.maximum(values / top, 1e-9) ** sharpness
-        power = raised(self.eigenvalues)
+        spectra = raised(self.eigenvalues)
         rest = np.zeros_like(top) if self.floor is None else raised(self.floor[:, None])
-        trace = power.sum(axis=-1, keepdims=True) + besides * rest
-        return (power - rest) / trace, rest / trace
+        trace = spectra.sum(axis=-1, keepdims=True) + besides * rest
+        return (spectra - rest) / trace, rest / trace
