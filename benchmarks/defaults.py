@@ -44,7 +44,7 @@ LARGE_EPSILONS = (1.0, 10.0)
 TABLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "exam": ("school", "normexam", ("standLRT", "girl", "vrm", "vrb")),
     "radon": ("county", "log.radon", ("basement", "uranium")),
-    "sleepstudy": ("Subject", "Reaction", ("Days",)),
+    "sleepstudy": ("Subject", "Reaction", ("Days", "Days_squared")),  # a direction takes two features
 }
 TABLE_SEEDS = 4
 GROUPS = (*SHAPES, *LARGE_SHAPES, *TABLES, "school")
@@ -97,6 +97,8 @@ def table(name: str) -> Any:
     if name == "exam":
         frame["girl"] = 1.0 * (frame["sex"] == "F")
         frame["vrm"], frame["vrb"] = (1.0 * (frame["intake"] == band) for band in ("mid 50%", "bottom 25%"))
+    if name == "sleepstudy":
+        frame["Days_squared"] = frame["Days"] ** 2
     task, target, features = TABLES[name]
     return mp.TaskData.from_pandas(frame, task=task, target=target, features=features, intercept=True)
 
