@@ -90,6 +90,7 @@ class Full(Structure):
 
     name = "full"
     rotation_invariant = True
+    double = True
 
     def reading(self, release: Release) -> Reading:
         if release.num_tasks >= release.num_features:
