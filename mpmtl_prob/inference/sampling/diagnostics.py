@@ -17,6 +17,8 @@ RHAT_LIMIT = 1.01
 #: The largest of many r-hats, as over the entries of W, is larger in sound runs too.
 RHAT_LIMIT_OF_MANY = 1.05
 ESS_PER_CHAIN = 100
+#: Quantiles whose effective sample size is that of the tails; ArviZ's own follow its rcParams, so differ between users.
+TAILS = (0.05, 0.95)
 
 
 class Remedies(NamedTuple):
@@ -83,6 +85,11 @@ class Diagnosis:
         """Whether nothing is wrong."""
         return not self.advice
 
+    @property
+    def asks_for_draws(self) -> bool:
+        """Whether something is wrong, and more draws alone may mend it: nothing diverged."""
+        return not self.sound and not self.divergences
+
     def __str__(self) -> str:
         worst, least = max(self.rhat, key=self.rhat.__getitem__), min(self.ess, key=self.ess.__getitem__)
         figures = (
@@ -120,7 +127,10 @@ def diagnose(
     enough = lambda of: of.sizes["draw"] >= 4  # for ArviZ
     rhat = {k: _worst(agreement(compared[[k]]), k, np.nanmax) if enough(compared) else np.nan for k in functionals}
     ess = {
-        k: min(_worst(effective(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail"))
+        k: min(
+            _worst(effective(data[[k]], method="bulk"), k, np.nanmin),
+            _worst(effective(data[[k]], method="tail", prob=TAILS), k, np.nanmin),
+        )
         if enough(data)
         else np.nan
         for k in functionals
