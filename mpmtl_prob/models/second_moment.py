@@ -271,12 +271,16 @@ def _given_kappa(observed: Observed, kappa: Array) -> _Triangular:
     # what Sigma shows has a typical precision that is no less than a share of Sigma's, and the noise may be less
     noise = jnp.sqrt(observed.noise_precision) * jnp.minimum(size * weak, observed.noise_mean)
     j, d = jnp.arange(len(size), dtype=size.dtype), len(size)
-    left = 1 - j / kappa  # Bartlett: T_jj^2 has kappa - j degrees of freedom
-    prior = weak**2 / (1 / m + 1 / (kappa - j))
+    # Bartlett, twice: T = C R, where C_jj^2 has kappa - j degrees of freedom and 1 / R_jj^2 has m - d + 1 + j
+    of_kappa, of_tasks = 1 / (kappa - j), 1 / (m - d + 1 + j)
+    prior = weak**2 / (of_kappa + of_tasks)
     spread = 1 / jnp.sqrt(2 * (prior + noise**2))
-    log_diagonal = prior / (prior + noise**2) * 0.5 * jnp.log(left) + spread * z
+    by_prior = prior / (prior + noise**2)
+    center = 0.5 * by_prior * (jnp.log1p(-j / kappa) - jnp.log1p((1 + j - d) / m))
+    log_diagonal = center + spread * z
     log_unit = -0.5 * jnp.log(weak[:, None] * weak / (1 / m + 1 / kappa) + noise[:, None] * noise)
-    log_unit = log_unit + (shown * log_diagonal)[:, None]  # a row of what is shown is in units of its own diagonal
+    # a row of what is shown is in units of its own diagonal, a column of T in units of R_jj
+    log_unit = log_unit + (shown * log_diagonal)[:, None] + by_prior * of_tasks / (of_kappa + of_tasks) * log_diagonal
     T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
     log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(below_diagonal(log_unit))
     return _Triangular(T, log_diagonal, log_jacobian)
