@@ -278,9 +278,11 @@ def _given_kappa(observed: Observed, kappa: Array) -> _Triangular:
     by_prior = prior / (prior + noise**2)
     center = 0.5 * by_prior * (jnp.log1p(-j / kappa) - jnp.log1p((1 + j - d) / m))
     log_diagonal = center + spread * z
-    log_unit = -0.5 * jnp.log(weak[:, None] * weak / (1 / m + 1 / kappa) + noise[:, None] * noise)
-    # a row of what is shown is in units of its own diagonal, a column of T in units of R_jj
-    log_unit = log_unit + (shown * log_diagonal)[:, None] + by_prior * of_tasks / (of_kappa + of_tasks) * log_diagonal
+    log_R = by_prior * of_tasks / (of_kappa + of_tasks) * log_diagonal  # the part of log T_jj, roughly
+    variance = 1 / kappa + jnp.exp(2 * log_R) / m  # of T_kj / R_jj where Omega is known up to kappa, by row
+    log_unit = -0.5 * jnp.log((weak / variance)[:, None] * weak + noise[:, None] * noise)
+    # a row of what is shown is in units of its own diagonal
+    log_unit = log_unit + (shown * log_diagonal)[:, None] + log_R
     T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
     log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(below_diagonal(log_unit))
     return _Triangular(T, log_diagonal, log_jacobian)
