@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -17,6 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed
+from mpmtl_prob.models.triangles import inverse_and_log_det
 
 #: How much of such a prior sd a release leaves open, roughly: the unit of a sampler that has not learnt it yet.
 OPEN = 0.4
@@ -61,6 +63,27 @@ def log_phi_of_release(observed: Observed, log_size: Array, information: Array, 
     weight = information / (information + 0.5 * kappa * m / (kappa + m))  # what is left of the law of phi given A
     found, center = _given_size(observed, jnp.exp(log_size), weight, kappa)
     known = LOG_PHI_SD**-2
+    return _measured(observed, known + found, found * center / (known + found))
+
+
+def log_phi_of_weights(observed: Observed, square: Array, kappa: Array) -> Array:
+    """Sample log(phi), the same prior, measured from where it, kappa and m latent weights would have it, m <= d.
+
+    Sites: ``z``, the deterministic ``log_phi``.
+
+    Args:
+        observed: the release.
+        square: W'W of the weights W (d, m), or what has its eigenvalues, (m, m).
+        kappa: of the prior's Omega.
+    """
+    m, d = len(square), jnp.size(observed.precision)
+    # at the mode of the law of phi given W the mean of x / (x + eigenvalues of W'W) is `share`, x = kappa phi
+    share, rest = (kappa - d + m) / (kappa + m), d / (kappa + m)
+    x = jnp.trace(square) / m * share / rest
+    inverse, _ = inverse_and_log_det(square + x * np.eye(m, dtype=square.dtype))
+    mean = x * jnp.trace(inverse) / m
+    center = jnp.log(x / kappa) + jnp.log(share / rest) - jnp.log(mean) + jnp.log1p(-mean) - observed.log_phi_mean
+    known, found = LOG_PHI_SD**-2, 0.5 * m * d * share
     return _measured(observed, known + found, found * center / (known + found))
 
 

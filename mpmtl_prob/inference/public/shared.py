@@ -339,7 +339,7 @@ def shared_covariance(
 def settled(shared: SharedPosterior, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> SharedPosterior:
     """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
 
-    Where transitions diverged more draws mend nothing, and none are made. Nor after an interrupt.
+    Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
     """
     drawn = shared.num_draws
     while drawn < most and shared.diagnose().asks_for_draws:

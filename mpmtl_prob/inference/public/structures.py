@@ -221,11 +221,11 @@ STRUCTURES: dict[str, Structure] = {
 def structure_for(release: Release) -> Structure:
     """The structure with which owners err least: "low_rank" of many tasks where noise is small, else "full".
 
-    What :class:`NoiseAware` takes. Many are 100 tasks and more, of 9 to 50 features: with fewer owners err alike, and chains of
+    What :class:`NoiseAware` takes. Many are 100 tasks and more, of 16 to 50 features: with fewer owners err alike, and chains of
     "low_rank" diverge, and with more it takes minutes. Small is noise that moves the second moment by less than its average
     eigenvalue, by the release itself. Elsewhere owners err alike, and "full" is faster.
 
-    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=9, rows=10)
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=20, rows=10)
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]
     ['full', 'low_rank']
     """
@@ -279,7 +279,7 @@ def _of_rank(rank: int) -> Callable[..., None]:
 
 
 #: Of a "low_rank" that nobody asked for.
-_FEWEST_FEATURES, _MOST_FEATURES = 9, 50
+_FEWEST_FEATURES, _MOST_FEATURES = 16, 50
 #: Typical correlation of two features' weights below which Omega counts as diagonal, and above which as without structure.
 _DIAGONAL, _FULL = 0.1, 0.3
 #: Inclusion, the share of omega_j above the floor, from which a feature stands out: .5 is what it is before the release.

@@ -71,6 +71,7 @@ class Diagnosis:
         draws: kept, of all chains.
         advice: what is wrong and what to do about it; empty if nothing is.
         remarks: what the draws say, where they can be trusted.
+        asks_for_draws: whether something is wrong, and more draws alone may mend all of it.
     """
 
     rhat: Mapping[str, float]
@@ -79,16 +80,12 @@ class Diagnosis:
     draws: int
     advice: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    asks_for_draws: bool = False
 
     @property
     def sound(self) -> bool:
         """Whether nothing is wrong."""
         return not self.advice
-
-    @property
-    def asks_for_draws(self) -> bool:
-        """Whether something is wrong, and more draws alone may mend it: nothing diverged."""
-        return not self.sound and not self.divergences
 
     def __str__(self) -> str:
         worst, least = max(self.rhat, key=self.rhat.__getitem__), min(self.ess, key=self.ess.__getitem__)
@@ -138,8 +135,10 @@ def diagnose(
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
     limit = {k: RHAT_LIMIT if v.ndim == 2 else RHAT_LIMIT_OF_MANY for k, v in functionals.items()}
     apart = [k for k, v in rhat.items() if not v <= limit[k]]  # nan counts
-    advice = tuple(_advice(rhat, apart, ess, divergences, chains, draws, statistics, exact, remedies))
-    return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks))
+    few = [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]
+    advice = tuple(_advice(rhat, apart, ess, few, divergences, chains, draws, statistics, exact, remedies))
+    asks_for_draws = 0 < len(advice) == bool(apart) + bool(few)
+    return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks), asks_for_draws)
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
@@ -167,6 +166,7 @@ def _advice(
     rhat: Mapping[str, float],
     apart: list[str],
     ess: Mapping[str, float],
+    few: list[str],
     divergences: int,
     chains: int,
     draws: int,
@@ -180,7 +180,7 @@ def _advice(
         worst = float(np.max([rhat[k] for k in apart]))  # nan if one is
         then = "means can be used, intervals not yet" if worst <= RHAT_LIMIT_OF_MANY else "do not use these draws yet"
         lines.append(f"{who} {_and(apart)} (r-hat up to {worst:.3f}, expected near 1): {then}. {remedies.settle}")
-    if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
+    if few:
         least = min(ess[k] for k in few)
         if np.isfinite(least):
             more = (int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) - 1) * draws
