@@ -13,7 +13,7 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
-from mpmtl_prob.inference.public.shared import check_sampling, shared_covariance
+from mpmtl_prob.inference.public.shared import check_sampling, settled, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
@@ -39,13 +39,14 @@ class NoiseAware:
             where they come from a table.
         rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
             method "joint".
-        structure: of the shared covariance; default "low_rank" where tasks are many and noise is small, else "full", by
-            :func:`structure_for`; "full" with the method "joint".
+        structure: of the shared covariance; default "low_rank" where tasks and features are many and noise is small, else
+            "full", by :func:`structure_for`; "full" with the method "joint".
         method: by which owners use it.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
         chains: of NUTS.
         warmup: iterations of adaptation per chain.
-        draws: kept iterations per chain.
+        draws: kept iterations per chain; default 300, and more, up to 2000, as long as the posterior's own diagnosis asks for
+            more.
         seed: of the samplers; the release's noise comes from the operating system.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn. Every fit is a release, and pays again.
@@ -63,7 +64,7 @@ class NoiseAware:
     likelihood: str | Likelihood | None = None
     chains: int = 4
     warmup: int = WARMUP
-    draws: int = 300
+    draws: int | None = None
     seed: int = 0
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
@@ -103,6 +104,8 @@ class NoiseAware:
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
+            if self.draws is None:
+                shared = settled(shared, progress_bar=self.progress_bar)
             return task_posteriors(
                 tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
             )

@@ -18,6 +18,7 @@ from jax.scipy.special import gammaln
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed
+from mpmtl_prob.models.scale import log_phi_of_weights
 from mpmtl_prob.models.second_moment import known_trace
 from mpmtl_prob.models.shared_covariance import degrees_of_freedom, log_normaliser
 from mpmtl_prob.models.triangles import (
@@ -150,8 +151,6 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
     def model(observed: Observed) -> None:
         Q = jnp.asarray(observed.eigenvectors)
         d, m = len(Q), num_tasks
-        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
-        log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
         Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
         scaled, log_jacobian, log_det_rest = observed.noise.weights(unit(observed, m) * Z)  # W in Sigma's eigenbasis
         W = Q @ scaled
@@ -162,6 +161,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         known_trace(observed, trace)
         if prior == "matrix_t":
             kappa = degrees_of_freedom(d)
+            log_phi = log_phi_of_weights(observed, small, kappa)
             Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_phi) * jnp.ones(d))
             log_scale = jnp.log(Phi[0])
             root = cholesky(Phi[0] * np.eye(len(small), dtype=small.dtype) + small)
@@ -169,6 +169,8 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
             log_prior = 0.5 * (kappa * d * log_scale - (m + kappa) * log_det_omega)
             numpyro.factor("prior", log_prior + log_normaliser(kappa, m, d))
             return
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
         # a weight of variance phi has lambda = sqrt(m / phi), for a row of the group Laplace; the trace norm alike
         log_lambda = 0.5 * (jnp.log(float(m)) - log_phi)
         if prior == "trace_norm":

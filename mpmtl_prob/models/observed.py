@@ -63,6 +63,7 @@ class Observed(NamedTuple):
     tilt: ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
     axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
     noise_precision: ArrayLike  #: of an entry of E off the diagonal, roughly
+    noise_mean: ArrayLike  #: of an eigenvalue of E, the mean of all; 0 of noise that does not bound A
     free: Free | None  #: None where Sigma bounds A
 
 
@@ -132,6 +133,7 @@ def observe(
         tilt=noise.tilt - np.mean(noise.tilt),
         axes=along(np.eye(len(sigma))) if by_feature else directions,
         noise_precision=4 * len(sigma) / law.fluctuation**2,
+        noise_mean=np.trace(law.mean) / len(sigma),
         free=free,
     )
 

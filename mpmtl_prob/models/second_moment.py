@@ -28,7 +28,8 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.models.observed import LOG_PHI_SD, Free, Observed, Shown
+from mpmtl_prob.models.observed import Free, Observed, Shown
+from mpmtl_prob.models.scale import log_phi_of_release, log_phi_of_size
 from mpmtl_prob.models.triangles import (
     below_diagonal,
     cholesky,
@@ -40,8 +41,6 @@ from mpmtl_prob.models.triangles import (
     strictly_lower,
 )
 
-#: How much of such a prior sd a release leaves open, roughly: the unit of a sampler that has not learnt it yet.
-OPEN = 0.4
 #: By how much Sigma has to know a direction of A better than Omega does, for A not to follow Omega there: with 1 chains mixed
 #: half as well at eps = 1 on the papers' synthetic data, and with 10 at eps = 10 and 1000 as well.
 _CLEARER = 10.0
@@ -148,17 +147,18 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
     """
     d = jnp.size(observed.precision)
     if (free := observed.free) is not None:
-        log_phi = log_phi_site(observed)
+        shown = free.directions
+        log_phi = log_phi_of_release(observed, jnp.asarray(shown.log_size), jnp.asarray(shown.information), kappa)
         C = diagonal(jnp.exp(0.5 * log_phi) * jnp.full(d, jnp.sqrt(observed.num_tasks)))
-        L, found = _anywhere(observed, free, free.directions, C, kappa)
+        L, found = _anywhere(observed, free, shown, C, kappa)
         half = inverse_of_lower(L)
         return log_phi, found, half.T @ half
     # what Sigma shows best comes last: 1 / T_dd^2 alone is what A has there
     hidden, precision, floor = (jnp.asarray(x) for x in (observed.hidden, observed.precision, observed.noise.floor))
-    factor = _triangular(observed, hidden, kappa)
+    factor = _given_kappa(observed, kappa)
     # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
     inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
-    log_phi = _log_phi_of_trace(observed, 1 / (precision / inverse_squares + floor))
+    log_phi = log_phi_of_size(observed, 1 / (precision / inverse_squares + floor), 1 - hidden, kappa)
     log_size = 0.5 * (hidden * (log_phi - observed.log_phi_mean) - observed.log_precision)
     # along the eigenvectors S is diagonal, and so is what Sigma adds to B
     square = jnp.exp(2 * log_size)
@@ -233,24 +233,59 @@ class _Triangular(NamedTuple):
     log_jacobian: Array  #: of T in the sites
 
 
-def _triangular(observed: Observed, hidden: ArrayLike, kappa: Array | float = jnp.inf) -> _Triangular:
-    """T, with a flat density so far, in units of the spread that Bartlett's law gives it where A is hidden.
+def _triangular(observed: Observed, hidden: ArrayLike) -> _Triangular:
+    """T where Omega is known, with a flat density so far, in units of the spread that m tasks give it where A is hidden.
 
     Where the release shows A the law says nothing of T, and a row of it is in units of its own diagonal.
 
     Args:
         observed: from :func:`observe`.
         hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
-        kappa: of Omega; infinite where Omega is known.
     """
     d, hidden = jnp.size(observed.precision), jnp.asarray(hidden)
     z, below = _sites(observed)
-    center, spread, unit = _bartlett(observed, hidden, kappa)
+    center, spread, unit = _bartlett(observed, hidden, jnp.inf)
     shown, log_diagonal = 1 - hidden, center + spread * z
     rows = (unit * jnp.exp(shown * log_diagonal))[:, None] * strictly_lower(below, d)
     each = (1 + jnp.arange(d, dtype=shown.dtype) * shown) * log_diagonal + jnp.log(spread)
     log_jacobian = jnp.sum(each) + jnp.size(below) * jnp.log(unit)
     return _Triangular(diagonal(jnp.exp(log_diagonal)) + rows, log_diagonal, log_jacobian)
+
+
+def _given_kappa(observed: Observed, kappa: Array) -> _Triangular:
+    """T along Sigma's eigenvectors where only kappa is known of Omega, in units of what prior and noise leave open of it.
+
+    Near Sigma's eigenvectors ``A_kj`` moves ``T_kj`` by ``-1 / sqrt(a_k a_j weak_k weak_j)``, a the eigenvalues of A and weak
+    the share of Sigma's that is noise. The prior leaves ``A_kj`` an sd of ``sqrt(a_k a_j (1/m + 1/kappa))``, and the noise
+    its own: only where the noise is the larger does the unit follow kappa. Twice ``log T_jj`` likewise, with twice the variances.
+
+    Args:
+        observed: from :func:`observe`.
+        kappa: of Omega.
+    """
+    m, shown = jnp.asarray(observed.num_tasks), 1 - jnp.asarray(observed.hidden)
+    z, below = _sites(observed)
+    precision = jnp.asarray(observed.precision)
+    size = 1 / (precision + jnp.asarray(observed.noise.floor))
+    weak = precision * size
+    # what Sigma shows has a typical precision that is no less than a share of Sigma's, and the noise may be less
+    noise = jnp.sqrt(observed.noise_precision) * jnp.minimum(size * weak, observed.noise_mean)
+    j, d = jnp.arange(len(size), dtype=size.dtype), len(size)
+    # Bartlett, twice: T = C R, where C_jj^2 has kappa - j degrees of freedom and 1 / R_jj^2 has m - d + 1 + j
+    of_kappa, of_tasks = 1 / (kappa - j), 1 / (m - d + 1 + j)
+    prior = weak**2 / (of_kappa + of_tasks)
+    spread = 1 / jnp.sqrt(2 * (prior + noise**2))
+    by_prior = prior / (prior + noise**2)
+    center = 0.5 * by_prior * (jnp.log1p(-j / kappa) - jnp.log1p((1 + j - d) / m))
+    log_diagonal = center + spread * z
+    log_R = by_prior * of_tasks / (of_kappa + of_tasks) * log_diagonal  # the part of log T_jj, roughly
+    variance = 1 / kappa + jnp.exp(2 * log_R) / m  # of T_kj / R_jj where Omega is known up to kappa, by row
+    log_unit = -0.5 * jnp.log((weak / variance)[:, None] * weak + noise[:, None] * noise)
+    # a row of what is shown is in units of its own diagonal
+    log_unit = log_unit + (shown * log_diagonal)[:, None] + log_R
+    T = diagonal(jnp.exp(log_diagonal)) + strictly_lower(below, d) * jnp.exp(log_unit)
+    log_jacobian = jnp.sum(log_diagonal + jnp.log(spread)) + jnp.sum(below_diagonal(log_unit))
+    return _Triangular(T, log_diagonal, log_jacobian)
 
 
 def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
@@ -366,17 +401,3 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
 def known_trace(observed: Observed, trace: Array) -> None:
     """What is public of tr(A) beside the release."""
     numpyro.factor("known_trace", -0.5 * observed.trace_precision * (trace - observed.trace) ** 2)
-
-
-def log_phi_site(observed: Observed) -> Array:
-    """log(phi), N(its prior mean, LOG_PHI_SD). Sites: ``z``, the deterministic ``log_phi``."""
-    z = numpyro.sample("z", dist.Normal(0.0, 1 / OPEN))
-    return numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * OPEN * z)
-
-
-def _log_phi_of_trace(observed: Observed, size: Array) -> Array:
-    """log(phi), the same prior, measured from where it and tr(A), if that is public, would have it."""
-    z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-    shift = observed.log_phi_sd * z + observed.log_phi_follows * (observed.log_trace - jnp.log(jnp.sum(size)))
-    numpyro.factor("log_phi_prior", -0.5 * (shift / LOG_PHI_SD) ** 2)
-    return numpyro.deterministic("log_phi", observed.log_phi_mean + shift)

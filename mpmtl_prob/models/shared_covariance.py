@@ -18,10 +18,10 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob.models.observed import Observed
+from mpmtl_prob.models.scale import log_phi_site
 from mpmtl_prob.models.second_moment import (
     SecondMoment,
     isotropic,
-    log_phi_site,
     loose_second_moment,
     rotated_second_moment,
     second_moment,

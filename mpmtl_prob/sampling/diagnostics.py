@@ -17,6 +17,8 @@ RHAT_LIMIT = 1.01
 #: The largest of many r-hats, as over the entries of W, is larger in sound runs too.
 RHAT_LIMIT_OF_MANY = 1.05
 ESS_PER_CHAIN = 100
+#: Quantiles whose effective sample size is that of the tails; ArviZ's own follow its rcParams, so differ between users.
+TAILS = (0.05, 0.95)
 
 
 class Remedies(NamedTuple):
@@ -69,6 +71,7 @@ class Diagnosis:
         draws: kept, of all chains.
         advice: what is wrong and what to do about it; empty if nothing is.
         remarks: what the draws say, where they can be trusted.
+        asks_for_draws: whether something is wrong, and more draws alone may mend all of it.
     """
 
     rhat: Mapping[str, float]
@@ -77,6 +80,7 @@ class Diagnosis:
     draws: int
     advice: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    asks_for_draws: bool = False
 
     @property
     def sound(self) -> bool:
@@ -120,7 +124,10 @@ def diagnose(
     enough = lambda of: of.sizes["draw"] >= 4  # for ArviZ
     rhat = {k: _worst(agreement(compared[[k]]), k, np.nanmax) if enough(compared) else np.nan for k in functionals}
     ess = {
-        k: min(_worst(effective(data[[k]], method=how), k, np.nanmin) for how in ("bulk", "tail"))
+        k: min(
+            _worst(effective(data[[k]], method="bulk"), k, np.nanmin),
+            _worst(effective(data[[k]], method="tail", prob=TAILS), k, np.nanmin),
+        )
         if enough(data)
         else np.nan
         for k in functionals
@@ -128,8 +135,10 @@ def diagnose(
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
     limit = {k: RHAT_LIMIT if v.ndim == 2 else RHAT_LIMIT_OF_MANY for k, v in functionals.items()}
     apart = [k for k, v in rhat.items() if not v <= limit[k]]  # nan counts
-    advice = tuple(_advice(rhat, apart, ess, divergences, chains, draws, statistics, exact, remedies))
-    return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks))
+    few = [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]
+    advice = tuple(_advice(rhat, apart, ess, few, divergences, chains, draws, statistics, exact, remedies))
+    asks_for_draws = 0 < len(advice) == bool(apart) + bool(few)
+    return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks), asks_for_draws)
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
@@ -157,6 +166,7 @@ def _advice(
     rhat: Mapping[str, float],
     apart: list[str],
     ess: Mapping[str, float],
+    few: list[str],
     divergences: int,
     chains: int,
     draws: int,
@@ -170,7 +180,7 @@ def _advice(
         worst = float(np.max([rhat[k] for k in apart]))  # nan if one is
         then = "means can be used, intervals not yet" if worst <= RHAT_LIMIT_OF_MANY else "do not use these draws yet"
         lines.append(f"{who} {_and(apart)} (r-hat up to {worst:.3f}, expected near 1): {then}. {remedies.settle}")
-    if few := [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]:
+    if few:
         least = min(ess[k] for k in few)
         if np.isfinite(least):
             more = (int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) - 1) * draws

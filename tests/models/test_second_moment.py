@@ -12,7 +12,8 @@ from numpyro.infer.util import constrain_fn
 from mpmtl_prob.inference.public.starts import start_low_rank, suggested
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
-from mpmtl_prob.models.second_moment import OPEN, at_rest, rotated_second_moment
+from mpmtl_prob.models.scale import OPEN
+from mpmtl_prob.models.second_moment import at_rest, rotated_second_moment
 from mpmtl_prob.models.triangles import inverse_and_log_det, inverse_of_lower
 from mpmtl_prob.privacy import Gaussian, Wishart
 

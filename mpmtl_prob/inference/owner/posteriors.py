@@ -134,9 +134,12 @@ class OwnerPosteriors:
                 f"{release.num_tasks} tasks with {release.num_features} features and little noise: the release holds much of "
                 "an owner's own message, its rows count twice, and its intervals are too narrow. Use method='plug_in'."
             )
+        remarks = list(public.remarks)
         if self._tree.attrs.get("own_message") == "roughly out":
-            advice.append("Owners' own messages are taken out of what the release says, so that their rows count once.")
-        return replace(public, advice=tuple(advice))
+            remarks.append(
+                "Owners' own messages are taken out of what the release says, so that their rows count once."
+            )
+        return replace(public, advice=tuple(advice), remarks=tuple(remarks))
 
     def _joint_may_be_used(self) -> bool:
         release, structure = self.shared.release, self.shared.structure

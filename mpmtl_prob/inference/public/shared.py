@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+#: What step sizes aim at: with NumPyro's .8 single transitions diverge in one posterior of ten.
+ACCEPTANCE = 0.9
+#: Of :func:`settled`: draws per chain, at most and between two looks.
+MOST_DRAWS, _MORE = 2000, 100
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior:
     """Posterior of the tasks' shared covariance given a release. Computed from public things alone, and public.
@@ -58,6 +64,11 @@ class SharedPosterior:
 
     def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
         return self.__dict__ | {"_extend": None}
+
+    @property
+    def num_draws(self) -> int:
+        """Draws kept of every chain."""
+        return int(self._tree.children["posterior"].sizes["draw"])
 
     @property
     def guarantee(self) -> Guarantee:
@@ -281,17 +292,17 @@ def shared_covariance(
             - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
               unknown scale; m d latent numbers, for small problems.
 
-            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it. Or a
-            :class:`Structure` of your own.
+            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it, "full" also with
+            as many. Or a :class:`Structure` of your own.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
-        until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``: of log(phi) and the three largest
-            shares of A's eigenvalues.
+        until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``: of log(phi), the three largest
+            shares of A's eigenvalues, and the structure's log(kappa) and inclusion of features.
         seed: of the sampler. The result is a function of the arguments.
         progress_bar: show one, in effective draws, under a :func:`first_look` at the release.
 
-    "auto", "low_rank" and "group_sparse" are always sampled in double precision, the others as JAX is set.
+    The papers' "paper" and "paper_group_sparse" are sampled as JAX is set, all others in double precision.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has; noise of another kind than Wishart or Gaussian;
@@ -316,13 +327,27 @@ def shared_covariance(
     sampled = _Sampled(
         release,
         asked,
-        Sampling(kernel(chosen.model), (observed(release),), int(warmup), watched=_watched),
+        Sampling(kernel(chosen.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched),
         seed,
         asked.double,
     )
     with sampled.precision():
         reached = sampled.run.begin(int(chains), seed, chosen.start)
     return sampled.go_on(reached, [], most, until, progress_bar, time.perf_counter() - begin)
+
+
+def settled(shared: SharedPosterior, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> SharedPosterior:
+    """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
+
+    Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
+    """
+    drawn = shared.num_draws
+    while drawn < most and shared.diagnose().asks_for_draws:
+        shared = shared.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
+        if shared.num_draws < min(drawn + _MORE, most):  # interrupted
+            break
+        drawn = shared.num_draws
+    return shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,6 +397,9 @@ def _most(draws: int | None, until: Until | None) -> int:
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
-    """log(phi), and the three largest shares of A's eigenvalues."""
+    """log(phi), the three largest shares of A's eigenvalues, and log(kappa) and the inclusion of features if there are any."""
     eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
-    return {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
+    watched = {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
+    if "kappa" in draws:
+        watched["log_kappa"] = np.log(draws["kappa"])
+    return watched | {name: draws[name] for name in ("inclusion",) if name in draws}

@@ -9,6 +9,7 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models import second_moment as coordinates
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed, observe
+from mpmtl_prob.models.scale import OPEN
 from mpmtl_prob.releases.release import Release
 
 
@@ -99,6 +100,6 @@ def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:
     psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
     size = np.sqrt((variances - psi) / np.exp(log_phi_mean))
     return {
-        "z": (np.log(psi) - log_phi_mean) / (LOG_PHI_SD * coordinates.OPEN),
+        "z": (np.log(psi) - log_phi_mean) / (LOG_PHI_SD * OPEN),
         "size": size + np.log(-np.expm1(-size)),  # whose softplus it is
     }

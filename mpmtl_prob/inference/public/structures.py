@@ -90,9 +90,10 @@ class Full(Structure):
 
     name = "full"
     rotation_invariant = True
+    double = True
 
     def reading(self, release: Release) -> Reading:
-        if release.num_tasks >= release.num_features:
+        if release.num_tasks > release.num_features:  # of as many, A's density is infinite where A is singular
             return Reading(model.full, start_full(observed(release)))
         if drowned(release):
             return Reading(latent_weights.drowned_weights(release.num_tasks), start_drowned(observed(release)))
@@ -220,16 +221,16 @@ STRUCTURES: dict[str, Structure] = {
 def structure_for(release: Release) -> Structure:
     """The structure with which owners err least: "low_rank" of many tasks where noise is small, else "full".
 
-    What :class:`NoiseAware` takes. Many are 100 tasks and more, of at most 50 features: with more "low_rank" takes minutes.
-    Small is noise that moves the second moment by less than its average eigenvalue, by the release itself. Elsewhere owners
-    err alike, and "full" is faster.
+    What :class:`NoiseAware` takes. Many are 100 tasks and more, of 16 to 50 features: with fewer owners err alike, and
+    chains of "low_rank" diverge, and with more it takes minutes. Small is noise that moves the second moment by less than its average
+    eigenvalue, by the release itself. Elsewhere owners err alike, and "full" is faster.
 
-    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=3, rows=10)
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=20, rows=10)
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]
     ['full', 'low_rank']
     """
-    many = release.num_tasks >= MANY_TASKS and release.num_features <= _MOST_FEATURES
-    return STRUCTURES["low_rank" if many and _relative_noise(release) <= 1 else "full"]
+    fits = release.num_tasks >= MANY_TASKS and _FEWEST_FEATURES <= release.num_features <= _MOST_FEATURES
+    return STRUCTURES["low_rank" if fits and _relative_noise(release) <= 1 else "full"]
 
 
 def _relative_noise(release: Release) -> float:
@@ -277,7 +278,7 @@ def _of_rank(rank: int) -> Callable[..., None]:
 
 
 #: Of a "low_rank" that nobody asked for.
-_MOST_FEATURES = 50
+_FEWEST_FEATURES, _MOST_FEATURES = 16, 50
 #: Typical correlation of two features' weights below which Omega counts as diagonal, and above which as without structure.
 _DIAGONAL, _FULL = 0.1, 0.3
 #: Inclusion, the share of omega_j above the floor, from which a feature stands out: .5 is what it is before the release.
