@@ -16,7 +16,7 @@ from scipy.special import expit
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob._util.figures import GREY, axes_of, forest, tree_of
 from mpmtl_prob.data.cells import label_text
-from mpmtl_prob.data.matching import places
+from mpmtl_prob.data.matching import match_positions
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation import metrics
@@ -191,7 +191,7 @@ def error_by_task(
     names = [str(test.tasks[i]) for i in most]
 
     def errors(one: Weights) -> xr.DataTree:
-        feature, task = places(test, *_called(one))
+        feature, task = match_positions(test, *_called(one))
         W = _weights(one)[:, :, feature][..., task]
         error = np.empty((*W.shape[:2], len(most)))
         for j, i in enumerate(most):

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from helpers.effort import EVIDENCE
 
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 from mpmtl_prob.sampling import chains
 
 jax.config.update("jax_enable_x64", True)

@@ -12,7 +12,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import adaptation, cli
 from mpmtl_prob.inference import posterior_draws
 from mpmtl_prob.privacy import Ledger
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 DOORS = doors()
 #: In every run of the tests, for every argument; beside them some that take turns.
@@ -42,7 +42,9 @@ def test_every_call_that_takes_a_ledger_is_walked():
 def test_a_call_as_it_is_walked_pays_and_draws(name):
     found = tried(DOORS[name])
     assert found.error is None
-    assert found.drawn == bool(found.charges) == (name != "estimators.mp_mtl.Alone")  # which publishes nothing
+    assert (
+        found.drawn == bool(found.charges) == (name != "estimators.mp_mtl.LocalGradientDescent")
+    )  # which publishes nothing
 
 
 @pytest.mark.parametrize("name", DOORS)
@@ -93,7 +95,7 @@ def test_as_much_noise_as_nobody_can_hold_is_not_paid_for(monkeypatch):
     monkeypatch.setattr(exact, "source", lambda *_: pytest.fail("drawn"))
     for name, argument in (
         ("adaptation.paper.cnvx.CnvxAdap", "steps"),
-        ("adaptation.moments.one_release.OneRelease", "draws"),
+        ("adaptation.moments.one_release.MomentAdaptation", "draws"),
         ("privacy.door.draw_vectors", "vectors"),
     ):
         outcome = tried(DOORS[name], **{argument: 10**13})
@@ -110,7 +112,7 @@ def test_a_lattice_on_which_noise_has_no_room_is_not_paid_for(monkeypatch):
 
 
 NUMBERS = {
-    "adaptation.moments.one_release.OneRelease": (
+    "adaptation.moments.one_release.MomentAdaptation": (
         "shift_scale",
         "residual_bound",
         "row_bound",
@@ -142,7 +144,7 @@ def test_numbers_of_any_size_are_refused_before_or_do(name):
 def test_nonsense_is_accepted_by_no_argument_that_is_looked_at():
     accepted = []
     for name in ("adaptation.paper.cnvx.CnvxAdap", "estimators.dp_aggr.DPAggr", "estimators.mp_mtl.LowRank",
-                 "releases.publish.release", "adaptation.moments.one_release.OneRelease"):  # fmt: skip
+                 "releases.publish.release", "adaptation.moments.one_release.MomentAdaptation"):  # fmt: skip
         for argument in DOORS[name].arguments:
             tries = {} if argument in FREE else {label: values()[label] for label in NONSENSE}
             accepted += [
@@ -200,9 +202,9 @@ def test_a_posterior_that_fails_leaves_the_release_it_was_for(monkeypatch):
     def fails(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("mpmtl_prob.adaptation.moments.one_release.infer", fails)
+    monkeypatch.setattr("mpmtl_prob.adaptation.moments.moment_adaptation.infer", fails)
     for call in (
-        adaptation.OneRelease().fit,
+        adaptation.MomentAdaptation().fit,
         lambda source, target: adaptation.adapt.adapt(source, target, label="y", epsilon=1.0),
     ):
         with pytest.raises(MemoryError) as caught:

@@ -19,11 +19,11 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, estimators, evaluation, inference, privacy
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN
-from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public.init import observed
+from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.models import penalised, shared_covariance
 from mpmtl_prob.privacy import audit
-from mpmtl_prob.privacy.laws import law
+from mpmtl_prob.privacy.mechanisms import mechanism as law
 
 PAGE = Path(__file__).parents[1] / "docs" / "extend.md"
 D, M = 3, 12
@@ -59,8 +59,8 @@ def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written,
     assert release.guarantee.proved.delta == 0  # 0.9 is more than its pure eps, 8 / 9
     assert "comes or goes" in release.guarantee.explain()
     assert [charge.mechanisms for charge in privacy.Ledger(tmp_path / "book").charges()] == [(noise,)]
-    assert book.spent.epsilon <= noise.pure("replace") + 1e-9
-    assert privacy.delta(0.5, (noise, noise)) <= privacy.delta(0.25, noise) * 2
+    assert book.spent.epsilon <= noise.max_loss("replace") + 1e-9
+    assert privacy.compute_delta(0.5, (noise, noise)) <= privacy.compute_delta(0.25, noise) * 2
     release.save(tmp_path / "release.nc")
     again = mp.Release.load(tmp_path / "release.nc")
     assert again.mechanisms == (noise,)
@@ -95,7 +95,7 @@ def test_a_public_posterior_reads_a_law_of_ones_own(written, tasks):
         given = quickly(lambda A: likelihood.given(A).log_prob(release.sigma[0]))(A)
     assert_allclose(given, noise.log_prob(release.sigma[0], A), rtol=1e-10)
     public = observed(release)
-    start = reading("full", release).start
+    start = model_for("full", release).start
     slope = quickly(jax.grad(lambda site: potential_energy(shared_covariance.full, (public,), {}, site)))(start)
     assert all(np.isfinite(each).all() for each in slope.values())
 
@@ -192,7 +192,7 @@ def test_a_structure_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
 def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
     rng, m = np.random.default_rng(1), 6
     release = mp.release(rng.standard_normal((1, m)), 20.0, 1e-3, message="clip", clip=2.0)
-    read, public, noise = written("all_alike").AllAlike().reading(release), observed(release), release.mechanisms[0]
+    read, public, noise = written("all_alike").AllAlike().model_for(release), observed(release), release.mechanisms[0]
 
     @jax.jit
     @partial(jax.jacfwd, has_aux=True)
@@ -239,7 +239,7 @@ def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path, mon
     release = mp.release(tasks, epsilon=5.0)
     shared = mp.inference.shared_covariance(release, draws=100, **QUICK)
     mine = written("known_error").KnownError(0.5)
-    own = mp.inference.task_posteriors(tasks, shared, likelihood=mine, sharpness=1.0, draws=2500, exclude_own=False)
+    own = mp.inference.task_posteriors(tasks, shared, likelihood=mine, power=1.0, draws=2500, exclude_own=False)
 
     gram, scale = tasks.gram, np.mean(tasks.X**2, axis=1) ** -0.25  # Pareto's, by which messages are scaled
     for i in range(tasks.num_tasks):
@@ -255,7 +255,7 @@ def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path, mon
     mixed = mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="mixture", draws=20, progress_bar=False)
     assert np.isfinite(mixed.W).all()
     with pytest.raises(ValueError, match="method: 'joint' has no model for the likelihood 'known error'"):
-        mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="joint", sharpness=1.0, progress_bar=False)
+        mp.inference.task_posteriors(tasks, shared, likelihood=mine, method="joint", power=1.0, progress_bar=False)
 
     assert "known error" in repr(own)
     assert own.diagnose().draws == shared.diagnose().draws

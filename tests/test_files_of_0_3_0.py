@@ -14,12 +14,12 @@ from files_of_0_3_0.example import FEATURES, HOSPITALS, KEY, RUN, plain_regressi
 import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob._util.files import write_netcdf
-from mpmtl_prob.adaptation import MomentRelease, OneRelease
+from mpmtl_prob.adaptation import MomentAdaptation, MomentRelease
 from mpmtl_prob.federated.flower import wire
-from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower.persistent_site import PersistentSite
 from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, fit
 from mpmtl_prob.privacy import Ledger, LedgerAltered
-from mpmtl_prob.privacy.laws import write_law
+from mpmtl_prob.privacy.mechanisms import write_mechanism
 from mpmtl_prob.releases import Release, files
 
 FOLDER = Path(__file__).parent / "files_of_0_3_0"
@@ -72,7 +72,7 @@ def test_a_ledger_holds_its_charges_and_goes_on(name, tmp_path):
     assert ledger.spent.epsilon == pytest.approx(expected["spent"], rel=1e-5)
     charges = ledger.charges()
     if "laws" in expected:
-        assert [write_law(law) for charge in charges for law in charge.mechanisms] == expected["laws"]
+        assert [write_mechanism(law) for charge in charges for law in charge.mechanisms] == expected["laws"]
         assert [charge.fingerprint for charge in charges] == expected["fingerprints"]
         assert ledger.fingerprint(np.eye(3)) == expected["fingerprints"][0]
         declared = [ledger.epsilon, ledger.delta, ledger.adjacency, ledger.unit, ledger.adaptive]
@@ -89,7 +89,7 @@ def test_a_release_says_what_it_said(name):
     release = Release.load(FOLDER / name)
     expected = EXPECTED[name]
     np.testing.assert_array_equal(release.sigma, expected["sigma"])
-    assert [write_law(law) for law in release.mechanisms] == expected["mechanisms"]
+    assert [write_mechanism(law) for law in release.mechanisms] == expected["mechanisms"]
     assert list(release.features) == expected["features"]
     for field in ("message", "scaling", "num_tasks", "lattice"):
         assert getattr(release, field) == expected[field]
@@ -176,7 +176,7 @@ def test_a_moment_release_signed_by_0_3_0_is_refused(tmp_path):
 @pytest.mark.parametrize("name", names("one_release"))
 def test_a_saved_model_predicts_as_it_did(name):
     expected = EXPECTED[name]
-    predicted = OneRelease.load(FOLDER / name).predict(np.array(expected["X"]))
+    predicted = MomentAdaptation.load(FOLDER / name).predict(np.array(expected["X"]))
     np.testing.assert_allclose(predicted, expected["predictions"], rtol=1e-9)
 
 
@@ -194,17 +194,17 @@ def test_a_site_remembers_its_runs_and_goes_on(tmp_path):
     expected = EXPECTED["site"]
     assert invitation.agreed.run.hex() == expected["run"]
     assert (invitation.terms.epsilon, invitation.terms.num_tasks) == tuple(expected["terms"].values())
-    site = KeptSite(0, rows(1), folder)
+    site = PersistentSite(0, rows(1), folder)
     received = {name: bytes.fromhex(part) for name, part in expected["received_at_mask"].items()}
     assert site.answer(invitation, "mask", received).keys()
     with pytest.raises(ValueError, match=r"^stage: "):
-        KeptSite(0, rows(1), folder).answer(invitation, "mask", received)
+        PersistentSite(0, rows(1), folder).answer(invitation, "mask", received)
 
 
 def test_an_account_remembers_its_runs(tmp_path):
     name = "account_of_a_finished_run.db"
     shutil.copy(FOLDER / name, tmp_path)
-    answered = federated.Account(tmp_path / name, runs=3).answered()
+    answered = federated.RunLog(tmp_path / name, runs=3).answered()
     assert [list(row) for row in answered] == EXPECTED[name]["answered"]
 
 

@@ -67,7 +67,7 @@ print(*sys.modules)
 def test_the_accountant_needs_neither_jax_nor_data_of_tasks():
     ran = subprocess.run([sys.executable, "-c", PRIVACY], check=True, capture_output=True, text=True)
     loaded = set(ran.stdout.split())
-    assert "mpmtl_prob.privacy.door" in loaded
+    assert "mpmtl_prob.privacy.charge_and_draw" in loaded
     assert loaded & (SAMPLING | DEVICES | {"pandas", "xarray"}) == set()
     ours = {name for name in loaded if name.startswith("mpmtl_prob.")}
     assert {name.split(".")[1] for name in ours} == {"privacy", "_util", "_moved"}

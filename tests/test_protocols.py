@@ -55,7 +55,7 @@ ENTRANCES = {
     "LowRankPlusSparse(norm)": (extend.Penalty, (), lambda it, tasks: both(tasks, norm=it)),
     "LowRankPlusSparse(own)": (extend.Penalty, (), lambda it, tasks: both(tasks, own=it)),
     "LowRankPlusSparse(loss)": (extend.Loss, ("of",), lambda it, tasks: both(tasks, loss=it)),
-    "MPMTL(sharing)": (extend.Sharing, (), lambda it, tasks: protect(tasks, sharing=it)),
+    "MPMTL(sharing)": (extend.SharingRule, (), lambda it, tasks: protect(tasks, sharing=it)),
     "Proximal(norm)": (
         extend.SharedPenalty, ("projection",), lambda it, tasks: protect(tasks, sharing=estimators.Proximal(it)),
     ),
@@ -67,18 +67,18 @@ ENTRANCES = {
     ),
     "MPMTL(loss)": (extend.Loss, ("alone", "strong_convexity"), lambda it, tasks: protect(tasks, loss=it)),
     "MPMTL(start)": (extend.SingleTask, (), lambda it, tasks: protect(tasks, start=it)),
-    "MPMTLKernel(sharing)": (extend.Sharing, (), lambda it, tasks: inference.MPMTLKernel(it)),
-    "release(mechanism)": (extend.MatrixNoise, (), lambda it, tasks: mp.release(tasks, 1.0, mechanism=it)),
-    "releases.terms": (extend.MatrixNoise, (), lambda it, tasks: mp.releases.terms(1.0, 12, 3, mechanism=it)),
-    "NoiseAware(mechanism)": (extend.MatrixNoise, (), lambda it, tasks: mp.NoiseAware(1.0, mechanism=it).fit(tasks)),
-    "Ledger.charge": (extend.Law, (), lambda it, tasks: privacy.Ledger(epsilon=1.0, delta=1e-3).charge(it)),
-    "privacy.delta": (extend.Law, (), lambda it, tasks: privacy.delta(1.0, it)),
-    "privacy.epsilon": (extend.Law, (), lambda it, tasks: privacy.epsilon(1e-3, [it, it])),
-    "privacy.Curve": (extend.Law, (), lambda it, tasks: privacy.Curve((it,), "replace").delta(1.0)),
+    "MPMTLKernel(sharing)": (extend.SharingRule, (), lambda it, tasks: inference.MPMTLKernel(it)),
+    "release(mechanism)": (extend.MatrixMechanism, (), lambda it, tasks: mp.release(tasks, 1.0, mechanism=it)),
+    "releases.terms": (extend.MatrixMechanism, (), lambda it, tasks: mp.releases.terms(1.0, 12, 3, mechanism=it)),
+    "NoiseAware(mechanism)": (extend.MatrixMechanism, (), lambda it, tasks: mp.NoiseAware(1.0, mechanism=it).fit(tasks)),
+    "Ledger.charge": (extend.Mechanism, (), lambda it, tasks: privacy.Ledger(epsilon=1.0, delta=1e-3).charge(it)),
+    "privacy.compute_delta": (extend.Mechanism, (), lambda it, tasks: privacy.compute_delta(1.0, it)),
+    "privacy.compute_epsilon": (extend.Mechanism, (), lambda it, tasks: privacy.compute_epsilon(1e-3, [it, it])),
+    "privacy.PrivacyProfile": (extend.Mechanism, (), lambda it, tasks: privacy.PrivacyProfile((it,), "replace").delta(1.0)),
     "audit.likelihood_ratio": (
-        extend.Law, (), lambda it, tasks: audit.likelihood_ratio(it, privacy.Bound(1.0, 1e-3, "replace"), trials=100),
+        extend.Mechanism, (), lambda it, tasks: audit.likelihood_ratio(it, privacy.Bound(1.0, 1e-3, "replace"), trials=100),
     ),
-    "audit.own_claim": (extend.Law, (), lambda it, tasks: audit.own_claim(it)),
+    "audit.own_claim": (extend.Mechanism, (), lambda it, tasks: audit.own_claim(it)),
     "shared_covariance(structure)": (
         extend.Structure, (), lambda it, tasks: inference.shared_covariance(_release(tasks), structure=it, **CHAINS),
     ),
@@ -137,7 +137,7 @@ def test_what_a_loss_or_a_likelihood_gives_is_looked_at_too(tasks):
 
     class Nothing(extend.Likelihood):
         name = "nothing"
-        given = predict = lambda self, *_: None
+        posteriors = predict = lambda self, *_: None
 
     with pytest.raises(ValueError, match=r"likelihood\.given\(\.\.\.\): .* Posteriors of .* NoneType without"):
         inference.owner.likelihoods.posteriors_given(Nothing(), tasks, None, None)

@@ -39,7 +39,15 @@ from urllib.parse import unquote
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("mpmtl_prob", "tests", "benchmarks", "studies", "apps", "docs")
 #: Files that say how something was called, and those that an earlier version wrote.
-LEFT = ("CHANGELOG.md", "tests/files_of_0_3_0/", "tools/", "docs/_build/", ".venv/", "mpmtl_prob/_moved.py", "tests/test_moved.py")
+LEFT = (
+    "CHANGELOG.md",
+    "tests/files_of_0_3_0/",
+    "tools/",
+    "docs/_build/",
+    ".venv/",
+    "mpmtl_prob/_moved.py",
+    "tests/test_moved.py",
+)
 
 
 class Symbol(NamedTuple):
@@ -382,9 +390,12 @@ def docstrings(words: dict[str, dict[str, str]], moved: dict[str, str]) -> None:
     for file, names in words.items():
         path = ROOT / moved.get(file, file)
         text = path.read_text()
-        for old, new in names.items():
-            text = re.sub(rf"(?m)^( {{4,}}){old}:(?= [a-z])", rf"\g<1>{new}:", text)
-            text = re.sub(rf"(:(?:meth|attr|func|class|data):`~?){old}(?=`)", rf"\g<1>{new}", text)
+        parts = re.split(r'("""(?:.|\n)*?""")', text)  # every other part is a docstring
+        for k in range(1, len(parts), 2):
+            for old, new in names.items():
+                parts[k] = re.sub(rf"(?m)^( {{4,}}){old}:(?= [a-z])", rf"\g<1>{new}:", parts[k])
+                parts[k] = re.sub(rf"(:(?:meth|attr|func|class|data):`~?){old}(?=`)", rf"\g<1>{new}", parts[k])
+        text = "".join(parts)
         path.write_text(text)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 
 #: As many numbers as nobody draws or keeps: more are refused before anything is paid for, not by a lack of memory after it.
 MANY = 2**31
@@ -88,7 +88,7 @@ def function(name: str, value: object, what: str) -> None:
         pass
 
 
-def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> None:
+def normalise_fields(instance: Any, check: Callable[[str, Any], float], *names: str) -> None:
     """Check fields of a frozen data class and keep them as Python's numbers.
 
     The square of a NumPy integer may overflow, and what is worked out of a short float is as short: 1e-6 may be 0.
@@ -97,7 +97,7 @@ def settle(instance: Any, check: Callable[[str, Any], float], *names: str) -> No
         object.__setattr__(instance, name, check(name, getattr(instance, name)))
 
 
-def numbers(name: str, value: ArrayLike, kind: type[np.generic] = np.float64) -> NDArray[Any]:
+def as_float_array(name: str, value: ArrayLike, kind: type[np.generic] = np.float64) -> NDArray[Any]:
     """An array of numbers, which may hold somebody's: an error of NumPy's would show one of them."""
     try:
         if np.iscomplexobj(value) or getattr(getattr(value, "dtype", None), "kind", "f") in "mM":  # dates and durations

@@ -24,7 +24,7 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str], *, private: bool) -> Iterator[str]:
+def atomic_write(path: str | os.PathLike[str], *, private: bool) -> Iterator[str]:
     """Where to write: it takes the place of path when all went well, and a file that was there stays until then.
 
     Args:
@@ -94,15 +94,15 @@ def check_there(path: str | os.PathLike[str]) -> None:
 
 
 def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, private: bool) -> None:
-    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`whole`."""
+    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`."""
     check_there(os.path.dirname(os.path.abspath(path)))
-    with whole(path, private=private) as unfinished:
+    with atomic_write(path, private=private) as unfinished:
         data.to_netcdf(unfinished, engine="h5netcdf")
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
-    """Write text, whole or not at all; ``private`` as for :func:`whole`."""
-    with whole(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+    """Write text, whole or not at all; ``private`` as for :func:`atomic_write`."""
+    with atomic_write(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
 

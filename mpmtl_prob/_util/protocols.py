@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpmtl_prob._util.checks import instance, one_of
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 
 
 def members(protocol: type) -> list[str]:

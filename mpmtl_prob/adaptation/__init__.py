@@ -22,7 +22,7 @@ from mpmtl_prob.adaptation.data import paper_files, problems, real
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.moments.adassp import AdaSSP
 from mpmtl_prob.adaptation.moments.label_posterior import ApproximatePosterior, approximate_posterior
-from mpmtl_prob.adaptation.moments.one_release import AdaptedPosterior, OneRelease, infer
+from mpmtl_prob.adaptation.moments.moment_adaptation import AdaptedPosterior, MomentAdaptation, infer
 from mpmtl_prob.adaptation.moments.release import MomentRelease, release_moments
 from mpmtl_prob.adaptation.moments.tilting import tilted
 from mpmtl_prob.adaptation.paper import accounting
@@ -43,11 +43,11 @@ __all__ = [
     "CnvxAdap",
     "DiscrepancyMinimisation",
     "Domain",
+    "MomentAdaptation",
     "MomentRelease",
     "NCnvxAdap",
     "NetworkAdap",
     "NoisyGradient",
-    "OneRelease",
     "SourceOnly",
     "Unprotected",
     "WarmDescent",

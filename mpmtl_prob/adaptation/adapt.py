@@ -18,14 +18,14 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import flag
-from mpmtl_prob._util.files import check_place, whole, write_text
+from mpmtl_prob._util.files import atomic_write, check_place, write_text
 from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.adaptation.data.domain import Domain, pair, several, stacked
 from mpmtl_prob.adaptation.data.scaling import ROW_QUANTILE, Scaling
-from mpmtl_prob.adaptation.moments.conditional import Prior
-from mpmtl_prob.adaptation.moments.one_release import AdaptedPosterior, OneRelease
+from mpmtl_prob.adaptation.moments.feature_moment import shape
+from mpmtl_prob.adaptation.moments.grid_posterior import Prior
+from mpmtl_prob.adaptation.moments.moment_adaptation import AdaptedPosterior, MomentAdaptation
 from mpmtl_prob.adaptation.moments.release import MomentRelease
-from mpmtl_prob.adaptation.moments.shape import shape
 from mpmtl_prob.privacy.ledger import Ledger
 
 MODEL, PICTURE = "model.json", "adaptation.png"
@@ -203,7 +203,7 @@ class Report:
             return [MODEL]
         page = Figure(figsize=(8.0, 4.0), layout="constrained")
         self.plot(page.subplots(1, 2, width_ratios=(2, 1)))
-        with whole(out / PICTURE, private=private) as unfinished:
+        with atomic_write(out / PICTURE, private=private) as unfinished:
             page.savefig(unfinished, format="png", dpi=120, metadata={"Software": None})
         return [MODEL, PICTURE]
 
@@ -265,7 +265,7 @@ def adapt(
     units = Scaling.of(every, intercept=intercept)
     scaled = {name: units.scaled(each) for name, each in public.items()}
     most = max(float(np.abs(each.y).max()) for each in scaled.values())
-    model = OneRelease(
+    model = MomentAdaptation(
         epsilon, delta, row_bound=units.row_bound, target_bound=max(most, 1.0),
         ledger=ledger, unsafe_seed=unsafe_seed, seed=seed,
     ).fit(scaled, units.scaled(private))  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.adaptation.data.domain import Domain, pair
 from mpmtl_prob.data.matching import columns
 from mpmtl_prob.privacy.guarantee import Guarantee

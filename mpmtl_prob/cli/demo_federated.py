@@ -126,5 +126,5 @@ def run(
 
 
 def _one(tasks: TaskData, i: int) -> TaskData:
-    X, y = tasks.own(i)
+    X, y = tasks.rows_of(i)
     return TaskData.from_lists([X], [y], features=tasks.features)

@@ -20,8 +20,8 @@ from jax import Array
 
 from mpmtl_prob._util import devices
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.discreet import shown
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.convex.losses import Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
 

@@ -12,7 +12,7 @@ the message, the prior and the noise would be spent on a number that every owner
 origin, Celsius to Kelvin, would change the slopes.
 
 With labels there is nothing to subtract: messages are made of contrasts as well, but likelihoods and losses of labels keep
-the rows. Owners' posteriors give the intercept a prior of its own (:mod:`mpmtl_prob.taskwise.intercepts`). Estimators with
+the rows. Owners' posteriors give the intercept a prior of its own (:mod:`mpmtl_prob.single_task.intercepts`). Estimators with
 another loss than least squares, the baselines DPAggr and DPMTRL, whose guarantee is about rows, and the curator's models
 take the constant column for a feature like any other.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def means(tasks: TaskData) -> tuple[FloatArray, FloatArray]:
     """Of every task's own rows: of the features but for the intercept, (d, m), and of the targets, (m,)."""
-    own = [tasks.own(i) for i in range(tasks.num_tasks)]
+    own = [tasks.rows_of(i) for i in range(tasks.num_tasks)]
     with np.errstate(all="ignore"):
         return np.stack([X[:, :-1].mean(axis=0) for X, _ in own], axis=1), np.array([y.mean() for _, y in own])
 

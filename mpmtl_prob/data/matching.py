@@ -28,7 +28,7 @@ def task_data(value: Any, name: str = "tasks", *, targets: bool = True) -> TaskD
     return value
 
 
-def places(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashable]) -> tuple[Places, Places]:
+def match_positions(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashable]) -> tuple[Places, Places]:
     """Return where weights (..., d, m) of a fit hold those of the data's features and tasks, in the data's own order.
 
     The data have all features of the fit, and some of its tasks. Tasks without names are as many as the fit's, and in
@@ -45,11 +45,11 @@ def places(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashabl
             f"tasks: expected names, by which those of the fit are found, such as {tasks[0]!r}, got {given.num_tasks} tasks "
             f"without names for {len(tasks)} of the fit; make them with tasks=[...]"
         )
-    column = stand("tasks", given.tasks, tasks, advice="take these out, or fit again with them")
+    column = match_names("tasks", given.tasks, tasks, advice="take these out, or fit again with them")
     return _all(row, len(features)), _all(column, len(tasks))
 
 
-def stand(
+def match_names(
     what: str, given: Sequence[Hashable], known: Sequence[Hashable], *, of: str = "the fit", advice: str
 ) -> NDArray[np.int64]:
     """Return where each of the given names stands among the known ones, (len(given),).
@@ -98,7 +98,7 @@ def columns(
     if by_position(given, known):
         tell_of_positions(given, known, what=what, of=of)
         return np.arange(len(known))
-    return stand(what, given, known, of=of, advice=f"give columns the names that they have in {of}")
+    return match_names(what, given, known, of=of, advice=f"give columns the names that they have in {of}")
 
 
 def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import numbers
+from mpmtl_prob._util.checks import as_float_array
 from mpmtl_prob.data.cells import as_matrix, as_numbers, check_labels, check_spelling, column_names
 
 #: The largest number in the rows: sums of its squares are still numbers.
@@ -25,7 +25,7 @@ def cells(name: str, value: ArrayLike) -> FloatArray:
     if getattr(getattr(value, "dtype", None), "kind", "") == "O":
         array = np.asarray(value)
         return as_numbers(array.ravel()).reshape(array.shape)
-    return numbers(name, value)
+    return as_float_array(name, value)
 
 
 def task_names(tasks: Sequence[Hashable] | None, number: int) -> tuple[Hashable, ...]:

@@ -25,7 +25,7 @@ class Prediction:
         mean: (m, n_max), zero on padding.
         mask: as in the TaskData predicted on.
         tasks: task names.
-        away: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point predictor.
+        centered_draws: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point predictor.
             In single precision they lose a part of how far they vary, and no more.
         quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
         around: (m, n_max), or one number.
@@ -35,7 +35,7 @@ class Prediction:
     mean: FloatArray
     mask: NDArray[np.bool_]
     tasks: tuple[Hashable, ...]
-    away: NDArray[np.floating[Any]] | None = None
+    centered_draws: NDArray[np.floating[Any]] | None = None
     quantity: str = "target"
     around: FloatArray | float = 0.0
     unit: FloatArray | float = 1.0
@@ -43,7 +43,7 @@ class Prediction:
     @property
     def draws(self) -> NDArray[np.floating[Any]] | None:
         """Posterior predictive draws (S, m, n_max), or None for a point predictor."""
-        return None if self.away is None else self.away * self.unit + self.around
+        return None if self.centered_draws is None else self.centered_draws * self.unit + self.around
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central interval of the given probability, a pair of (m, n_max) arrays.
@@ -53,10 +53,10 @@ class Prediction:
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
-        if self.away is None:
+        if self.centered_draws is None:
             raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
         tail = (1 - probability) / 2
-        lower, upper = np.quantile(self.away, [tail, 1 - tail], axis=0)
+        lower, upper = np.quantile(self.centered_draws, [tail, 1 - tail], axis=0)
         return lower * self.unit + self.around, upper * self.unit + self.around
 
     def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
@@ -65,13 +65,13 @@ class Prediction:
 
         task, row = np.nonzero(self.mask)
         columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
-        if self.away is not None:
+        if self.centered_draws is not None:
             lower, upper = self.interval(probability)
             columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
         return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
-        kind = "points" if self.away is None else f"{len(self.away)} draws"
+        kind = "points" if self.centered_draws is None else f"{len(self.centered_draws)} draws"
         return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import in_range, numbers, whole
+from mpmtl_prob._util.checks import as_float_array, in_range, whole
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
 from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
@@ -112,7 +112,7 @@ class TaskData:
         X_pad, y_pad, mask = stacked(xs, ys)
         if subject is None:
             return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None, has_targets=y is not None)
-        whom = [numbers("subject", s, np.int64) for s in subject]
+        whom = [as_float_array("subject", s, np.int64) for s in subject]
         if [s.shape for s in whom] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
         return cls(
@@ -256,7 +256,7 @@ class TaskData:
         if not self.has_targets:
             raise ValueError(f"{name}: expected rows with targets, got rows made without, which can be predicted alone")
 
-    def own(self, i: int) -> tuple[FloatArray, FloatArray]:
+    def rows_of(self, i: int) -> tuple[FloatArray, FloatArray]:
         """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
 
         What is computed from them does not depend on another task, down to the last bit; n_max itself would tell of one.
@@ -268,8 +268,8 @@ class TaskData:
 
     @cached_property
     def gram(self) -> Gram:
-        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`own` rows, in float64; computed once."""
-        return Gram(*map(np.stack, zip(*(gram(*self.own(i)) for i in range(self.num_tasks)), strict=True)))
+        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`rows_of` rows, in float64; computed once."""
+        return Gram(*map(np.stack, zip(*(gram(*self.rows_of(i)) for i in range(self.num_tasks)), strict=True)))
 
     def with_intercept(self) -> Self:
         """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.
@@ -287,7 +287,7 @@ class TaskData:
         """Every task's contrasts, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); without it, these."""
         if not self.intercept:
             return self
-        rows = [contrasts(X[:, :-1], y) for X, y in map(self.own, range(self.num_tasks))]
+        rows = [contrasts(X[:, :-1], y) for X, y in map(self.rows_of, range(self.num_tasks))]
         X, y, mask = stacked(*zip(*rows, strict=True))
         columns = self.features[:-1]
         return type(self)(X, y, mask, self.tasks, columns, centred=True, scaling=self.scaling, numbered=self.numbered)

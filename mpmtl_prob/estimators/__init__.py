@@ -20,13 +20,13 @@ from mpmtl_prob.estimators.framework import (
     Proximal,
     ProximalSum,
     Run,
-    Sharing,
+    SharingRule,
     TaskRelations,
     first_round,
     framework,
     one_round,
 )
-from mpmtl_prob.estimators.mp_mtl import MPMTL, Alone, GroupSparse, LowRank, LowRankSparse
+from mpmtl_prob.estimators.mp_mtl import MPMTL, GroupSparse, LocalGradientDescent, LowRank, LowRankSparse
 from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
 from mpmtl_prob.estimators.plan import RowProtection
 from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
@@ -36,7 +36,6 @@ __all__ = [
     "L1",
     "MPMTL",
     "MTRL",
-    "Alone",
     "Carry",
     "ColumnGroupLasso",
     "ConvergenceWarning",
@@ -46,6 +45,7 @@ __all__ = [
     "GroupSparse",
     "Lasso",
     "LeastSquares",
+    "LocalGradientDescent",
     "Logistic",
     "LowRank",
     "LowRankPlusSparse",
@@ -59,7 +59,7 @@ __all__ = [
     "RidgeLogistic",
     "RowProtection",
     "Run",
-    "Sharing",
+    "SharingRule",
     "SquaredFrobenius",
     "SquaredTraceNorm",
     "TaskRelations",

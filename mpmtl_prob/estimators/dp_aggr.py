@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, positive, whole
-from mpmtl_prob._util.discreet import shown
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.door import draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.laws import IndependentLaplace, VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import IndependentLaplace, VectorLaplace
 
 NO_TARGET_BOUND = (
     "How far one row can move a model depends on the largest target, which was read off the private rows; give "
@@ -121,7 +121,7 @@ class DPAggr:
             least, most = (whole("rows", count) for count in self.rows)
             if least > most:
                 raise ValueError(f"rows: expected (n_min, n_max) with n_min <= n_max, got {self.rows!r}")
-        own = [tuple(part[:most] for part in tasks.own(i)) for i in range(tasks.num_tasks)]
+        own = [tuple(part[:most] for part in tasks.rows_of(i)) for i in range(tasks.num_tasks)]
         X = [lattice.clipped(x.T, R).T for x, _ in own]
         return TaskData.from_lists(X, [np.clip(y, -Y, Y) for _, y in own], tasks=tasks.tasks, features=tasks.features)
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, one_of, positive, whole
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy.accounting.budgets import schedule
-from mpmtl_prob.privacy.door import draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.laws import VectorLaplace
-from mpmtl_prob.releases.terms import default_delta
+from mpmtl_prob.privacy.mechanisms import VectorLaplace
+from mpmtl_prob.releases.spec import default_delta
 
 ESTIMATED = (
     "The noise is scaled to the largest residual of the private rows. Other rows would have had another, so that the scale "

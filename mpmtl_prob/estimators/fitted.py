@@ -14,12 +14,12 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.html import card
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.data.intercepts import completed
-from mpmtl_prob.data.matching import places, task_data
+from mpmtl_prob.data.matching import match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction, linear_prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +66,7 @@ class Fitted:
         """
         if self.tasks is None or self.features is None:
             return linear_prediction(self.W, task_data(tasks, targets=False))
-        feature, task = places(tasks, self.tasks, self.features)
+        feature, task = match_positions(tasks, self.tasks, self.features)
         return linear_prediction(self.W[feature][:, task], tasks)
 
     def __repr__(self) -> str:  # the weights are the owners' own: not shown
@@ -114,7 +114,7 @@ def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:
     return replace(fitted, W=scale.T * fitted.W, release=release, history=history)
 
 
-def intercept_aside[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
+def fit_slopes_then_intercept[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
     """A method ``fit(self, tasks)`` that fits the slopes; every task then gets its intercept from its own rows.
 
     Features of tasks that come from a table are scaled to unit variance first, unless the estimator's attribute

@@ -2,7 +2,7 @@
 
 Every round the curator sees the owners' clipped models, publishes their perturbed second moment, and sends back a mapping f
 of all that was published; every owner goes on alone, with an update A_i. What is shared, f and A_i are one object, a
-:class:`Sharing`: write another and it runs in the same loop, under the same guarantee.
+:class:`SharingRule`: write another and it runs in the same loop, under the same guarantee.
 
 Source: TPAMI 2022, Algorithms 1 to 3; supplement, Algorithms 4 and 5.
 """
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.convex.penalties import L1, NoPenalty, Penalty, SharedPenalty, TraceNorm
@@ -49,7 +49,7 @@ class Run(NamedTuple):
         return shown(self)
 
 
-class Sharing(Protocol):
+class SharingRule(Protocol):
     """What Algorithm 1 leaves open. Hashable: static under jit."""
 
     #: "features": W W' is published, (d, d); "tasks": W'W, (m, m)
@@ -98,22 +98,22 @@ class Noise(NamedTuple):
         return shown(self)
 
 
-def check_sharing(sharing: Sharing) -> None:
-    """Raise ValueError for an object that lacks a method of :class:`Sharing`, or whose penalties lack one."""
+def check_sharing(sharing: SharingRule) -> None:
+    """Raise ValueError for an object that lacks a method of :class:`SharingRule`, or whose penalties lack one."""
     if not isinstance(sharing, type):  # a class of static methods is one as well
-        implements("sharing", sharing, Sharing)
+        implements("sharing", sharing, SharingRule)
     if isinstance(sharing, Proximal | ProximalSum):
         implements("sharing.norm", sharing.norm, SharedPenalty, needs=("projection",))
     if isinstance(sharing, ProximalSum):
         implements("sharing.own", sharing.own, Penalty, needs=("prox",))
 
 
-def first_round(sharing: Sharing, run: Run, W0: Array, noise: Noise) -> Carry:
+def first_round(sharing: SharingRule, run: Run, W0: Array, noise: Noise) -> Carry:
     """The state before the first round; W^^(0) = W~(0)."""
     return Carry(W0, sharing.start(clip_columns(W0, run.clip)), jnp.zeros_like(noise.moment))
 
 
-def one_round(sharing: Sharing, run: Run, carry: Carry, t: Array, noise: Noise) -> tuple[Carry, Array]:
+def one_round(sharing: SharingRule, run: Run, carry: Carry, t: Array, noise: Noise) -> tuple[Carry, Array]:
     """Round t (counted from 0) of Algorithm 1, with the noise of this round; returns the output W^^(t) as well."""
     W = clip_columns(carry.W, run.clip)  # Algorithm 1, step 3
     if noise.models is not None:
@@ -130,7 +130,7 @@ def one_round(sharing: Sharing, run: Run, carry: Carry, t: Array, noise: Noise) 
 
 
 def framework(
-    sharing: Sharing, run: Run, W0: Array, noise: Noise, *, record: bool = True
+    sharing: SharingRule, run: Run, W0: Array, noise: Noise, *, record: bool = True
 ) -> tuple[Array, Array, Array]:
     """Algorithm 1. Pure and traceable: a scan over the rounds, with all noise drawn beforehand.
 

@@ -14,30 +14,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import MANY, flag, in_range, numbers, one_of, positive, whole
-from mpmtl_prob._util.discreet import Discreet, shown
+from mpmtl_prob._util.checks import MANY, as_float_array, flag, in_range, one_of, positive, whole
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.data.prediction import check_weights
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.fitted import Fitted, intercept_aside
-from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, Sharing, check_sharing
+from mpmtl_prob.estimators.fitted import Fitted, fit_slopes_then_intercept
+from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, SharingRule, check_sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate
-from mpmtl_prob.privacy.door import draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.laws import PaperTaskWishart, PaperWishart, VectorLaplace, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, PaperWishart, VectorLaplace, Wishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.messages import BoughtClip, bought
-from mpmtl_prob.releases.publish import perturb
+from mpmtl_prob.releases.messages import PrivateClipNorm, purchases_of
+from mpmtl_prob.releases.publish import publish_rounds
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.terms import Terms, default_delta
+from mpmtl_prob.releases.spec import Terms, default_delta
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
 MECHANISMS = ("paper", "calibrated")
@@ -58,8 +58,8 @@ class SingleTask(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MPMTL(Discreet):
-    """Algorithm 1 with any :class:`Sharing`: the common part of Algorithms 2 to 5.
+class MPMTL(HidesArrays):
+    """Algorithm 1 with any :class:`SharingRule`: the common part of Algorithms 2 to 5.
 
     Attributes:
         sharing: what is published and what owners do with it: :class:`Proximal` (Algorithms 2 and 3),
@@ -68,7 +68,7 @@ class MPMTL(Discreet):
         epsilon: the budget for all rounds together; None runs without noise and without privacy.
         rounds: T.
         clip: K, the norm to which models are clipped each round: a number chosen without looking at the models, or one
-            from :func:`mpmtl_prob.releases.buy_clip`, whose price is then in the guarantee. Infinite only without noise.
+            from :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then in the guarantee. Infinite only without noise.
         delta: default 1 / (m log m).
         loss: L_i, :class:`LeastSquares` or :class:`Logistic`, with its strong convexity.
         acceleration: beta_t: "none" is 0, "convex" (t-1)/(t+2), "strongly_convex" (1 - sqrt(mu/L)) / (1 + sqrt(mu/L));
@@ -93,11 +93,11 @@ class MPMTL(Discreet):
         rows: Algorithm 5: what protects single rows from a curator who is not trusted with the models either.
     """
 
-    sharing: Sharing
+    sharing: SharingRule
     penalty: float | tuple[float, float]
     epsilon: float | None = 1.0
     rounds: int = 30
-    clip: float | BoughtClip = float("inf")
+    clip: float | PrivateClipNorm = float("inf")
     delta: float | None = None
     loss: Loss = field(default_factory=LeastSquares)
     acceleration: bool | str = True
@@ -114,7 +114,7 @@ class MPMTL(Discreet):
     record: bool = True
     rows: RowProtection | None = None
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
 
@@ -229,7 +229,7 @@ class MPMTL(Discreet):
             return tuple(PaperWishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
         # for K = 1: a search over K need not calibrate anew
-        laws = calibrate(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, besides=self._besides)
+        laws = calibrate(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, composed_with=self._besides)
         return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
 
     def _weights(self, ratio: float) -> Weights:
@@ -259,12 +259,12 @@ class MPMTL(Discreet):
             unsafe_seed=None if self.unsafe_seed is None else self.unsafe_seed + 1,  # another stream than E's
             ledger=self.rows.ledger,
             data=tasks,
-            besides=bought(self.clip),
+            purchases=purchases_of(self.clip),
         )
 
     @property
     def _besides(self) -> tuple[Any, ...]:
-        return tuple(purchase.law for purchase in bought(self.clip))
+        return tuple(purchase.law for purchase in purchases_of(self.clip))
 
     def _delta(self, tasks: TaskData) -> float:
         if self.delta is None:
@@ -293,9 +293,9 @@ class MPMTL(Discreet):
             features=tasks.features if self.sharing.moment == "features" else tasks.tasks,
             lattice=plan.run.lattice,
             claimed=claimed,
-            bought=bought(self.clip),
+            purchases=purchases_of(self.clip),
         )
-        release, outputs = perturb(
+        release, outputs = publish_rounds(
             lambda noise: plan.execute(Noise(noise, models), self.sharing, self.record),
             terms,
             unsafe_seed=self.unsafe_seed,
@@ -314,7 +314,7 @@ class MPMTL(Discreet):
         if np.asarray(self.start, dtype=object).ndim == 0:  # no matrix
             implements("start", self.start, SingleTask)
         found = self.start.fit(tasks) if hasattr(self.start, "fit") else None
-        W0 = numbers("start", cast(ArrayLike, self.start)) if found is None else found.W
+        W0 = as_float_array("start", cast(ArrayLike, self.start)) if found is None else found.W
         check_weights(W0, tasks)
         return W0, found is not None and found.guarantee.proved != NOTHING_SHARED.proved
 
@@ -337,7 +337,7 @@ class MPMTL(Discreet):
         if self.mechanism == "calibrated" and self.sharing.moment == "tasks":
             raise ValueError("mechanism: expected 'paper' for W'W, of which nothing is proved with any noise")
         pair = isinstance(self.sharing, ProximalSum)
-        penalty = numbers("penalty", self.penalty)
+        penalty = as_float_array("penalty", self.penalty)
         if penalty.shape != ((2,) if pair else ()) or not np.all(np.isfinite(penalty) & (penalty >= 0)):
             expected = "two numbers >= 0, (lambda_1, lambda_2)" if pair else "a number >= 0"
             raise ValueError(f"penalty: expected {expected}, got {shown(self.penalty)}")
@@ -359,25 +359,25 @@ class MPMTL(Discreet):
 class LowRank(MPMTL):
     """Algorithm 2: :class:`MPMTL` with the trace norm."""
 
-    sharing: Sharing = field(default=Proximal(TraceNorm()), init=False)
+    sharing: SharingRule = field(default=Proximal(TraceNorm()), init=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSparse(MPMTL):
     """Algorithm 3: :class:`MPMTL` with the l2,1 norm."""
 
-    sharing: Sharing = field(default=Proximal(GroupLasso()), init=False)
+    sharing: SharingRule = field(default=Proximal(GroupLasso()), init=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Alone(MPMTL):
+class LocalGradientDescent(MPMTL):
     """Algorithm 2 with M = I: every task by early-stopped gradient descent on its own rows.
 
     At tiny eps the papers' methods with the same step_size are exactly this; what is not above it was not shared. By
     default every owner steps by its own 1/L_i, so that no number of another's reaches it.
     """
 
-    sharing: Sharing = field(default=Proximal(NoPenalty()), init=False)
+    sharing: SharingRule = field(default=Proximal(NoPenalty()), init=False)
     penalty: float | tuple[float, float] = field(default=0.0, init=False)
     step_size: float | str | FloatArray | None = field(default="per_task", repr=False)
 
@@ -389,4 +389,4 @@ class LowRankSparse(MPMTL):
     ``sharing`` holds the variants that the papers name: l2,1 for P; column norms or squared Frobenius for Q; the start.
     """
 
-    sharing: Sharing = field(default=ProximalSum(), kw_only=True)
+    sharing: SharingRule = field(default=ProximalSum(), kw_only=True)

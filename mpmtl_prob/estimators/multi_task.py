@@ -26,7 +26,7 @@ from mpmtl_prob.convex.solver import Solution, minimise_path, solve
 from mpmtl_prob.data.intercepts import completed
 from mpmtl_prob.data.prediction import check_weights
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.fitted import Fitted, in_unit_variance, intercept_aside, named, slopes
+from mpmtl_prob.estimators.fitted import Fitted, fit_slopes_then_intercept, in_unit_variance, named, slopes
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 
 
@@ -48,7 +48,7 @@ class MultiTask:
     tolerance: float = 1e-6
     max_iterations: int = 20_000
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData, start: FloatArray | None = None) -> Fitted:
         """Solve from ``start`` (d, m), default zero. Raises ValueError for a bad argument.
 
@@ -131,7 +131,7 @@ class LowRankPlusSparse:
 
     name = "MTL low rank + sparse"
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad argument. ``history`` also holds ``P`` and ``Q``, (1, d, m)."""
         begin = time.perf_counter()
@@ -210,7 +210,7 @@ class MTRL:
 
     name = "MTL task relations"
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad argument. ``history["Omega"]`` holds the task relations, (1, m, m)."""
         begin = time.perf_counter()

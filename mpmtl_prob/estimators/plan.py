@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, one_of, positive
-from mpmtl_prob._util.discreet import Discreet, shown
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.framework import Noise, Run, Sharing, run_rounds
-from mpmtl_prob.privacy.laws import VectorLaplace, Wishart
+from mpmtl_prob.estimators.framework import Noise, Run, SharingRule, run_rounds
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.releases.messages import BoughtClip
-from mpmtl_prob.releases.terms import default_delta
+from mpmtl_prob.privacy.mechanisms import VectorLaplace, Wishart
+from mpmtl_prob.releases.messages import PrivateClipNorm
+from mpmtl_prob.releases.spec import default_delta
 
 #: from a total (eps, delta) to the budgets of all rounds
 Weights = Callable[[float, float], FloatArray]
@@ -66,7 +66,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Discreet):
+class Plan(HidesArrays):
     """A run before its noise is drawn.
 
     Attributes:
@@ -85,7 +85,7 @@ class Plan(Discreet):
     row_mechanisms: tuple[VectorLaplace, ...] = ()
     unproved: str = ""
 
-    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
+    def execute(self, noise: Noise, sharing: SharingRule, record: bool = True) -> tuple[FloatArray, FloatArray]:
         """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
         check_not_forked()
         with jax.enable_x64(True):
@@ -127,5 +127,5 @@ def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:
     return np.full(rounds, (1 - root) / (1 + root) if acceleration == "strongly_convex" else 0.0)
 
 
-def clip_norm(clip: float | BoughtClip) -> float:
-    return float(clip.clip if isinstance(clip, BoughtClip) else clip)  # of a NumPy integer the square may overflow
+def clip_norm(clip: float | PrivateClipNorm) -> float:
+    return float(clip.clip if isinstance(clip, PrivateClipNorm) else clip)  # of a NumPy integer the square may overflow

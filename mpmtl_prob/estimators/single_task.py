@@ -14,11 +14,18 @@ from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
 from mpmtl_prob.data.intercepts import completed
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.fitted import Fitted, by_name, in_own_units, in_unit_variance, intercept_aside, named
+from mpmtl_prob.estimators.fitted import (
+    Fitted,
+    by_name,
+    fit_slopes_then_intercept,
+    in_own_units,
+    in_unit_variance,
+    named,
+)
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
-from mpmtl_prob.taskwise import conjugate, laplace
-from mpmtl_prob.taskwise.evidence import posterior_means
+from mpmtl_prob.single_task import conjugate, laplace
+from mpmtl_prob.single_task.posterior_means import posterior_means
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Ridge:
 
     penalty: float | str = "evidence"
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a negative penalty."""
         start = time.perf_counter()
@@ -82,7 +89,7 @@ class Lasso:
         """All tasks' problems as one, which nothing ties: for rough paths."""
         return MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations)
 
-    @intercept_aside
+    @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`, of every task."""
         return _each(self.problem, tasks, "STL lasso")

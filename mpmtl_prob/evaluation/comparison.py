@@ -21,7 +21,7 @@ from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerPosteriors
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.privacy.tables import Table, pair
-from mpmtl_prob.releases.terms import check_message
+from mpmtl_prob.releases.spec import check_message
 from mpmtl_prob.sampling.nuts import WARMUP
 
 

@@ -11,7 +11,18 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.convex.losses import Loss
 from mpmtl_prob.convex.penalties import GroupLasso, Penalty
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators import DPMTRL, L1, MPMTL, Alone, DPAggr, Lasso, LeastSquares, MultiTask, Ridge, RidgeLogistic
+from mpmtl_prob.estimators import (
+    DPMTRL,
+    L1,
+    MPMTL,
+    DPAggr,
+    Lasso,
+    LeastSquares,
+    LocalGradientDescent,
+    MultiTask,
+    Ridge,
+    RidgeLogistic,
+)
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 
 #: candidates per estimator
@@ -50,7 +61,7 @@ def multi_task(norm: Penalty, train: TaskData, loss: Loss | None = None) -> list
     return [MultiTask(norm, float(top * share), chosen, **_ROUGH) for share in np.geomspace(1e-4, 1.0, SIZE)]
 
 
-def alone(train: TaskData, loss: Loss | None = None) -> list[Alone]:
+def alone(train: TaskData, loss: Loss | None = None) -> list[LocalGradientDescent]:
     """Early stopping, with and without acceleration, from zero and from ridge, with one step size and with each task's.
 
     The one step size is 1/L of the training rows, chosen here like all else in a grid.
@@ -60,7 +71,7 @@ def alone(train: TaskData, loss: Loss | None = None) -> list[Alone]:
     steps: tuple[dict[str, Any], ...] = ({"step_size": None, "curvature": largest}, {"step_size": "per_task"})
     starts: tuple[Ridge | str, ...] = (Ridge(), "zero")
     return [
-        Alone(rounds=rounds, acceleration=acceleration, start=start, loss=chosen, **step)
+        LocalGradientDescent(rounds=rounds, acceleration=acceleration, start=start, loss=chosen, **step)
         for rounds, acceleration in itertools.product((1, 3, 10, 30, 100), (False, True))
         for start in starts
         for step in steps

@@ -37,7 +37,7 @@ def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -
     nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
     """
     check_rows(prediction, test)
-    if prediction.away is None or prediction.quantity == "probability":
+    if prediction.centered_draws is None or prediction.quantity == "probability":
         return float("nan")
     lower, upper = prediction.interval(probability)
     return float(np.mean(((lower <= test.y) & (test.y <= upper))[test.mask]))

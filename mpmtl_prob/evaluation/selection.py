@@ -23,14 +23,24 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of
-from mpmtl_prob._util.discreet import public, shown
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.hidden_arrays import public, shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.data.intercepts import completed
 from mpmtl_prob.data.prediction import Prediction, linear_prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators import MPMTL, ConvergenceWarning, Fitted, MultiTask, Noise, Ridge, Run, Sharing, framework
+from mpmtl_prob.estimators import (
+    MPMTL,
+    ConvergenceWarning,
+    Fitted,
+    MultiTask,
+    Noise,
+    Ridge,
+    Run,
+    SharingRule,
+    framework,
+)
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 from mpmtl_prob.estimators.plan import Plan, Rows
 from mpmtl_prob.evaluation.metrics import auc, log_score, nmse, nmse_within
@@ -267,7 +277,7 @@ def _seeded(plan: Plan, rounds: int, seed: int) -> Noise:
 
 
 @partial(jax.jit, static_argnums=0)
-def _many_runs(sharing: Sharing, loss: Smooth, runs: Run, W0: Any, noises: Any) -> jax.Array:
+def _many_runs(sharing: SharingRule, loss: Smooth, runs: Run, W0: Any, noises: Any) -> jax.Array:
     """W^^(T) of every run, (candidates, d, m): they share the rows and the start."""
 
     def one(run: Run, noise: Noise) -> jax.Array:

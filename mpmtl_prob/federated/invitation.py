@@ -18,10 +18,10 @@ from mpmtl_prob.federated.secure_sum import RUN, Agreed
 from mpmtl_prob.federated.thresholds import risk, unbroken, undivided
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
-from mpmtl_prob.privacy.laws import GaussianShares
-from mpmtl_prob.privacy.laws.law import write_law
-from mpmtl_prob.privacy.laws.shares import slack
-from mpmtl_prob.releases.terms import Terms, default_delta, terms
+from mpmtl_prob.privacy.mechanisms import GaussianShares
+from mpmtl_prob.privacy.mechanisms.mechanism import write_mechanism
+from mpmtl_prob.privacy.mechanisms.shares import slack
+from mpmtl_prob.releases.spec import Terms, default_delta, terms
 
 #: The risk of no release that comes with the number of dropouts that nobody chose, and one that nobody may choose.
 SAFE, RISKY = 1e-6, 1e-2
@@ -80,7 +80,7 @@ class Invitation:
     def digest(self) -> bytes:
         """A hash of all that was agreed, for signatures: whoever signs it was invited to the same run by the same terms."""
         said = self.terms
-        numbers = {"kinds": [write_law(law) for law in said.mechanisms]} | {
+        numbers = {"kinds": [write_mechanism(law) for law in said.mechanisms]} | {
             name: getattr(said, name)
             for name in ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
         }

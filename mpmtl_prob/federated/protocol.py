@@ -28,17 +28,17 @@ from mpmtl_prob._util.checks import whole
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.federated import secure_sum
-from mpmtl_prob.federated.account import Account, RunRefused
-from mpmtl_prob.federated.conditions import Conditions
 from mpmtl_prob.federated.invitation import Invitation, Trust
+from mpmtl_prob.federated.run_log import RunLog, RunRefused
 from mpmtl_prob.federated.secure_sum import Advert, Agreed, Revealed, Sent, TooFewOwners, Vector
 from mpmtl_prob.federated.signing import Arrived, Signer
-from mpmtl_prob.privacy.door import draw_share
+from mpmtl_prob.federated.site_policy import SitePolicy
+from mpmtl_prob.privacy.charge_and_draw import draw_share
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.releases.publish import arrived, publish
+from mpmtl_prob.releases.publish import from_noisy_sum, publish
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.streamed import second_moment
-from mpmtl_prob.releases.terms import Terms, message
+from mpmtl_prob.releases.sharded import second_moment
+from mpmtl_prob.releases.spec import Terms, message
 
 _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 #: Byte strings by name.
@@ -57,8 +57,8 @@ class Site:
         number: among the sites that are invited.
         source: the rows of its tasks, or their messages, d x k; TaskShards are read part by part, and a function that gives
             any of these is called when they are needed.
-        account: of runs answered; default one in memory, which forgets.
-        conditions: what it insists upon before it says anything; default that the noise is what the invitation says.
+        run_log: of runs answered; default one in memory, which forgets.
+        policy: what it insists upon before it says anything; default that the noise is what the invitation says.
         signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
         unsafe_seed: draws the site's noise from this seed, for demonstrations.
 
@@ -73,17 +73,17 @@ class Site:
         self,
         number: int,
         source: Source,
-        account: Account | None = None,
+        run_log: RunLog | None = None,
         *,
-        conditions: Conditions | None = None,
+        policy: SitePolicy | None = None,
         signer: Signer | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
         self.number = whole("number", number, 0)
         if signer is not None and signer.number != number:
             raise ValueError(f"number: expected {signer.number}, by which this site's own key is known, got {number}")
-        self.account = Account() if account is None else account
-        self.conditions = Conditions() if conditions is None else conditions
+        self.run_log = RunLog() if run_log is None else run_log
+        self.policy = SitePolicy() if policy is None else policy
         self.signer = signer
         self.failure: str | None = None
         self._source, self._seed = source, unsafe_seed
@@ -111,7 +111,7 @@ class Site:
         """
         agreed, me = invitation.agreed, self.number
         if self._invitation is None:
-            self.conditions.check(invitation, signed=self.signer is not None)
+            self.policy.check(invitation, signed=self.signer is not None)
             if me >= invitation.sites:
                 raise RunRefused(f"sites: expected more than {me}, the number of this one, got {invitation.sites}")
         elif self._invitation != invitation:
@@ -122,7 +122,7 @@ class Site:
         if stage == "advertise" and self._keys is None:
             self._keys, advert = secure_sum.advertise()
             signed = {"signature": self.signer.sign(invitation.digest, me, advert)} if self.signer else {}
-            return {"letters": advert.letters, "masks": advert.masks} | signed
+            return {"letters": advert.encryption, "masks": advert.masks} | signed
         if stage == "share" and self._keys is not None and self._shared is None:
             adverts = self._adverts(invitation, _numbered(received, invitation))
             self._shared, letters = secure_sum.share(agreed, me, self._keys, adverts)
@@ -139,7 +139,7 @@ class Site:
             masked, self._masked = self._masked, secure_sum.Masked({})  # once
             if self.signer is not None or agreed.partners is None:
                 self._check_confirmed(invitation, masked, received)
-            revealed = secure_sum.reveal(agreed, me, masked, _arrived(received, invitation))
+            revealed = secure_sum.unmask(agreed, me, masked, _arrived(received, invitation))
             own = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
             return own | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
         raise ValueError(f"stage: {stage!r} is out of turn")
@@ -149,7 +149,7 @@ class Site:
         if self.signer is None and invitation.agreed.partners is not None:
             return {}
         there = _arrived(received, invitation)
-        secure_sum.reveal(invitation.agreed, self.number, masked, there)  # if that may be
+        secure_sum.unmask(invitation.agreed, self.number, masked, there)  # if that may be
         text = received["arrived"]
         self._masked = masked._replace(confirmed=text)
         if self.signer is not None:
@@ -190,10 +190,10 @@ class Site:
         A, tasks, rows = moment(source, settled)
         if tasks > settled.num_tasks:
             raise ValueError(f"source: expected at most the {settled.num_tasks} tasks of the invitation, got {tasks}")
-        self.account.enter(invitation.agreed.run, trust, seen=trust.seen)
+        self.run_log.enter(invitation.agreed.run, trust, seen=trust.seen)
         if trust is Trust.NO_CURATOR:
             A = A + draw_share(
-                invitation.share, adjacency=settled.adjacency, ledger=self.account.ledger, data=rows,
+                invitation.share, adjacency=settled.adjacency, ledger=self.run_log.ledger, data=rows,
                 unsafe_seed=self._seed, which=self.number,
             )  # fmt: skip
         return in_units(A, settled.lattice**2, tasks)
@@ -277,13 +277,13 @@ def settle(
         if ledger is not None:
             raise ValueError("ledger: expected none where sites add the noise; theirs have paid")
         law = replace(invitation.share, owners=sites)
-        return arrived(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
+        return from_noisy_sum(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
     return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
 
 
 def _reach(invitation: Invitation, sites: int) -> float:
     """How large an entry of the noise that is in a sum may be; beyond it has next to no probability."""
-    return 0.0 if invitation.trust.seen else 64 * replace(invitation.share, owners=sites).fluctuation
+    return 0.0 if invitation.trust.seen else 64 * replace(invitation.share, owners=sites).operator_norm
 
 
 def moment(source: Rows, settled: Terms) -> tuple[FloatArray, int, Any]:

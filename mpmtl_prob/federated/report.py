@@ -17,7 +17,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob.federated.invitation import Invitation, invite
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.laws import Gaussian, GaussianShares
+from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares
 from mpmtl_prob.releases.release import Release
 
 _NAME = "report"

@@ -77,14 +77,14 @@ class Agreed(NamedTuple):
 class Keys(NamedTuple):
     """An owner's private keys, of one run."""
 
-    letters: bytes
+    encryption: bytes
     masks: bytes
 
 
 class Advert(NamedTuple):
     """The public ones."""
 
-    letters: bytes
+    encryption: bytes
     masks: bytes
 
 
@@ -144,7 +144,7 @@ def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tupl
 def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:
     """An owner's first stage: keys for one run."""
     keys = Keys(random(_SECRET), random(_SECRET))
-    return keys, Advert(_public(keys.letters), _public(keys.masks))
+    return keys, Advert(_public(keys.encryption), _public(keys.masks))
 
 
 def share(
@@ -163,7 +163,7 @@ def share(
         TooFewOwners: fewer than a secret is shared among.
         ValueError: keys that were changed on their way, or two owners of one key.
     """
-    if adverts.get(me) != Advert(_public(keys.letters), _public(keys.masks)):
+    if adverts.get(me) != Advert(_public(keys.encryption), _public(keys.masks)):
         raise ValueError("adverts: expected this owner's own keys among them, as they were sent")
     if len({key for advert in adverts.values() for key in advert}) < 2 * len(adverts):
         raise ValueError("adverts: expected every key once, got some of them twice")
@@ -172,15 +172,15 @@ def share(
     seed, holders = random(_SECRET), (me, *partners)
     seeds = split(int.from_bytes(seed), agreed.threshold, holders, random)
     masks = split(int.from_bytes(keys.masks), agreed.threshold, holders, random)
-    letters, own = {}, _private(keys.letters)
+    letters, own = {}, _private(keys.encryption)
     for j in partners:
         text = seeds[j].to_bytes(_SHARE) + masks[j].to_bytes(_SHARE)
-        letters[j] = _box(agreed, _exchanged(own, adverts[j].letters), me, j).encrypt(bytes(12), text, None)
+        letters[j] = _box(agreed, _exchanged(own, adverts[j].encryption), me, j).encrypt(bytes(12), text, None)
     return Shared(seed, (seeds[me], masks[me]), partners, dict(adverts)), letters
 
 
 def mask(
-    agreed: Agreed, me: int, keys: Keys, shared: Shared, letters: Mapping[int, bytes], vector: Vector
+    agreed: Agreed, me: int, keys: Keys, shared: Shared, encrypted_shares: Mapping[int, bytes], vector: Vector
 ) -> tuple[Masked, Sent]:
     """An owner's third stage: its vector, under masks.
 
@@ -189,7 +189,7 @@ def mask(
         me: the owner's number.
         keys: its private ones.
         shared: what it kept.
-        letters: to this owner, by who wrote them: from every partner who is still there.
+        encryption: to this owner, by who wrote them: from every partner who is still there.
         vector: whole numbers modulo 2^64, (length,).
 
     Raises:
@@ -199,13 +199,13 @@ def mask(
     if vector.dtype != np.uint64 or vector.shape != (agreed.length,):
         raise ValueError(f"vector: expected {agreed.length} unsigned whole numbers of 64 bits, got {vector.dtype} "
                          f"{vector.shape}")  # fmt: skip
-    if strangers := set(letters) - set(shared.partners):
+    if strangers := set(encrypted_shares) - set(shared.partners):
         raise ValueError(f"letters: expected those of partners, got some of {sorted(strangers)}")
-    _enough("mask", len(letters) + 1, agreed)
+    _enough("mask", len(encrypted_shares) + 1, agreed)
     shares, words, hidden = {me: shared.own}, {}, vector + stream(agreed, shared.seed)
-    own, masks = _private(keys.letters), _private(keys.masks)
-    for j, letter in letters.items():
-        both = _exchanged(own, shared.adverts[j].letters)
+    own, masks = _private(keys.encryption), _private(keys.masks)
+    for j, letter in encrypted_shares.items():
+        both = _exchanged(own, shared.adverts[j].encryption)
         words[j] = _derived(agreed, both, b"word")
         try:
             text = _box(agreed, both, j, me).decrypt(bytes(12), letter, None)
@@ -216,7 +216,7 @@ def mask(
         shares[j] = (int.from_bytes(text[:_SHARE]), int.from_bytes(text[_SHARE:]))
         pair = stream(agreed, _secret(agreed, masks, shared.adverts[j].masks, b"mask"))
         hidden = hidden + pair if me < j else hidden - pair
-    silent = tuple(j for j in shared.partners if j not in letters)
+    silent = tuple(j for j in shared.partners if j not in encrypted_shares)
     return Masked(shares, words, silent), Sent(hidden, _seal(agreed, shared.seed))
 
 
@@ -230,7 +230,7 @@ def vouched(masked: Masked, by: int, said: bytes, word: bytes) -> bool:
     return by in masked.words and hmac.compare_digest(_word(masked.words[by], by, said), word)
 
 
-def reveal(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) -> Revealed:
+def unmask(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) -> Revealed:
     """An owner's last stage, once a run and no more: what opens the masks of those who arrived, and of those who did not.
 
     Raises:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from mpmtl_prob.federated.account import RunRefused
+from mpmtl_prob.federated.run_log import RunRefused
 from mpmtl_prob.federated.secure_sum import Advert
 
 

@@ -7,17 +7,17 @@ from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owner.answers import posterior_draws
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
-from mpmtl_prob.inference.public.across import ReleaseComparison, compare_releases
-from mpmtl_prob.inference.public.first import FirstLook, first_look
+from mpmtl_prob.inference.public.comparison import ReleaseComparison, compare_releases
 from mpmtl_prob.inference.public.information import Information
-from mpmtl_prob.inference.public.odds import Membership, membership
+from mpmtl_prob.inference.public.membership import Membership, membership
+from mpmtl_prob.inference.public.moment_estimate import FirstLook, first_look
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.sampling.diagnostics import Diagnosis
 from mpmtl_prob.sampling.langevin import ProximalLangevin
 from mpmtl_prob.sampling.runs import Interrupted, Until
-from mpmtl_prob.taskwise.conjugate import SnrPrior
+from mpmtl_prob.single_task.conjugate import SnrPrior
 
 __all__ = [
     "Diagnosis",

@@ -17,9 +17,9 @@ from mpmtl_prob.inference.public.shared import check_sampling, settled, shared_c
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
-from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 from mpmtl_prob.releases import release
-from mpmtl_prob.releases.rounds import kept
+from mpmtl_prob.releases.rounds import attach_paid_release
 from mpmtl_prob.sampling.nuts import WARMUP
 
 
@@ -56,7 +56,7 @@ class NoiseAware:
     epsilon: float = 1.0
     delta: float | None = None
     adjacency: str = "replace"
-    mechanism: str | MatrixNoise = "wishart"
+    mechanism: str | MatrixMechanism = "wishart"
     scaling: str | None = None
     rounds: int | str = "auto"
     structure: str | Structure | None = None
@@ -93,7 +93,7 @@ class NoiseAware:
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,
         )
-        with kept(published):
+        with attach_paid_release(published):
             asked = self._structure
             shared = shared_covariance(
                 published,
@@ -129,6 +129,6 @@ class NoiseAware:
         structure.check(tasks.num_tasks, d)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         check_method(self.method, tasks, kind, structure, tasks.num_tasks, whole("rounds", rounds))
-        if isinstance(self.mechanism, MatrixNoise):
+        if isinstance(self.mechanism, MatrixMechanism):
             of_law(self.mechanism, np.eye(d))
         return kind

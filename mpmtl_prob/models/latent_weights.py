@@ -38,7 +38,7 @@ STIRLING = 30.0
 
 def unit(observed: Observed, num_tasks: int) -> Array:
     """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in it coordinates are of order one, log(phi) too."""
-    guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.floor))  # of A's eigenvalues
+    guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.precision_floor))  # of A's eigenvalues
     known = jnp.asarray(observed.trace_precision) > 0
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
     return jnp.sqrt(guess / num_tasks)[:, None]
@@ -58,7 +58,7 @@ def log_density_of_log_chi2(a: Array, x: Array) -> Array:
     return -a * convex + jnp.where(a < STIRLING, direct, series)
 
 
-def leaning(Z: Array, tilt: Array, G: Array) -> Array:
+def shear(Z: Array, tilt: Array, G: Array) -> Array:
     """N (d, m) from Z, both of order one, if the precision of row i of N is ``I + tilt_i G``; as large a volume as Z.
 
     Where G is small ``I + tilt_i G = L D L'`` with D near ``diag(exp(tilt_i G_jj))`` and L near ``I + tilt_i G D^{-1}`` below
@@ -66,7 +66,7 @@ def leaning(Z: Array, tilt: Array, G: Array) -> Array:
 
     Args:
         Z: (d, m).
-        tilt: between -1 and 1, of sum 0, (d,).
+        likelihood_slope: between -1 and 1, of sum 0, (d,).
         G: positive definite, (m, m).
     """
     size = diagonal_of(G)
@@ -78,7 +78,7 @@ def leaning(Z: Array, tilt: Array, G: Array) -> Array:
 
 
 @lru_cache
-def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
+def noise_dominated_weights(num_tasks: int) -> Callable[[Observed], None]:
     """The model of :func:`latent_weights` with the matrix-t prior, in coordinates for a release that says little, m <= d.
 
     For A far smaller than Sigma: the boundary is where it is, and chains that run into it are stuck.
@@ -86,7 +86,7 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
     T out gives the matrix t. Of the size of W the trace may be public, and then it is known far better than phi: the
     coordinate is ``tau = tr(W W')``, and ``log(Phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``. The diagonal of T is
     in units of its typical size, so that kappa can move without it. What the release says of W's directions, the more the
-    larger W's singular values, N follows as :func:`leaning` has it: or kappa, which moves these, would be held by all of N.
+    larger W's singular values, N follows as :func:`shear` has it: or kappa, which moves these, would be held by all of N.
 
     Sites: ``z``, ``z_kappa``, ``Z`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic
     ``log_phi``, ``kappa``, ``prior_scale`` (d,) and ``A`` (d, d).
@@ -115,9 +115,9 @@ def drowned_weights(num_tasks: int) -> Callable[[Observed], None]:
         log_tau = center + jnp.where(known, 1 / (observed.trace * jnp.sqrt(observed.trace_precision)), LOG_PHI_SD) * z
         tau = jnp.exp(log_tau)
         shape = inverse @ inverse.T  # V V' is near N shape N', and its trace near d tr(shape)
-        tilt = jnp.asarray(observed.tilt)
+        tilt = jnp.asarray(observed.likelihood_slope)
         steepest = jnp.maximum(jnp.max(jnp.abs(tilt)), 1e-6)  # a multiple of I leans nowhere
-        N = leaning(Z, tilt / steepest, steepest * tau / d * shape / jnp.trace(shape))
+        N = shear(Z, tilt / steepest, steepest * tau / d * shape / jnp.trace(shape))
         numpyro.factor("weights", -0.5 * jnp.sum(N**2))
         V = N @ inverse
         size = jnp.sum(V**2)

@@ -19,7 +19,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 
 
 class LocalCoordinates(NamedTuple):

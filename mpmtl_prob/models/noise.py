@@ -20,7 +20,7 @@ from numpyro.distributions import Distribution
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.triangles import cholesky, diagonal_of, log_det
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
-from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, MatrixNoise, Wishart
+from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares, MatrixMechanism, Wishart
 
 
 class NoisyRelease(Protocol):
@@ -31,11 +31,11 @@ class NoisyRelease(Protocol):
         """Of an entry of E off the diagonal, where A may be any positive definite matrix; None where Sigma bounds A."""
 
     @property
-    def floor(self) -> ArrayLike:
+    def precision_floor(self) -> ArrayLike:
         """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma by ascending eigenvalue, (d,)."""
 
     @property
-    def tilt(self) -> FloatArray:
+    def likelihood_slope(self) -> FloatArray:
         """What Sigma adds to the precision of a weight along each of its eigenvectors where A is small, (d,).
 
         ``-2 d log p(Sigma | A) / dA`` there. Chains take their coordinates from it; what they find does not depend on it.
@@ -60,14 +60,14 @@ class NoisyRelease(Protocol):
             trace: tr(A), where there is a way to it that costs less than A.
         """
 
-    def given(self, A: Array) -> Distribution:
+    def sampling_distribution(self, A: Array) -> Distribution:
         """The law of Sigma where A is (d, d)."""
 
 
 class WishartNoise(NamedTuple):
     """``Sigma - A ~ Wishart(df, scale I)``, on ``0 < A < Sigma``."""
 
-    floor: ArrayLike  #: eigenvalues of Sigma^{-1}, descending: ``A < Sigma`` is ``A^{-1} > Sigma^{-1}``, (d,)
+    precision_floor: ArrayLike  #: eigenvalues of Sigma^{-1}, descending: ``A < Sigma`` is ``A^{-1} > Sigma^{-1}``, (d,)
     df: ArrayLike  #: degrees of freedom, at least d + 1
     rate: ArrayLike  #: 1 / s
 
@@ -77,19 +77,19 @@ class WishartNoise(NamedTuple):
         return None
 
     @property
-    def tilt(self) -> FloatArray:
+    def likelihood_slope(self) -> FloatArray:
         """Of ``log|Sigma - A|`` and of the trace."""
-        return (np.asarray(self.df) - np.size(self.floor) - 1) * np.asarray(self.floor) - self.rate
+        return (np.asarray(self.df) - np.size(self.precision_floor) - 1) * np.asarray(self.precision_floor) - self.rate
 
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
         """By :func:`contraction`."""
-        size = jnp.sqrt(jnp.asarray(self.floor))[:, None]
+        size = jnp.sqrt(jnp.asarray(self.precision_floor))[:, None]
         Y, log_jacobian, log_det_rest = contraction(size * Z)
         return Y / size, log_jacobian, log_det_rest
 
     def log_det_rest(self, W: Array) -> Array:
         """``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
-        inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W * jnp.asarray(self.floor)[:, None]).T @ W
+        inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W * jnp.asarray(self.precision_floor)[:, None]).T @ W
         return log_det(cholesky(inner))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
@@ -98,7 +98,7 @@ class WishartNoise(NamedTuple):
         trace = jnp.trace(A) if trace is None else trace
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace * self.rate)
 
-    def given(self, A: Array) -> ShiftedWishart:
+    def sampling_distribution(self, A: Array) -> ShiftedWishart:
         """The same as a law of Sigma."""
         # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
         return ShiftedWishart(A, self.df, 1 / self.rate, validate_args=False)
@@ -111,12 +111,12 @@ class GaussianNoise(NamedTuple):
     sd: ArrayLike  #: sigma of the noise
 
     @property
-    def floor(self) -> ArrayLike:
+    def precision_floor(self) -> ArrayLike:
         """Nothing bounds A from above."""
         return np.zeros(np.shape(self.sigma)[0])
 
     @property
-    def tilt(self) -> FloatArray:
+    def likelihood_slope(self) -> FloatArray:
         """Of the squares."""
         return -np.linalg.eigvalsh(self.sigma) / np.square(self.sd)
 
@@ -133,13 +133,13 @@ class GaussianNoise(NamedTuple):
         squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A))
         return -squares / (4 * jnp.square(jnp.asarray(self.sd)))
 
-    def given(self, A: Array) -> ShiftedGaussian:
+    def sampling_distribution(self, A: Array) -> ShiftedGaussian:
         """The same as a law of Sigma."""
         return ShiftedGaussian(A, self.sd, validate_args=False)
 
 
 @singledispatch
-def of_law(law: MatrixNoise, sigma: FloatArray) -> NoisyRelease:
+def of_law(law: MatrixMechanism, sigma: FloatArray) -> NoisyRelease:
     """A release Sigma (d, d) and the law of its noise, as models read them; ``of_law.register`` adds a law.
 
     Raises:

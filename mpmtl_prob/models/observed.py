@@ -9,13 +9,13 @@ from jax.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.noise import NoisyRelease, of_law
-from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 
 #: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
 LOG_PHI_SD = 2.0
 
 
-class Shown(NamedTuple):
+class Visible(NamedTuple):
     """What Sigma says of L in ``A = Q L L' Q'``."""
 
     basis: ArrayLike  #: Q, orthogonal, (d, d)
@@ -28,8 +28,8 @@ class Free(NamedTuple):
     """A release whose noise leaves A any positive definite matrix."""
 
     sd: ArrayLike  #: of an entry of E off the diagonal; on it, sqrt(2) times as much
-    features: Shown  #: in an order of the features
-    directions: Shown  #: along Sigma's eigenvectors
+    features: Visible  #: in an order of the features
+    directions: Visible  #: along Sigma's eigenvectors
 
 
 class Axes(NamedTuple):
@@ -37,7 +37,7 @@ class Axes(NamedTuple):
 
     basis: ArrayLike  #: the axes, columns, (d, d)
     log_precision: ArrayLike  #: typical size of log P along each, (d,)
-    hidden: ArrayLike  #: as :attr:`Observed.hidden`, (d,)
+    noise_dominance: ArrayLike  #: as :attr:`Observed.noise_dominance`, (d,)
     floor: ArrayLike  #: Sigma^{-1} in this basis, (d, d)
 
 
@@ -59,8 +59,10 @@ class Observed(NamedTuple):
     trace_precision: ArrayLike  #: how well tr(A) is known, 1 / sd^2; 0 where it is not
     precision: ArrayLike  #: typical size of P in each direction, (d,)
     log_precision: ArrayLike  #: its logarithm, (d,)
-    hidden: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
-    tilt: ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
+    noise_dominance: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
+    likelihood_slope: (
+        ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
+    )
     axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
     noise_precision: ArrayLike  #: of an entry of E off the diagonal, roughly
     noise_mean: ArrayLike  #: of an eigenvalue of E, the mean of all; 0 of noise that does not bound A
@@ -69,7 +71,7 @@ class Observed(NamedTuple):
 
 def observe(
     sigma: FloatArray,
-    law: MatrixNoise,
+    law: MatrixMechanism,
     num_tasks: int,
     *,
     phi: float,
@@ -91,21 +93,21 @@ def observe(
     """
     eigenvalues, eigenvectors = np.linalg.eigh(sigma)
     noise = of_law(law, sigma)
-    bound = (eigenvectors * noise.floor) @ eigenvectors.T
+    bound = (eigenvectors * noise.precision_floor) @ eigenvectors.T
 
     def along(basis: FloatArray) -> Axes:
         basis = basis[:, np.argsort(np.diagonal(basis.T @ sigma @ basis))]
         clear = np.diagonal(basis.T @ (sigma - law.mean) @ basis)
         signal = np.clip(clear, 0.0, trace)  # no direction has more than all of A
-        hidden = 1 / (1 + (signal / (2 * law.fluctuation)) ** 4)
+        hidden = 1 / (1 + (signal / (2 * law.operator_norm)) ** 4)
         # where the noise hides A, what the prior says, or less if that would show
-        guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.fluctuation)
+        guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.operator_norm)
         inverse_sigma = basis.T @ bound @ basis
         floor = np.diagonal(inverse_sigma)
         return Axes(basis, np.log(np.maximum(1 / guess, floor / 0.9) - floor), hidden, inverse_sigma)
 
     directions = along(eigenvectors)
-    precision, hidden = np.exp(directions.log_precision), np.asarray(directions.hidden)
+    precision, hidden = np.exp(directions.log_precision), np.asarray(directions.noise_dominance)
     shown = (eigenvectors * (1 - hidden) * (eigenvalues - np.diagonal(law.mean))) @ eigenvectors.T
     by_feature = hidden.min() > 0.5 or np.sum(np.diagonal(shown) ** 2) > 0.5 * np.sum(shown**2)
     free = None
@@ -114,7 +116,7 @@ def observe(
         free = Free(noise.sd, _shown(sigma, noise.sd), rotated._replace(basis=eigenvectors @ rotated.basis))
     known, size = (0.0, 1.0) if trace is None else (trace_sd**-2, trace)
     # what is shown leaves this share of tr(A) to what is hidden, which alone moves with phi
-    share = np.clip(1 - np.sum((1 - hidden) / (precision + noise.floor)) / size, 0.0, 1.0)
+    share = np.clip(1 - np.sum((1 - hidden) / (precision + noise.precision_floor)) / size, 0.0, 1.0)
     log_phi_precision = LOG_PHI_SD**-2 + share**2 * known
     return Observed(
         eigenvectors=eigenvectors,
@@ -129,16 +131,16 @@ def observe(
         trace_precision=known / size**2,
         precision=precision,
         log_precision=np.log(precision),
-        hidden=hidden,
-        tilt=noise.tilt - np.mean(noise.tilt),
+        noise_dominance=hidden,
+        likelihood_slope=noise.likelihood_slope - np.mean(noise.likelihood_slope),
         axes=along(np.eye(len(sigma))) if by_feature else directions,
-        noise_precision=4 * len(sigma) / law.fluctuation**2,
+        noise_precision=4 * len(sigma) / law.operator_norm**2,
         noise_mean=np.trace(law.mean) / len(sigma),
         free=free,
     )
 
 
-def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
+def _shown(sigma: FloatArray, sd: ArrayLike) -> Visible:
     """The Cholesky factor of what noise leaves of Sigma, largest first."""
     rest, d, unit = np.array(sigma), len(sigma), np.sqrt(2) * float(np.asarray(sd))
     order, left = [], list(range(d))
@@ -153,4 +155,4 @@ def _shown(sigma: FloatArray, sd: ArrayLike) -> Shown:
         information[j], log_size[j] = share * ratio**2, np.log(size)
         products[:, j] = share * rest[:, k]
         rest = rest - share * np.outer(rest[:, k], rest[:, k]) / size
-    return Shown(np.eye(d)[:, order], information, log_size, products[order])
+    return Visible(np.eye(d)[:, order], information, log_size, products[order])

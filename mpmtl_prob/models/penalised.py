@@ -21,14 +21,14 @@ from jax.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.gram import Gram
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrior, TraceNormPrior
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 #: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.
 LOG_SD = 1.0
@@ -248,7 +248,7 @@ def _observe_release(release: ReleasedMoments, W: Array) -> None:
     bounded = V / jnp.where(jnp.asarray(release.direction), length, jnp.maximum(1.0, length))  # Algorithm 1, step 3
     A = bounded @ bounded.T
     for t, (sigma, noise) in enumerate(zip(release.sigma, release.noise, strict=True), start=1):
-        numpyro.sample(f"release_{t}", noise.given(A), obs=jnp.asarray(sigma))
+        numpyro.sample(f"release_{t}", noise.sampling_distribution(A), obs=jnp.asarray(sigma))
 
 
 def _sample_positive(name: str, prior: Known | Learnt) -> Array:

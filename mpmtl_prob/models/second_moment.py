@@ -28,7 +28,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.models.observed import Free, Observed, Shown
+from mpmtl_prob.models.observed import Free, Observed, Visible
 from mpmtl_prob.models.scale import log_phi_of_release, log_phi_of_size
 from mpmtl_prob.models.triangles import (
     below_diagonal,
@@ -64,7 +64,7 @@ def second_moment(observed: Observed, root: Array) -> SecondMoment:
     """
     if (free := observed.free) is None:
         SV = root[:, None] * jnp.asarray(observed.eigenvectors)
-        below = (SV * jnp.asarray(observed.noise.floor)) @ SV.T
+        below = (SV * jnp.asarray(observed.noise.precision_floor)) @ SV.T
         bounded = _Bounded(root, diagonal(root**2), jnp.sum(jnp.log(root)))
         return _below_sigma(observed, _triangular(observed, _by_feature(observed)), bounded, below)[-1]
     return _ordered(observed, free, free.features, diagonal(root**2))
@@ -84,7 +84,7 @@ def rotated_second_moment(observed: Observed, prior: Array) -> SecondMoment:
     follows = _follows(observed)
     C = cholesky(_mixed(observed, follows, V.T @ prior @ V))
     bounded = _Bounded(C.T @ V.T, C.T @ C, jnp.sum(jnp.log(diagonal_of(C))))
-    below = (C.T * jnp.asarray(observed.noise.floor)) @ C
+    below = (C.T * jnp.asarray(observed.noise.precision_floor)) @ C
     return _below_sigma(observed, _triangular(observed, follows), bounded, below)[-1]
 
 
@@ -93,7 +93,7 @@ def _follows(observed: Observed) -> Any:
 
     Until Sigma knows it much better: a direction that it shows still goes with those that the noise hides.
     """
-    shown = (1 - observed.hidden) / (observed.precision + observed.noise.floor)
+    shown = (1 - observed.noise_dominance) / (observed.precision + observed.noise.precision_floor)
     clearer = shown**2 * observed.noise_precision / observed.num_tasks  # by so much, as a ratio of variances
     return 1 / (1 + (clearer / _CLEARER) ** 2)
 
@@ -108,7 +108,7 @@ def _mixed(observed: Observed, follows: Any, prior: Any) -> Any:
     return weight[:, None] * prior * weight + np.eye(d, dtype=prior.dtype) * ((1 - follows) * variance * size**2)
 
 
-def _ordered(observed: Observed, free: Free, shown: Shown, prior: Array) -> SecondMoment:
+def _ordered(observed: Observed, free: Free, shown: Visible, prior: Array) -> SecondMoment:
     """A anywhere, its prior near this matrix, along the basis of what is shown."""
     Q = jnp.asarray(shown.basis)
     return _anywhere(observed, free, shown, cholesky(Q.T @ prior @ Q), jnp.inf)[1]
@@ -154,7 +154,9 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
         half = inverse_of_lower(L)
         return log_phi, found, half.T @ half
     # what Sigma shows best comes last: 1 / T_dd^2 alone is what A has there
-    hidden, precision, floor = (jnp.asarray(x) for x in (observed.hidden, observed.precision, observed.noise.floor))
+    hidden, precision, floor = (
+        jnp.asarray(x) for x in (observed.noise_dominance, observed.precision, observed.noise.precision_floor)
+    )
     factor = _given_kappa(observed, kappa)
     # A's eigenvalues, roughly, at the prior mean of log(phi); those that are hidden move with it
     inverse_squares = jnp.sum(inverse_of_lower(factor.T) ** 2, axis=-2)  # the diagonal of (T T')^{-1}
@@ -181,7 +183,7 @@ def _sites(observed: Observed) -> tuple[Array, Array]:
 
 
 def _anywhere(
-    observed: Observed, free: Free, shown: Shown, C: Array, kappa: Array | float
+    observed: Observed, free: Free, shown: Visible, C: Array, kappa: Array | float
 ) -> tuple[Array, SecondMoment]:
     """L and A, where A may be any positive definite matrix.
 
@@ -240,7 +242,7 @@ def _triangular(observed: Observed, hidden: ArrayLike) -> _Triangular:
 
     Args:
         observed: from :func:`observe`.
-        hidden: from 1 to 0 by row of T, as :attr:`Observed.hidden` by eigenvector, (d,).
+        noise_dominance: from 1 to 0 by row of T, as :attr:`Observed.noise_dominance` by eigenvector, (d,).
     """
     d, hidden = jnp.size(observed.precision), jnp.asarray(hidden)
     z, below = _sites(observed)
@@ -263,10 +265,10 @@ def _given_kappa(observed: Observed, kappa: Array) -> _Triangular:
         observed: from :func:`observe`.
         kappa: of Omega.
     """
-    m, shown = jnp.asarray(observed.num_tasks), 1 - jnp.asarray(observed.hidden)
+    m, shown = jnp.asarray(observed.num_tasks), 1 - jnp.asarray(observed.noise_dominance)
     z, below = _sites(observed)
     precision = jnp.asarray(observed.precision)
-    size = 1 / (precision + jnp.asarray(observed.noise.floor))
+    size = 1 / (precision + jnp.asarray(observed.noise.precision_floor))
     weak = precision * size
     # what Sigma shows has a typical precision that is no less than a share of Sigma's, and the noise may be less
     noise = jnp.sqrt(observed.noise_precision) * jnp.minimum(size * weak, observed.noise_mean)
@@ -298,7 +300,7 @@ def _along_axes(observed: Observed, C: Array, kappa: Array) -> _Triangular:
     """
     axes, m, d = observed.axes, jnp.asarray(observed.num_tasks), len(C)
     z, below = _sites(observed)
-    log_size, hidden = jnp.log(diagonal_of(C)), jnp.asarray(axes.hidden)
+    log_size, hidden = jnp.log(diagonal_of(C)), jnp.asarray(axes.noise_dominance)
     center, spread, unit = _bartlett(observed, hidden, kappa)
     shown = log_size + 0.5 * axes.log_precision
     log_diagonal = center + 2 * m * (1 - hidden) * spread**2 * shown + spread * z
@@ -330,7 +332,7 @@ def _bartlett(observed: Observed, hidden: Any, kappa: Any) -> tuple[Any, Any, An
 def _by_feature(observed: Observed) -> Any:
     """How hidden each feature is, (d,)."""
     eigenvectors: Any = observed.eigenvectors
-    return eigenvectors**2 @ observed.hidden
+    return eigenvectors**2 @ observed.noise_dominance
 
 
 def _congruent(S: Array, M: Array) -> Array:
@@ -389,7 +391,7 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
     else:
         hidden = _follows(observed)
         SV = np.linalg.cholesky(_mixed(observed, hidden, V.T @ (m * omega) @ V)).T
-    precision = 1 / (m * variances) - np.asarray(observed.noise.floor)
+    precision = 1 / (m * variances) - np.asarray(observed.noise.precision_floor)
     T = np.linalg.cholesky((SV * precision) @ SV.T)
     center, spread, unit = _bartlett(observed, hidden, np.inf)
     row, column = places(len(omega))

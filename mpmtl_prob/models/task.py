@@ -1,7 +1,7 @@
 """The owner seat: one task's weights given its own rows and the shape of the shared covariance.
 
-For all tasks at once the same models are in :mod:`mpmtl_prob.taskwise.conjugate` (closed form) and
-:mod:`mpmtl_prob.taskwise.laplace`.
+For all tasks at once the same models are in :mod:`mpmtl_prob.single_task.conjugate` (closed form) and
+:mod:`mpmtl_prob.single_task.laplace`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from jax.typing import ArrayLike
 
 from mpmtl_prob.models import shared_covariance
 from mpmtl_prob.models.triangles import cholesky
-from mpmtl_prob.taskwise import laplace
-from mpmtl_prob.taskwise.conjugate import SNR_LOG_SD, SNR_MEDIAN
-from mpmtl_prob.taskwise.student import FREEDOM
+from mpmtl_prob.single_task import laplace
+from mpmtl_prob.single_task.conjugate import SNR_LOG_SD, SNR_MEDIAN
+from mpmtl_prob.single_task.student import FREEDOM
 
 
 def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
@@ -90,7 +90,7 @@ def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask
 def joint_student_t(
     observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
 ) -> None:
-    """:func:`joint` with errors of Student's t, :data:`mpmtl_prob.taskwise.student.FREEDOM` degrees of freedom."""
+    """:func:`joint` with errors of Student's t, :data:`mpmtl_prob.single_task.student.FREEDOM` degrees of freedom."""
     square, log_sigma = _joint_errors(observed, X, y, mask, scale)
     tail = 0.5 * (FREEDOM + 1) * jnp.log1p(square / FREEDOM)
     numpyro.factor("y", -jnp.sum(mask * (tail + log_sigma)))

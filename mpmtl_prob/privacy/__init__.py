@@ -8,28 +8,28 @@ from __future__ import annotations
 from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.accounting.budgets import composition_bound, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
-from mpmtl_prob.privacy.accounting.composition import Bracket, delta, delta_bracket, epsilon
-from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds
+from mpmtl_prob.privacy.accounting.composition import Bracket, compute_delta, compute_epsilon, delta_bracket
+from mpmtl_prob.privacy.accounting.curves import MembershipOdds, PrivacyProfile
 from mpmtl_prob.privacy.audit import views
-from mpmtl_prob.privacy.door import draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
-from mpmtl_prob.privacy.laws import (
+from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
+from mpmtl_prob.privacy.ledger_file import LedgerAltered
+from mpmtl_prob.privacy.mechanisms import (
     Gaussian,
     GaussianShares,
     IndependentLaplace,
-    Law,
-    MatrixNoise,
+    MatrixMechanism,
+    Mechanism,
     PaperTaskWishart,
     PaperWishart,
     Quantile,
     VectorGaussian,
     VectorLaplace,
-    VectorNoise,
+    VectorMechanism,
     Wishart,
     register,
 )
-from mpmtl_prob.privacy.ledger import BudgetExceeded, Charge, Ledger
-from mpmtl_prob.privacy.ledger_file import LedgerAltered
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 __all__ = [
@@ -40,32 +40,32 @@ __all__ = [
     "Bracket",
     "BudgetExceeded",
     "Charge",
-    "Curve",
     "Gaussian",
     "GaussianShares",
     "Guarantee",
     "IndependentLaplace",
-    "Law",
     "Ledger",
     "LedgerAltered",
-    "MatrixNoise",
+    "MatrixMechanism",
+    "Mechanism",
     "MembershipOdds",
     "PaperTaskWishart",
     "PaperWishart",
+    "PrivacyProfile",
     "Quantile",
     "Unit",
     "VectorGaussian",
     "VectorLaplace",
-    "VectorNoise",
+    "VectorMechanism",
     "Wishart",
     "audit",
     "calibrate",
     "calibrate_gaussian",
     "composition_bound",
-    "delta",
+    "compute_delta",
+    "compute_epsilon",
     "delta_bracket",
     "draw_vectors",
-    "epsilon",
     "register",
     "schedule",
     "views",

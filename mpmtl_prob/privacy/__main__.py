@@ -9,18 +9,18 @@ import numpy as np
 from scipy.optimize import brentq
 
 from mpmtl_prob.privacy.accounting.calibration import SHAPES, calibrate, calibrate_gaussian
-from mpmtl_prob.privacy.laws import PaperWishart
-from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_remove
+from mpmtl_prob.privacy.mechanisms import PaperWishart
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
 
 
 def cost_table(
     num_features: int, delta: float, epsilons: Sequence[float], max_shape: float = SHAPES[-1]
 ) -> dict[str, list[float]]:
     """Fluctuation of the calibrated noise, k <= max_shape, relative to the papers' of the same nominal eps, T = 1."""
-    papers = [PaperWishart(num_features, epsilon).fluctuation for epsilon in epsilons]
+    papers = [PaperWishart(num_features, epsilon).operator_norm for epsilon in epsilons]
     return {
         adjacency: [
-            calibrate(epsilon, delta, num_features, adjacency=adjacency, max_shape=max_shape).fluctuation / paper
+            calibrate(epsilon, delta, num_features, adjacency=adjacency, max_shape=max_shape).operator_norm / paper
             for epsilon, paper in zip(epsilons, papers, strict=True)
         ]
         for adjacency in ("zero_out", "replace")

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob._util.html import card
-from mpmtl_prob.privacy.accounting.composition import delta
-from mpmtl_prob.privacy.accounting.curves import Curve, MembershipOdds, membership_odds
-from mpmtl_prob.privacy.laws.law import Law
+from mpmtl_prob.privacy.accounting.composition import compute_delta
+from mpmtl_prob.privacy.accounting.curves import MembershipOdds, PrivacyProfile, membership_odds
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 _SCOPE = (
@@ -94,7 +94,7 @@ class Guarantee:
         reason: why, in words.
         arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
         mechanisms: the laws that it follows from, of every round and of what was bought besides.
-        against: who sees what it is about, and whatever else they know.
+        adversary: who sees what it is about, and whatever else they know.
         shared_subjects: tasks share subjects, so that one person's rows may be in several of them.
     """
 
@@ -102,13 +102,13 @@ class Guarantee:
     proved: Bound | None
     reason: str
     arithmetic: str = ""
-    mechanisms: tuple[Law, ...] = field(default=(), repr=False, compare=False)
-    against: str = ANYBODY
+    mechanisms: tuple[Mechanism, ...] = field(default=(), repr=False, compare=False)
+    adversary: str = ANYBODY
     shared_subjects: bool = False
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"
-        proved += "" if self.against == ANYBODY else f", against {self.against} and nobody else"
+        proved += "" if self.adversary == ANYBODY else f", against {self.adversary} and nobody else"
         claimed = f"; the papers claim {self.claimed}" if self.claimed and self.claimed != self.proved else ""
         return f"proved: {proved}{claimed}. {self.reason}"
 
@@ -118,15 +118,15 @@ class Guarantee:
         claimed, proved = (None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved"))
         arithmetic, against = fields.get("arithmetic", DOUBLES), fields.get("against", ANYBODY)
         persons = fields.get("shared_subjects", False) is True
-        return cls(claimed, proved, fields["reason"], arithmetic, against=against, shared_subjects=persons)
+        return cls(claimed, proved, fields["reason"], arithmetic, adversary=against, shared_subjects=persons)
 
     def facts(self) -> dict[str, str]:
         """For tables: what is proved and, where it differs, what the papers claim."""
         found = {"proved": str(self.proved) if self.proved else "nothing"}
         if self.claimed and self.claimed != self.proved:
             found["claimed by the papers"] = str(self.claimed)
-        if self.against != ANYBODY:
-            found["against"] = self.against
+        if self.adversary != ANYBODY:
+            found["against"] = self.adversary
         return found | ({"arithmetic": self.arithmetic} if self.arithmetic else {})
 
     def _repr_html_(self) -> str:
@@ -135,7 +135,7 @@ class Guarantee:
     def explain(self) -> str:
         """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
         arithmetic = _ARITHMETIC.get(self.arithmetic, "")
-        against = "anybody" if self.against == ANYBODY and self.unit == Unit.PERSON else self.against
+        against = "anybody" if self.adversary == ANYBODY and self.unit == Unit.PERSON else self.adversary
         persons = _PERSONS.format(unit=self.unit) if self.shared_subjects and self.proved else ""
         scope = _SCOPE.format(against=against, alone=self.unit.alone, arithmetic=arithmetic).strip()
         return "\n\n".join(
@@ -146,11 +146,11 @@ class Guarantee:
         """As plain values, for :meth:`from_dict`; without the laws."""
         claimed, proved = (None if bound is None else asdict(bound) for bound in (self.claimed, self.proved))
         fields = {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
-        fields |= {} if self.against == ANYBODY else {"against": self.against}
+        fields |= {} if self.adversary == ANYBODY else {"against": self.adversary}
         return fields | ({"shared_subjects": True} if self.shared_subjects else {})
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> PrivacyProfile:
         """What is proved at all eps at once.
 
         Raises ValueError where nothing is proved, or where the laws are not known, as of a guarantee read from a posterior's
@@ -160,7 +160,7 @@ class Guarantee:
             raise ValueError(f"guarantee: expected one of which something is proved. {self.reason}")
         if not self.mechanisms and self.proved.epsilon > 0:
             raise ValueError("guarantee: expected one that knows its noise laws; a release's does")
-        return Curve(self.mechanisms, self.proved.adjacency)
+        return PrivacyProfile(self.mechanisms, self.proved.adjacency)
 
     def delta(self, epsilon: float) -> float:
         """The proved delta at another eps. Raises ValueError where nothing is proved."""
@@ -174,7 +174,7 @@ class Guarantee:
         """Errors of type I and the least errors of type II of any test; see :meth:`Curve.tradeoff`."""
         return self.curve.tradeoff(false_alarms)
 
-    def for_group(self, k: int) -> Curve:
+    def for_group(self, k: int) -> PrivacyProfile:
         """What k units that belong together are promised, such as the tasks of one family. Raises ValueError for k < 1."""
         return replace(self.curve, group=whole("k", k))
 
@@ -249,7 +249,7 @@ NOT_PRIVATE = Guarantee(None, None, "Every task's model depends on the rows of a
 
 
 def of_release(
-    mechanisms: Sequence[Law],
+    mechanisms: Sequence[Mechanism],
     *,
     epsilon: float,
     adjacency: str,
@@ -275,14 +275,14 @@ def of_release(
     if unproved := next((mechanism.unproved for mechanism in mechanisms if mechanism.unproved), ""):
         return Guarantee(claimed, None, unproved, arithmetic)
     laws = tuple(mechanisms)
-    true_delta = delta(epsilon, laws, adjacency)
+    true_delta = compute_delta(epsilon, laws, adjacency)
     reason = _reason(mechanisms, adjacency)
     if true_delta >= 1:
         true_delta, reason = 1.0, reason + " delta = 1 guarantees nothing."
-    against = next((law.against for law in laws if law.against), ANYBODY)
+    against = next((law.adversary for law in laws if law.adversary), ANYBODY)
     return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws, against)
 
 
-def _reason(laws: Sequence[Law], adjacency: str) -> str:
+def _reason(laws: Sequence[Mechanism], adjacency: str) -> str:
     rounds = Counter(type(law) for law in laws)
-    return " ".join(dict.fromkeys(law.reason(adjacency, rounds[type(law)]) for law in dict.fromkeys(laws)))
+    return " ".join(dict.fromkeys(law.justification(adjacency, rounds[type(law)]) for law in dict.fromkeys(laws)))

@@ -43,7 +43,9 @@ def finest(clip: float, num_tasks: int, laws: Sequence[Any]) -> float:
     Arguments as for :func:`step`.
     """
     # 64 times its size away from its mean noise has next to no probability
-    largest = num_tasks * clip**2 + max((np.max(np.abs(law.mean)) + 64 * law.fluctuation for law in laws), default=0.0)
+    largest = num_tasks * clip**2 + max(
+        (np.max(np.abs(law.mean)) + 64 * law.operator_norm for law in laws), default=0.0
+    )
     return float(2.0 ** np.ceil((np.log2(largest) - _ROOM) / 2))
 
 

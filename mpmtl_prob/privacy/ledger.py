@@ -26,8 +26,8 @@ from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws.law import Law, read_law, write_law
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, read_mechanism, write_mechanism
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 _NO_TOTALS = "epsilon and delta: expected the declared total of a new ledger, got none"
@@ -54,7 +54,7 @@ class Charge:
     fingerprint: str
     unit: str
     adjacency: str
-    mechanisms: tuple[Law, ...]
+    mechanisms: tuple[Mechanism, ...]
     id: str
 
 
@@ -68,7 +68,7 @@ class Purchase(Protocol):
     """
 
     @property
-    def law(self) -> Law: ...
+    def law(self) -> Mechanism: ...
     @property
     def id(self) -> str: ...
     @property
@@ -170,12 +170,12 @@ class Ledger:
 
     def charge(
         self,
-        mechanisms: Law | Sequence[Law],
+        mechanisms: Mechanism | Sequence[Mechanism],
         *,
         data: PaddedTasks | ArrayLike | None = None,
         unit: str = "task",
         adjacency: str | None = None,
-        bought: Sequence[Purchase] = (),
+        purchases: Sequence[Purchase] = (),
     ) -> Charge:
         """Pay for the mechanisms, all rounds or none; on disk when it returns.
 
@@ -184,7 +184,7 @@ class Ledger:
             data: what the release is about, for the fingerprint.
             unit: what the mechanisms protect.
             adjacency: what the release states its own guarantee for; default the ledger's. The ledger counts by its own.
-            bought: what was bought for them; what this ledger has not paid for yet is charged together with them.
+            purchases: what was bought for them; what this ledger has not paid for yet is charged together with them.
 
         Raises:
             BudgetExceeded: the composed eps, at the declared delta, would exceed the declared total.
@@ -200,12 +200,12 @@ class Ledger:
             Unit.of(unit).compared(Adjacency.of(adjacency))
         listed = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
         for law in listed:
-            derives("mechanisms", law, Law)
+            derives("mechanisms", law, Mechanism)
         now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
         paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
         rounds = composition.as_rounds(listed)
         with self._file.transaction() as chain:
-            owed = self._owed(chain.rows, bought)
+            owed = self._owed(chain.rows, purchases)
             if owed and not Unit.TASK.protects(own):
                 raise ValueError(f"clip: expected none in a ledger of {own}s; what it costs was counted for a task")
             before, more = _laws(chain.rows), (*(purchase.law for purchase in owed), *rounds)
@@ -287,22 +287,22 @@ class Ledger:
             owed.append(purchase)
         return owed
 
-    def _composed(self, laws: tuple[Law, ...]) -> float:
-        return composition.epsilon(self.delta, laws, self.adjacency) if laws else 0.0
+    def _composed(self, laws: tuple[Mechanism, ...]) -> float:
+        return composition.compute_epsilon(self.delta, laws, self.adjacency) if laws else 0.0
 
-    def _filtered(self, laws: tuple[Law, ...]) -> float:
+    def _filtered(self, laws: tuple[Mechanism, ...]) -> float:
         return adaptive_epsilon(laws, self.epsilon, self.delta, self.adjacency)
 
-    def _exceeds(self, laws: tuple[Law, ...]) -> bool:
+    def _exceeds(self, laws: tuple[Mechanism, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
         countable = min(self.epsilon, composition.LARGEST_EPSILON)  # what is let through, spent can state
-        return composition.delta(countable, laws, self.adjacency) > self.delta
+        return composition.compute_delta(countable, laws, self.adjacency) > self.delta
 
     def _bound(self, epsilon: float) -> Bound:
         return Bound(epsilon, self.delta, self.adjacency, self.unit)
 
-    def _refusal(self, before: tuple[Law, ...], more: tuple[Law, ...]) -> str:
+    def _refusal(self, before: tuple[Mechanism, ...], more: tuple[Mechanism, ...]) -> str:
         count = self._filtered if self.adaptive else self._composed
         spent, wanted = count(before), count((*before, *more))
         reach = "no finite eps would hold" if np.isinf(wanted) else f"eps would be {wanted:.4g}"
@@ -358,10 +358,10 @@ def _reopened(kind: type[Ledger], path: str, timeout: float, receipt: Mapping[st
     return ledger
 
 
-def _text(laws: Sequence[Law]) -> str:
+def _text(laws: Sequence[Mechanism]) -> str:
     """Laws as JSON. Raises ValueError for one that could not be read again, and would make the ledger unreadable."""
     try:
-        return json.dumps([write_law(law) for law in laws])
+        return json.dumps([write_mechanism(law) for law in laws])
     except ValueError:
         kinds = ", ".join(sorted({type(law).__name__ for law in laws}))
         raise ValueError(
@@ -369,11 +369,11 @@ def _text(laws: Sequence[Law]) -> str:
         ) from None
 
 
-def _parsed(text: str) -> tuple[Law, ...]:
-    return tuple(read_law(fields) for fields in json.loads(text))
+def _parsed(text: str) -> tuple[Mechanism, ...]:
+    return tuple(read_mechanism(fields) for fields in json.loads(text))
 
 
-def _laws(rows: Sequence[Row]) -> tuple[Law, ...]:
+def _laws(rows: Sequence[Row]) -> tuple[Mechanism, ...]:
     return tuple(law for row in rows for law in _parsed(row.mechanisms))
 
 

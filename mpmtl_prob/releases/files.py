@@ -23,10 +23,10 @@ from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guarantee, of_release
 from mpmtl_prob.privacy.lattice import step
-from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, read_law
+from mpmtl_prob.privacy.mechanisms import GaussianShares, MatrixMechanism, Mechanism, read_mechanism
 from mpmtl_prob.privacy.units import Adjacency, Unit
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
-from mpmtl_prob.releases.terms import check_laws
+from mpmtl_prob.releases.spec import check_laws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,7 +42,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
         if sigma.dtype.kind != "f":
             raise ValueError(f"sigma: expected floating-point numbers, got {sigma.dtype}")
         read, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
-        laws = tuple(law for law in read if isinstance(law, MatrixNoise))
+        laws = tuple(law for law in read if isinstance(law, MatrixMechanism))
         if not laws or laws != read:
             raise ValueError("mechanisms: expected the noise of every round")
         features = names(meta["features"])
@@ -83,8 +83,8 @@ def read(path: str | os.PathLike[str]) -> xr.Dataset:
 
 def guarantee(
     meta: Mapping[str, Any],
-    laws: Sequence[MatrixNoise],
-    besides: Sequence[Law] = (),
+    laws: Sequence[MatrixMechanism],
+    composed_with: Sequence[Mechanism] = (),
     *,
     unit: Unit,
     vectors: int,
@@ -96,7 +96,7 @@ def guarantee(
     Args:
         meta: what the file states.
         laws: of the noise, one per round.
-        besides: of what was bought for the release.
+        composed_with: of what was bought for the release.
         unit: that such a release protects.
         vectors: how many are in a second moment, each no longer than the laws' clip norm.
         sigma: the noisy second moments.
@@ -115,11 +115,11 @@ def guarantee(
     doubt = "" if said == DOUBLES else _doubt(laws, vectors, sigma, lattice)
     exact = DISCRETE if any(isinstance(law, GaussianShares) for law in laws) else EXACT
     arithmetic = DOUBLES if said == DOUBLES or doubt else exact
-    found = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *besides), unit)
+    found = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *composed_with), unit)
     return replace(found, reason=f"{found.reason} {doubt}".strip(), shared_subjects=stated.shared_subjects)
 
 
-def _doubt(laws: Sequence[MatrixNoise], vectors: int, sigma: FloatArray, lattice: float | None) -> str:
+def _doubt(laws: Sequence[MatrixMechanism], vectors: int, sigma: FloatArray, lattice: float | None) -> str:
     """Why a file cannot say that its arithmetic was exact; empty if it can."""
     if lattice is None:
         return "The file says that arithmetic was exact, and names no lattice that it was exact on."
@@ -143,7 +143,7 @@ def _doubt(laws: Sequence[MatrixNoise], vectors: int, sigma: FloatArray, lattice
     return ""
 
 
-def _recomputed(stated: Guarantee, laws: Sequence[Law], unit: Unit) -> Guarantee:
+def _recomputed(stated: Guarantee, laws: Sequence[Mechanism], unit: Unit) -> Guarantee:
     """What the laws give at the eps that is stated as proved; nothing where that is less than what is stated."""
     said = stated.proved
     if said is None:
@@ -189,8 +189,8 @@ def names(values: Any) -> tuple[Hashable, ...]:
     return found
 
 
-def _laws(meta: Any) -> tuple[Law, ...]:
-    return tuple(read_law(law) for law in _each("mechanisms", meta, dict))
+def _laws(meta: Any) -> tuple[Mechanism, ...]:
+    return tuple(read_mechanism(law) for law in _each("mechanisms", meta, dict))
 
 
 def _each(name: str, values: Any, kind: Any) -> list[Any]:

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import in_range, numbers, one_of, positive
+from mpmtl_prob._util.checks import as_float_array, in_range, one_of, positive
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.laws import Quantile, exact
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
-from mpmtl_prob.taskwise import conjugate
-from mpmtl_prob.taskwise.evidence import posterior_means
+from mpmtl_prob.privacy.mechanisms import Quantile, exact
+from mpmtl_prob.single_task import conjugate
+from mpmtl_prob.single_task.posterior_means import posterior_means
 
 MESSAGES = ("direction", "clip")
 SCALINGS = tuple(conjugate.SCALINGS)
 
 
 @dataclass(frozen=True)
-class BoughtClip:
+class PrivateClipNorm:
     """A clip norm K read off the messages' norms, privately.
 
     Attributes:
@@ -44,7 +44,7 @@ class BoughtClip:
     ledger: str = field(default="", repr=False)
 
 
-def buy_clip(
+def private_clip_norm(
     source: TaskData | ArrayLike,
     epsilon: float,
     *,
@@ -53,7 +53,7 @@ def buy_clip(
     quantile: float = 0.5,
     scaling: str | None = None,
     ledger: Ledger | None = None,
-) -> BoughtClip:
+) -> PrivateClipNorm:
     """A quantile of the messages' norms, by the exponential mechanism on a logarithmic grid of 100 points.
 
     Args:
@@ -77,7 +77,9 @@ def buy_clip(
     W, _, _ = messages(source, scaling)
     check_ledger(ledger, None)
     paid = {} if ledger is None else {"id": ledger.charge(law, data=source).id, "ledger": ledger.id}
-    return BoughtClip(law.draw(lattice.lengths(W), np.geomspace(low, high, 100), quantile, exact.system), law, **paid)
+    return PrivateClipNorm(
+        law.draw(lattice.lengths(W), np.geomspace(low, high, 100), quantile, exact.system), law, **paid
+    )
 
 
 def scaling_of(source: Any, scaling: str | None) -> str:
@@ -88,9 +90,9 @@ def scaling_of(source: Any, scaling: str | None) -> str:
     return one_of("scaling", getattr(source, "scaling", "pareto") if scaling is None else scaling, SCALINGS)
 
 
-def bought(clip: float | BoughtClip | None) -> tuple[BoughtClip, ...]:
+def purchases_of(clip: float | PrivateClipNorm | None) -> tuple[PrivateClipNorm, ...]:
     """What was bought for a release with this clip norm."""
-    return (clip,) if isinstance(clip, BoughtClip) else ()
+    return (clip,) if isinstance(clip, PrivateClipNorm) else ()
 
 
 def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
@@ -104,7 +106,7 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
             f"source: expected TaskData, or one message per task as a d x m matrix, got {type(source).__name__}; make tasks "
             "with TaskData.from_lists, from_rows or from_pandas"
         )
-    W = numbers("source", source)
+    W = as_float_array("source", source)
     if W.ndim != 2 or W.size == 0:
         raise ValueError(f"source: expected TaskData or one message per task as a d x m matrix, got shape {W.shape}")
     if not np.all(np.isfinite(W)):  # the values are private: count them, do not show them
@@ -112,18 +114,18 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
     return W, tuple(range(W.shape[0])), "none"
 
 
-def clip_norm(message: str, clip: float | BoughtClip | None) -> tuple[float, tuple[BoughtClip, ...]]:
+def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float, tuple[PrivateClipNorm, ...]]:
     """K, and what was bought for it."""
     if message == "direction":
         if clip is not None:
             raise ValueError("clip: directions have unit length; give clip only with message='clip'")
         return 1.0, ()
-    if isinstance(clip, BoughtClip):
+    if isinstance(clip, PrivateClipNorm):
         return clip.clip, (clip,)
     if clip is None or isinstance(clip, str):
         raise ValueError(
             "clip: expected a number K chosen without looking at the messages, with message='clip'; "
-            f"got {clip!r}. A K read off the tasks' norms would leak them; buy_clip buys one."
+            f"got {clip!r}. A K read off the tasks' norms would leak them; private_clip_norm buys one."
         )
     if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")

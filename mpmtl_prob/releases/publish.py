@@ -1,7 +1,7 @@
-"""The only code that turns models into something that may be published, with noise from :mod:`mpmtl_prob.privacy.door`.
+"""The only code that turns models into something that may be published, with noise from :mod:`mpmtl_prob.privacy.charge_and_draw`.
 
 A curator holds one vector per task, or their second moment. :func:`release` and :func:`publish` let out the perturbed second
-moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`perturb`.
+moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`publish_rounds`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import function, in_range, numbers, one_of, positive
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.checks import as_float_array, function, in_range, one_of, positive
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy.accounting.calibration import calibrate
-from mpmtl_prob.privacy.door import draw_matrices
+from mpmtl_prob.privacy.charge_and_draw import draw_matrices
 from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
-from mpmtl_prob.privacy.laws import MatrixNoise
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.files import library_version
-from mpmtl_prob.releases.messages import MESSAGES, BoughtClip, clip_norm, messages, scaling_of
+from mpmtl_prob.releases.messages import MESSAGES, PrivateClipNorm, clip_norm, messages, scaling_of
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.rounds import checked_answer, how_many, kept
+from mpmtl_prob.releases.rounds import attach_paid_release, checked_answer, how_many
+from mpmtl_prob.releases.sharded import second_moment as streamed
 from mpmtl_prob.releases.silent import silent_tasks, tell
-from mpmtl_prob.releases.streamed import second_moment as streamed
-from mpmtl_prob.releases.terms import Terms, check_lattice, default_delta, terms
+from mpmtl_prob.releases.spec import Terms, check_lattice, default_delta, terms
 
 
 def release(
@@ -38,8 +38,8 @@ def release(
     delta: float | None = None,
     *,
     message: str = "direction",
-    clip: float | BoughtClip | None = None,
-    mechanism: str | MatrixNoise = "wishart",
+    clip: float | PrivateClipNorm | None = None,
+    mechanism: str | MatrixMechanism = "wishart",
     adjacency: str = "replace",
     scaling: str | None = None,
     rounds: int | str = 1,
@@ -58,7 +58,7 @@ def release(
         message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
             spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
             has to be "clip". Of tasks that say nothing, which send zeros, a warning tells you, who hold the rows.
-        clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`buy_clip`,
+        clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`private_clip_norm`,
             whose price is then part of the total.
         mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
             "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
@@ -112,7 +112,7 @@ def release(
     K, purchases = clip_norm(message, clip)
     promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
     prices = tuple(purchase.law for purchase in purchases)
-    one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, besides=prices)
+    one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, composed_with=prices)
     T = how_many(rounds, (d, m), respond, one_round if isinstance(mechanism, str) else None)
     settled = terms(
         epsilon, m, features, delta,
@@ -124,7 +124,7 @@ def release(
     sigma = [W @ W.T + noise[0]]
     for each in noise[1:]:
         assert respond is not None  # a single round asks nobody
-        with kept(so_far := _published(sigma, settled, guarantee)):
+        with attach_paid_release(so_far := _published(sigma, settled, guarantee)):
             W = settled.bounded(checked_answer(respond(so_far), W.shape))
         sigma.append(W @ W.T + each)
     return _published(sigma, settled, guarantee)
@@ -151,17 +151,17 @@ def publish(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: terms of several rounds, or a matrix that is no second moment of such messages. Nothing was charged.
     """
-    A, d = numbers("second_moment", second_moment), len(terms.features)
+    A, d = as_float_array("second_moment", second_moment), len(terms.features)
     if len(terms.mechanisms) != 1:
         raise ValueError(f"terms: expected those of one round, got {len(terms.mechanisms)}")
     if A.shape != (d, d) or not np.array_equal(A, A.T):
         raise ValueError(f"second_moment: expected a symmetric {d} x {d} matrix, got shape {A.shape}")
     if not (_on_lattice(A, terms) and np.trace(A) <= terms.num_tasks * terms.clip**2):
         raise ValueError("second_moment: expected a sum of v v' over the messages of these terms, got another matrix")
-    return perturb(lambda noise: (A + noise, None), terms, unsafe_seed=unsafe_seed, ledger=ledger, data=data)[0]
+    return publish_rounds(lambda noise: (A + noise, None), terms, unsafe_seed=unsafe_seed, ledger=ledger, data=data)[0]
 
 
-def arrived(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
+def from_noisy_sum(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
     """A release whose noise was in it before anybody saw it: owners added their shares, see :mod:`mpmtl_prob.federated`.
 
     Args:
@@ -184,7 +184,7 @@ def arrived(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
     return _published([np.asarray(sigma, dtype=np.float64)], terms, guarantee)
 
 
-def perturb[Private](
+def publish_rounds[Private](
     run: Callable[[FloatArray], tuple[ArrayLike, Private]],
     terms: Terms,
     *,
@@ -228,7 +228,7 @@ def _drawn(
         unsafe_seed=unsafe_seed,
         ledger=ledger,
         data=data,
-        besides=terms.bought,
+        purchases=terms.purchases,
     )
 
 
@@ -246,7 +246,7 @@ def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
         message=terms.message,
         scaling=terms.scaling,
         library_version=library_version(),
-        besides=tuple(purchase.law for purchase in terms.bought),
+        composed_with=tuple(purchase.law for purchase in terms.purchases),
         lattice=terms.lattice,
     )
 

@@ -15,9 +15,9 @@ from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.laws import Law, MatrixNoise, write_law
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Mechanism, write_mechanism
 from mpmtl_prob.releases import files, signatures
-from mpmtl_prob.releases.terms import check_laws
+from mpmtl_prob.releases.spec import check_laws
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,7 +37,7 @@ class Release:
         scaling: the coordinates of the messages: "pareto" or "unit" (every owner scaled its features by its own rows), or
             "none".
         library_version: of the code that made it.
-        besides: what else was bought for this release and is in its guarantee, such as the clip norm.
+        composed_with: what else was bought for this release and is in its guarantee, such as the clip norm.
         lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
 
     Raises:
@@ -46,14 +46,14 @@ class Release:
     """
 
     sigma: FloatArray
-    mechanisms: tuple[MatrixNoise, ...]
+    mechanisms: tuple[MatrixMechanism, ...]
     num_tasks: int
     features: tuple[Hashable, ...]
     guarantee: Guarantee
     message: str
     scaling: str
     library_version: str
-    besides: tuple[Law, ...] = ()
+    composed_with: tuple[Mechanism, ...] = ()
     lattice: float | None = None
 
     def __post_init__(self) -> None:
@@ -103,8 +103,8 @@ class Release:
         import xarray as xr  # with pandas, nearly a second to import
 
         meta = {
-            "mechanisms": [write_law(mechanism) for mechanism in self.mechanisms],
-            "besides": [write_law(mechanism) for mechanism in self.besides],
+            "mechanisms": [write_mechanism(mechanism) for mechanism in self.mechanisms],
+            "besides": [write_mechanism(mechanism) for mechanism in self.composed_with],
             "num_tasks": self.num_tasks,
             "features": list(self.features),
             "guarantee": self.guarantee.to_dict(),

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, function, one_of, whole
-from mpmtl_prob._util.discreet import shown
-from mpmtl_prob.privacy.laws import Wishart
+from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.privacy.mechanisms import Wishart
 
 if TYPE_CHECKING:
     from mpmtl_prob.releases.release import Release
@@ -70,7 +70,7 @@ def how_many(
         return 1
     law = one_round()
     average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A
-    return 2 if average >= SHOWN * law.fluctuation else 1
+    return 2 if average >= SHOWN * law.operator_norm else 1
 
 
 def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
@@ -97,7 +97,7 @@ def _number(cell: Any) -> float:
 
 
 @contextmanager
-def kept(release: object) -> Iterator[None]:
+def attach_paid_release(release: object) -> Iterator[None]:
     """An error or an interrupt does not lose what is paid for: it is the error's attribute ``release``."""
     try:
         yield

@@ -21,7 +21,7 @@ from mpmtl_prob.models import penalised
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.models.penalised import Model, ObservedTasks, ReleasedMoments
 from mpmtl_prob.models.priors import PenaltyPrior
-from mpmtl_prob.privacy.laws import MatrixNoise
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 from mpmtl_prob.sampling import chains as loop
 
 
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     rows: int = 4
     sigma: tuple[float, float] = (0.7, 0.4)
     rate: tuple[float, float] = (1.5, 0.5)
-    noise: MatrixNoise | None = None
+    noise: MatrixMechanism | None = None
 
 
 def chain_for_each(

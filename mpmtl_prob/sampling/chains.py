@@ -59,7 +59,7 @@ class Program(NamedTuple):
         return state, (self.constrain(draws, args), statistics)
 
 
-class Reached(NamedTuple):
+class ChainStates(NamedTuple):
     """Where chains are.
 
     Attributes:
@@ -150,7 +150,9 @@ def chunks(total: int) -> list[int]:
     return [_CHUNK] * (total // _CHUNK) + [total % _CHUNK] * (total % _CHUNK > 0)
 
 
-def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
+def init(
+    compiled: Program, args: Any, *, chains: int, seed: int, start: Mapping[str, Any] | None = None
+) -> ChainStates:
     """The first state of several chains.
 
     Args:
@@ -172,21 +174,21 @@ def begin(compiled: Program, args: Any, *, chains: int, seed: int, start: Mappin
     one = lambda i: compiled.init(every[i], params[i], for_chain(i, args))
     first = one(0)  # compiles, once for all threads
     others = each(one, range(1, chains)) if chains > 1 else []
-    return Reached((first, *others), 0, 0)
+    return ChainStates((first, *others), 0, 0)
 
 
 def advance(
     compiled: Program,
     kernel: MCMCKernel,
     args: Any,
-    reached: Reached,
+    reached: ChainStates,
     *,
     warmup: int,
     draws: int,
     thin: int,
     progress_bar: bool,
-    said: Callable[[], str] = lambda: "",
-) -> Iterator[tuple[Reached, Draws | None, Draws | None]]:
+    status: Callable[[], str] = lambda: "",
+) -> Iterator[tuple[ChainStates, Draws | None, Draws | None]]:
     """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
 
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
@@ -208,13 +210,13 @@ def advance(
             state = tuple(now for now, _ in ran)
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
-                bar.set_postfix_str(said() or kernel.get_diagnostics_str(state[0]), refresh=False)
+                bar.set_postfix_str(status() or kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
-                reached = Reached(state, reached.warmed + steps * thin, reached.drawn)
+                reached = ChainStates(state, reached.warmed + steps * thin, reached.drawn)
                 yield reached, None, None
             else:
-                reached = Reached(state, reached.warmed, reached.drawn + steps)
+                reached = ChainStates(state, reached.warmed, reached.drawn + steps)
                 stack = lambda *chunks, kept=steps: np.stack([np.asarray(chunk)[:kept] for chunk in chunks])
                 samples, statistics = jax.tree.map(stack, *(found for _, found in ran))
                 if "lp" in statistics:

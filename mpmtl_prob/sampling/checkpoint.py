@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mpmtl_prob._util.files import holding, whole
-from mpmtl_prob.sampling.chains import Draws, Reached
+from mpmtl_prob._util.files import atomic_write, holding
+from mpmtl_prob.sampling.chains import ChainStates, Draws
 
 _FORMAT = 2  # of version 0.3.0: 1, in which the mark is the fingerprint itself
 _SALT_BYTES = 32
@@ -38,18 +38,18 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
     return digest.hexdigest()
 
 
-def write(path: str | os.PathLike[str], run: str, reached: Reached, draws: Draws, statistics: Draws) -> None:
+def write(path: str | os.PathLike[str], run: str, reached: ChainStates, draws: Draws, statistics: Draws) -> None:
     """Write a run of this fingerprint; a file that was there stays until the new one is whole."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(reached.state)]
     arrays: dict[str, Any] = {f"state/{i:03d}": leaf for i, leaf in enumerate(leaves)}
     arrays |= {f"draws/{k}": v for k, v in draws.items()} | {f"statistics/{k}": v for k, v in statistics.items()}
     salt = secrets.token_bytes(_SALT_BYTES)
     arrays |= {"salt": np.frombuffer(salt, dtype=np.uint8), "mark": _mark(salt, run)}
-    with whole(path, private=True) as unfinished, open(unfinished, "wb") as file:
+    with atomic_write(path, private=True) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, format=_FORMAT, reached=[reached.warmed, reached.drawn], **arrays)
 
 
-def read(path: str | os.PathLike[str], run: str, like: Reached) -> tuple[Reached, Draws, Draws]:
+def read(path: str | os.PathLike[str], run: str, like: ChainStates) -> tuple[ChainStates, Draws, Draws]:
     """Read a run that :func:`write` wrote, or version 0.3.0, into a state of the same structure.
 
     Raises:
@@ -69,7 +69,7 @@ def read(path: str | os.PathLike[str], run: str, like: Reached) -> tuple[Reached
     state = [_restored(found[f"state/{i:03d}"], leaf) for i, leaf in enumerate(leaves)]
     warmed, drawn = (int(n) for n in found["reached"])
     parts = [{k.split("/", 1)[1]: v for k, v in found.items() if k.startswith(p)} for p in ("draws/", "statistics/")]
-    return Reached(jax.tree.unflatten(structure, state), warmed, drawn), parts[0], parts[1]
+    return ChainStates(jax.tree.unflatten(structure, state), warmed, drawn), parts[0], parts[1]
 
 
 def _mark(salt: bytes, run: str) -> str:

@@ -22,7 +22,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import in_range, positive
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.sampling._numpyro import (
     ParamInfo,
     initialize_model,

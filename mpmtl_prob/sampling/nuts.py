@@ -9,7 +9,7 @@ from typing import Any
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob.sampling.chains import Draws, join
 from mpmtl_prob.sampling.flat import FlatNUTS
-from mpmtl_prob.sampling.runs import Part, Sampling
+from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 Model = Callable[..., None]
 
@@ -47,8 +47,8 @@ def run_nuts(
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    run, parts = Sampling(kernel(model, acceptance), args, warmup), list[Part]()
-    run.go_on(run.begin(chains, seed, start), parts, draws, progress_bar=progress_bar)
+    run, parts = Sampling(kernel(model, acceptance), args, warmup), list[Chunk]()
+    run.extend(run.init(chains, seed, start), parts, draws, progress_bar=progress_bar)
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 

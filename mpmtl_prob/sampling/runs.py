@@ -16,10 +16,10 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import in_range, positive
 from mpmtl_prob.sampling import chains as loop
-from mpmtl_prob.sampling.chains import Draws, Reached
+from mpmtl_prob.sampling.chains import ChainStates, Draws
 
 #: Draws and statistics of a chunk, (chain, draw, ...).
-Part = tuple[Draws, Draws]
+Chunk = tuple[Draws, Draws]
 #: What is watched of a run: functionals by name, (chain, draw, ...), of its draws.
 Watched = Callable[[Draws], Mapping[str, NDArray[Any]]]
 _HERE = str(Path(__file__).parents[1])  # this package
@@ -99,20 +99,20 @@ class Sampling:
     def compiled(self) -> loop.Program:
         return loop.program(self.kernel, self.warmup, self.thin)
 
-    def begin(self, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> Reached:
-        """The first state of several chains: :func:`mpmtl_prob.sampling.chains.begin`."""
-        return loop.begin(self.compiled, self.args, chains=chains, seed=seed, start=start)
+    def init(self, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> ChainStates:
+        """The first state of several chains: :func:`mpmtl_prob.sampling.chains.init`."""
+        return loop.init(self.compiled, self.args, chains=chains, seed=seed, start=start)
 
-    def go_on(
+    def extend(
         self,
-        reached: Reached,
-        parts: list[Part],
+        reached: ChainStates,
+        parts: list[Chunk],
         draws: int,
         *,
         until: Until | None = None,
         progress_bar: bool = True,
-        after: Callable[[Reached, list[Part]], None] = lambda reached, parts: None,
-    ) -> Reached:
+        after: Callable[[ChainStates, list[Chunk]], None] = lambda reached, parts: None,
+    ) -> ChainStates:
         """Until there are that many draws of every chain or enough of them; ``parts`` grows, and ``after`` sees every chunk.
 
         An interrupt after the first draws ends the run with the warning :class:`Interrupted`.
@@ -126,7 +126,7 @@ class Sampling:
         said = ""
         steps = loop.advance(
             self.compiled, self.kernel, self.args, reached,
-            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, said=lambda: said,
+            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, status=lambda: said,
         )  # fmt: skip
         try:
             for now, samples, statistics in steps:

@@ -16,12 +16,12 @@ from scipy.special import ndtri
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, whole
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Interval
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.laws.profile import Profile
+from mpmtl_prob.privacy.mechanisms.profile import LossProfile
 from mpmtl_prob.threat_models import scores
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.metalearning import generalisation_gap
@@ -45,7 +45,7 @@ _CELLS = 2_000_000  # numbers in memory at once
 
 def own_claim(mechanism: NoisyMeans, delta: float, view: View | None = None) -> Bound:
     """What holds of a mechanism before a view, default its own, at this delta. Raises ValueError where nothing does."""
-    epsilon = composition.epsilon(delta, mechanism.law(view))
+    epsilon = composition.compute_epsilon(delta, mechanism.law(view))
     return Bound(epsilon, delta, "replace", "person")
 
 
@@ -94,7 +94,7 @@ def likelihood_ratio(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Traced(Discreet):
+class Traced(HidesArrays):
     """Scores of people who took part and of the same people had others taken their places.
 
     Attributes:
@@ -280,7 +280,7 @@ def matrix(
         for view in (views.single(), views.others(), views.billboard()):
             mu = mechanism.mu(view)
             row: dict[str, Any] = {"mechanism": name, "view": view.name, "mu": mu}
-            row["holds"] = bool(np.isfinite(mu) and Profile.gaussian(mu).delta(epsilon) <= delta * (1 + 1e-9))
+            row["holds"] = bool(np.isfinite(mu) and LossProfile.gaussian(mu).delta(epsilon) <= delta * (1 + 1e-9))
             row["auc"] = row["likelihood_ratio"] = row["broken"] = None
             if mechanism.numbers(view) is not None:
                 row["auc"] = trace(mechanism, view=view, trials=trials, seed=seed).auc

@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import not_negative, positive, settle, whole
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.checks import normalise_fields, not_negative, positive, whole
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.privacy import views
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.door import draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import ANYBODY, Guarantee
-from mpmtl_prob.privacy.laws import VectorGaussian
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import VectorGaussian
 from mpmtl_prob.threat_models.calibration import mu_within, numbers_seen, others_seen
 from mpmtl_prob.threat_models.problems import People, checked_means, questions, uniform_nodes
 
@@ -59,10 +59,10 @@ class NoisyMeans:
     clipped: bool = True
 
     def __post_init__(self) -> None:
-        settle(self, whole, "num_people", "num_features", "samples")
+        normalise_fields(self, whole, "num_people", "num_features", "samples")
         if not isinstance(self.view, View):
             raise ValueError(f"view: expected one of mpmtl_prob.threat_models.views, got {self.view!r}")
-        settle(self, not_negative, "sd")
+        normalise_fields(self, not_negative, "sd")
         numbers_seen(self.view, self.num_people, self.num_features)
 
     @classmethod
@@ -185,7 +185,7 @@ class NoisyMeans:
         )
         sums = people.totals if self.shared else people.totals[people.index]
         values = (sums + noise[0].T.ravel()[:wanted]) / (self.num_people * self.samples)
-        return Published(self, values, replace(guarantee, against=against(self.view)))
+        return Published(self, values, replace(guarantee, adversary=against(self.view)))
 
     def simulate(self, rng: np.random.Generator, totals: ArrayLike, index: ArrayLike) -> FloatArray:
         """What everybody is sent, or reads, given sums of answers (..., d): (..., t), in doubles, not clipped."""
@@ -225,7 +225,7 @@ class NoisyMeans:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Published(Discreet):
+class Published(HidesArrays):
     """Noisy means with what they promise. On a billboard they are public; else each is for one person's eyes.
 
     Attributes:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import fraction, in_range, positive, settle, whole
+from mpmtl_prob._util.checks import fraction, in_range, normalise_fields, positive, whole
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
@@ -112,10 +112,10 @@ class BillboardRelease:
     draws: int = 300
 
     def __post_init__(self) -> None:
-        settle(self, positive, "epsilon")
+        normalise_fields(self, positive, "epsilon")
         if self.delta is not None:
-            settle(self, fraction, "delta")
-        settle(self, whole, "chains", "warmup", "draws")
+            normalise_fields(self, fraction, "delta")
+        normalise_fields(self, whole, "chains", "warmup", "draws")
 
     def learn(self, data: TaskData, seed: int) -> SharedPosterior:
         """What everybody may read. The release's noise is the operating system's; the seed is of the chains."""

@@ -21,7 +21,7 @@ from scipy.special import betaln, expit, logit, logsumexp, ndtr, ndtri, xlog1py,
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive, whole
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.threat_models.means import NoisyMeans, against
@@ -103,7 +103,7 @@ def _mixed(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Suspected(Discreet):
+class Suspected(HidesArrays):
     """Log Bayes factors of people who were there and of people whose place a fresh one took.
 
     Attributes:

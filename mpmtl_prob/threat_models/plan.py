@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import in_range, positive, settle, whole
+from mpmtl_prob._util.checks import in_range, normalise_fields, positive, whole
 from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.privacy import views
 from mpmtl_prob.threat_models.calibration import mu_within
@@ -58,18 +58,18 @@ class Plan:
     num_people: int | None = None
 
     def __post_init__(self) -> None:
-        settle(self, positive, "epsilon")
+        normalise_fields(self, positive, "epsilon")
         object.__setattr__(self, "delta", in_range("delta", self.delta, 0, 1))
-        settle(self, whole, "num_features")
+        normalise_fields(self, whole, "num_features")
         if self.error is None and self.num_people is None:
             raise ValueError("error: expected the error that is wanted, or num_people, got neither")
         if self.error is not None:
-            settle(self, positive, "error")
+            normalise_fields(self, positive, "error")
             if self.error >= _NOTHING_KNOWN:
                 least = f"less than {_NOTHING_KNOWN}, which answering 0 has without any data"
                 raise ValueError(f"error: expected {least}, got {self.error}")
         if self.num_people is not None:
-            settle(self, whole, "num_people")
+            normalise_fields(self, whole, "num_people")
 
     @property
     def needed(self) -> dict[str, int] | None:

@@ -24,7 +24,7 @@ from scipy.special import betaln, logsumexp, xlogy
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive, whole
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.models import rates
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import run_nuts
@@ -51,7 +51,7 @@ REMEDIES = Remedies(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MeanPosterior(Discreet):
+class MeanPosterior(HidesArrays):
     """The posterior of p for some questions, from one seat.
 
     Attributes:

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import positive, settle, whole
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.checks import normalise_fields, positive, whole
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class People(Discreet):
+class People(HidesArrays):
     """What t people know: their answers and the question that each has.
 
     Attributes:
@@ -75,7 +75,7 @@ class People(Discreet):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Population(Discreet):
+class Population(HidesArrays):
     """Where the answers come from.
 
     Attributes:
@@ -97,7 +97,7 @@ class Population(Discreet):
             raise ValueError(f"p: expected one mean per feature, got shape {p.shape}")
         object.__setattr__(self, "p", p)
         object.__setattr__(self, "index", questions(self.index, np.size(self.index), len(p)))
-        settle(self, whole, "samples")
+        normalise_fields(self, whole, "samples")
 
     @property
     def num_people(self) -> int:
@@ -146,8 +146,8 @@ class HardPrior:
     distinct: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, whole, "num_people", "num_features", "samples")
-        settle(self, at_most_one, "spread")
+        normalise_fields(self, whole, "num_people", "num_features", "samples")
+        normalise_fields(self, at_most_one, "spread")
         if self.distinct and self.num_people > self.num_features:
             raise ValueError(f"distinct: expected at most {self.num_features} people, got {self.num_people}")
 

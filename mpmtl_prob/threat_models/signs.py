@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import Ints, People, Population, checked_means, questions
 
@@ -31,7 +31,7 @@ def sign(values: ArrayLike) -> Signs:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Labelled(Discreet):
+class Labelled(HidesArrays):
     """Draws of R_{p,j}, one for each person.
 
     Attributes:
@@ -73,7 +73,7 @@ def sign_problem(data: Labelled) -> People:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Classifiers(Discreet):
+class Classifiers(HidesArrays):
     """Everybody's classifier f_i(x) = s_i x_{j_i} (Lemma 5.1).
 
     Attributes:

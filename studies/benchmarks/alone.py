@@ -25,7 +25,8 @@ from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
 from mpmtl_prob.data.prediction import linear_prediction  # noqa: E402
 from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.evaluation import grids  # noqa: E402
-from mpmtl_prob.taskwise import conjugate, evidence  # noqa: E402
+from mpmtl_prob.single_task import conjugate  # noqa: E402
+from mpmtl_prob.single_task import posterior_means as evidence  # noqa: E402
 
 POSTERIOR = "noise-aware posterior"
 LOCAL = {

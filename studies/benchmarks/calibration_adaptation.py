@@ -19,8 +19,8 @@ import record
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.adaptation import Domain, OneRelease
-from mpmtl_prob.adaptation.moments.conditional import SIGMA_SPREAD, TAUS, Prior
+from mpmtl_prob.adaptation import Domain, MomentAdaptation
+from mpmtl_prob.adaptation.moments.grid_posterior import SIGMA_SPREAD, TAUS, Prior
 
 RECORDS, BUDGETS, FEATURES, TESTS = (60, 500, 2000), (1.0, 4.0), 8, 200
 #: length of rows, of which the bound is 1: half of it, where they are normal, and most of it, where many are cut
@@ -74,7 +74,7 @@ def one(length: float, n: int, epsilon: float, seed: int) -> dict[str, float]:
         "row_bound": 1.0,
         "target_bound": 100.0,
     }  # named, so that the prior is in the units of the truths
-    model = OneRelease(epsilon=epsilon, delta=0.01, draws=500, unsafe_seed=seed, seed=seed, **bounds)
+    model = MomentAdaptation(epsilon=epsilon, delta=0.01, draws=500, unsafe_seed=seed, seed=seed, **bounds)
     known = model.fit(source, Domain(np.zeros((n, FEATURES)), np.zeros(n))).prior_  # of public data and sizes alone
     of = truth(rng, known)
     found = model.fit(source, Domain(*records(rng, of, n))).posterior_

@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in 
 import record  # noqa: E402
 import test_structures as structures  # noqa: E402
 
-from mpmtl_prob.inference.public.starts import start_full  # noqa: E402
+from mpmtl_prob.inference.public.init import start_full  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.sampling.calibration import uniformity  # noqa: E402
 

@@ -25,7 +25,7 @@ from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
 from mpmtl_prob.data.prediction import linear_prediction  # noqa: E402
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL  # noqa: E402
 from mpmtl_prob.releases import default_delta  # noqa: E402
-from mpmtl_prob.taskwise import conjugate  # noqa: E402
+from mpmtl_prob.single_task import conjugate  # noqa: E402
 
 
 def main() -> None:

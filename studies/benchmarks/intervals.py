@@ -37,16 +37,18 @@ from mpmtl_prob import TaskData, release  # noqa: E402
 from mpmtl_prob._util.arrays import FloatArray  # noqa: E402
 from mpmtl_prob.inference import SharedPosterior  # noqa: E402
 from mpmtl_prob.inference.owner import methods  # noqa: E402
-from mpmtl_prob.inference.public import starts, structures, trees  # noqa: E402
+from mpmtl_prob.inference.public import datatree as trees  # noqa: E402
+from mpmtl_prob.inference.public import init as starts  # noqa: E402
+from mpmtl_prob.inference.public import structures  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD  # noqa: E402
 from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian, lattice  # noqa: E402
 from mpmtl_prob.privacy.lattice import unit_columns  # noqa: E402
-from mpmtl_prob.privacy.laws import MatrixNoise  # noqa: E402
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism  # noqa: E402
 from mpmtl_prob.releases import Release, Terms, default_delta  # noqa: E402
-from mpmtl_prob.releases.publish import perturb  # noqa: E402
+from mpmtl_prob.releases.publish import publish_rounds  # noqa: E402
 from mpmtl_prob.sampling.calibration import chain_for_each  # noqa: E402
-from mpmtl_prob.taskwise import conjugate  # noqa: E402
+from mpmtl_prob.single_task import conjugate  # noqa: E402
 
 FULL = structures.structure_of("full")
 D, M, ROWS, TEST_ROWS = 5, 50, 12, 4
@@ -90,12 +92,12 @@ def simulate(rng: np.random.Generator, count: int) -> Truth:
     return Truth(train, X[:, ROWS:], y[:, ROWS:], W, omega, A)
 
 
-def released(kind: str, truth: Truth, law: MatrixNoise, epsilon: float, seed: int) -> Release:
+def released(kind: str, truth: Truth, law: MatrixMechanism, epsilon: float, seed: int) -> Release:
     """What the public sees, with noise of this law."""
     if kind == "model":
         h = lattice.step(1.0, D, M, [law])
         A = lattice.cut(truth.A, h**2)
-        return perturb(
+        return publish_rounds(
             lambda noise: (A + noise, None),
             Terms((law,), epsilon, "zero_out", M, tuple(range(D)), h, message="direction"),
             unsafe_seed=seed,
@@ -109,7 +111,7 @@ def owner_draws(kind: str, method: str, truth: Truth, public: SharedPosterior, s
     if method == "oracle":
         found = methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
     elif method == "plug_in":
-        shapes, prior = methods.sharpened(public, None if kind == "estimates" else 1.0)
+        shapes, prior = methods.raised_shapes(public, None if kind == "estimates" else 1.0)
         found = methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
     else:
         omegas = np.asarray(public.to_arviz()["posterior"]["Omega"]).reshape(-1, D, D)
@@ -125,7 +127,7 @@ def covered(truth: FloatArray, draws: FloatArray) -> list[float]:
 
 def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     """Of every release, as `shared_covariance` makes it, but all at once."""
-    start = structures.reading(FULL, releases[0]).start
+    start = structures.model_for(FULL, releases[0]).start
     observed = [starts.observed(public) for public in releases]
     draws, diverging = chain_for_each(KERNEL, observed, start=lambda _: start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
@@ -136,7 +138,7 @@ def posteriors(releases: list[Release]) -> list[SharedPosterior]:
     return out
 
 
-def cell(kind: str, law: MatrixNoise, epsilon: float, replications: int) -> dict[str, FloatArray]:
+def cell(kind: str, law: MatrixMechanism, epsilon: float, replications: int) -> dict[str, FloatArray]:
     """Coverage by method, (replication, weights or targets, level), beside that of the oracle."""
     seeds = range(replications)
     truths = [simulate(np.random.default_rng(seed), OWNERS if kind == "model" else M) for seed in seeds]

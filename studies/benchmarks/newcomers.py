@@ -25,7 +25,7 @@ from mpmtl_prob.data.prediction import Prediction, linear_prediction  # noqa: E4
 from mpmtl_prob.data.tasks import TaskData  # noqa: E402
 from mpmtl_prob.inference import OwnerPosteriors  # noqa: E402
 from mpmtl_prob.releases import default_delta  # noqa: E402
-from mpmtl_prob.taskwise import evidence  # noqa: E402
+from mpmtl_prob.single_task import posterior_means as evidence  # noqa: E402
 from mpmtl_prob.threat_models import BillboardRelease, metalearning, to_metalearner  # noqa: E402
 
 MARKS = 20.0

@@ -30,7 +30,8 @@ jax.config.update("jax_enable_x64", True)
 import record  # noqa: E402
 
 from mpmtl_prob import datasets, inference, release  # noqa: E402
-from mpmtl_prob.inference.public import starts, structures  # noqa: E402
+from mpmtl_prob.inference.public import init as starts  # noqa: E402
+from mpmtl_prob.inference.public import structures  # noqa: E402
 from mpmtl_prob.models import shared_covariance as model  # noqa: E402
 from mpmtl_prob.models.observed import LOG_PHI_SD, Observed  # noqa: E402
 from mpmtl_prob.models.triangles import log_det  # noqa: E402
@@ -50,7 +51,7 @@ def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
     numpyro.factor("prior", log_prior + model.log_normaliser(kappa, m, d))
     A = numpyro.deterministic("A", kappa * jnp.exp(log_phi) * S)
     numpyro.factor("known_trace", -0.5 * observed.trace_precision * (jnp.trace(A) - observed.trace) ** 2)
-    numpyro.sample("sigma", observed.noise.given(A), obs=sigma)
+    numpyro.sample("sigma", observed.noise.sampling_distribution(A), obs=sigma)
 
 
 def functionals(draws: chains.Draws) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def arm(name: str, kernel: NUTS, args: tuple[Any, ...], start: dict[str, Any], w
     import arviz as az
 
     compiled = chains.program(kernel, warmup)
-    reached = chains.begin(compiled, args, chains=CHAINS, seed=0, start=start)
+    reached = chains.init(compiled, args, chains=CHAINS, seed=0, start=start)
     jax.block_until_ready(compiled.advance(reached.state[0], args, 1)[0])  # compiles
     begin, kept, spent = time.perf_counter(), [], [(0.0, 0.0)]
     for now, found, statistics in chains.advance(
@@ -115,7 +116,7 @@ def main() -> None:
     train, _ = datasets.school().split(0.3, seed=0)
     published = release(train, 1.0, adjacency="zero_out", unsafe_seed=0)
     observed, d, m = starts.observed(published), train.num_features, train.num_tasks
-    full = structures.reading("full", published)
+    full = structures.model_for("full", published)
     small = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
     draws = options.draws
     found = {

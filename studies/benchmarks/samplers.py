@@ -50,7 +50,7 @@ def arm(name, kernel, observed, warmup, draws, thin=1):
     from mpmtl_prob.sampling import chains
 
     compiled = chains.program(kernel, warmup, thin)
-    reached = chains.begin(compiled, (observed,), chains=1, seed=0)
+    reached = chains.init(compiled, (observed,), chains=1, seed=0)
     kept, begin = [], 0.0
     for now, found, statistics in chains.advance(
         compiled, kernel, (observed,), reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False

@@ -21,8 +21,8 @@ from mpmtl_prob.adaptation import (
     CnvxAdap,
     DiscrepancyMinimisation,
     Domain,
+    MomentAdaptation,
     NoisyGradient,
-    OneRelease,
     SourceOnly,
     Unprotected,
     WarmDescent,
@@ -126,8 +126,8 @@ def arms(cell: Cell, seed: int) -> Iterator[Arm]:
     yield Arm("warm", lambda **chosen: WarmDescent(**descent, **chosen))
     yield Arm("AdaSSP", lambda: AdaSSP(residuals=False, **paid))
     yield Arm("AdaSSP, residuals", lambda: AdaSSP(**paid))
-    yield Arm("one release", lambda: OneRelease(**paid, **BALL))
-    yield Arm("one release, domains", lambda: OneRelease(**paid, **BALL), True)
+    yield Arm("one release", lambda: MomentAdaptation(**paid, **BALL))
+    yield Arm("one release, domains", lambda: MomentAdaptation(**paid, **BALL), True)
     free: dict[str, Any] = {"epsilon": None, "discrepancy": 0.0, "weight_bound": WEIGHT_BOUNDS[cell.data]}
     yield Arm("KMM", KMM)
     yield Arm("DM", DiscrepancyMinimisation)

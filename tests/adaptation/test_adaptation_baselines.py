@@ -12,8 +12,8 @@ from mpmtl_prob.adaptation import (
     KMM,
     DiscrepancyMinimisation,
     Domain,
+    MomentAdaptation,
     NoisyGradient,
-    OneRelease,
     SourceOnly,
     Unprotected,
     WarmDescent,
@@ -123,10 +123,10 @@ def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_
     alone = robust(few)
     assert alone.scale > 0.03 or size == 1  # an interpolating fit had 1e-7
     release = {"epsilon": 2.0, "delta": 1e-3, "row_bound": 1.0, "target_bound": 1.0, "unsafe_seed": 0}
-    large = error(OneRelease(**release).fit(data.source, data.target), data)
-    both = OneRelease(**release).fit({"large": data.source, "few": few}, data.target)
+    large = error(MomentAdaptation(**release).fit(data.source, data.target), data)
+    both = MomentAdaptation(**release).fit({"large": data.source, "few": few}, data.target)
     assert error(both, data) < 1.05 * large
-    assert error(OneRelease(**release).fit(few, data.target), data) < 4 * large
+    assert error(MomentAdaptation(**release).fit(few, data.target), data) < 4 * large
 
 
 def test_doubt_about_all_public_records_is_doubt_about_a_fit_that_starts_from_them():

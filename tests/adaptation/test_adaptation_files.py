@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpmtl_prob._util.files import write_netcdf
-from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, infer
+from mpmtl_prob.adaptation import Domain, MomentAdaptation, MomentRelease, infer
 from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.releases import files
 
@@ -16,7 +16,7 @@ DATA = problems.two_sources((120, 60), num_features=3, tests=50, seed=5)
 
 @pytest.fixture(scope="module")
 def model():
-    return OneRelease(epsilon=1.0, delta=1e-2, draws=30).fit(DATA.sources, DATA.target)
+    return MomentAdaptation(epsilon=1.0, delta=1e-2, draws=30).fit(DATA.sources, DATA.target)
 
 
 def test_a_release_comes_back_as_it_was_with_its_guarantee_worked_out_anew(model, tmp_path):
@@ -121,7 +121,7 @@ def test_a_signature_covers_all_that_is_read(model, tmp_path):
 def test_a_model_predicts_as_before_and_its_posterior_can_be_made_again(model, tmp_path):
     path, X = tmp_path / "model.nc", DATA.test.X
     model.save(path)
-    again = OneRelease.load(path)
+    again = MomentAdaptation.load(path)
     assert np.array_equal(again.predict(X), model.predict(X))
     assert np.array_equal(again.interval(X), model.interval(X))
     assert again.posterior_.domain_weights == model.posterior_.domain_weights
@@ -138,12 +138,12 @@ def test_what_holds_something_else_is_named(model, tmp_path):
     with pytest.raises(ValueError, match=r"path: .*model.nc' holds no moment release"):
         MomentRelease.load(tmp_path / "model.nc")
     with pytest.raises(ValueError, match=r"path: .*text.nc' holds no model"):
-        OneRelease.load(tmp_path / "text.nc")
+        MomentAdaptation.load(tmp_path / "text.nc")
     model.release_.save(tmp_path / "release.nc")
     with pytest.raises(ValueError, match="expected the groups that save writes"):
-        OneRelease.load(tmp_path / "release.nc")
+        MomentAdaptation.load(tmp_path / "release.nc")
     with pytest.raises(ValueError, match="expected a fit before it is saved"):
-        OneRelease().save(tmp_path / "none.nc")
+        MomentAdaptation().save(tmp_path / "none.nc")
     data = model.release_.to_xarray()
     for wrong in ({}, {"release": json.dumps({"kind": "tasks"})}, {"release": "[]"}):
         with pytest.raises(ValueError, match="release: expected"):
@@ -157,7 +157,7 @@ def test_an_intercept_is_a_weight_inside_the_bound(tmp_path):
         rng.uniform(-0.6, 0.6, (n, 2))
     )
     source, target, test = records(400), records(400), records(200)
-    model = OneRelease(epsilon=4.0, intercept=True, row_bound=1.0, draws=50, unsafe_seed=1).fit(source, target)
+    model = MomentAdaptation(epsilon=4.0, intercept=True, row_bound=1.0, draws=50, unsafe_seed=1).fit(source, target)
     assert model.coef_.shape == (2,)
     assert model.intercept_ == pytest.approx(0.4, abs=0.1)
     assert model.release_.features[-1] == "intercept"
@@ -166,7 +166,7 @@ def test_an_intercept_is_a_weight_inside_the_bound(tmp_path):
     low, high = model.interval(test.X)
     assert np.mean((low < test.y) & (test.y < high)) > 0.5
     model.save(tmp_path / "model.nc")
-    again = OneRelease.load(tmp_path / "model.nc")
+    again = MomentAdaptation.load(tmp_path / "model.nc")
     assert np.array_equal(again.predict(test.X), model.predict(test.X))
     with pytest.raises(ValueError, match=r"X: expected shape \(records, 2\)"):
         model.predict(np.ones((3, 3)))

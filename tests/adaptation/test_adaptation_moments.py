@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from mpmtl_prob.adaptation import OneRelease, release_moments
+from mpmtl_prob.adaptation import MomentAdaptation, release_moments
 from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.adaptation.moments.clipping import moments
-from mpmtl_prob.adaptation.moments.release import LONGEST, WEIGHT, cut, rows
+from mpmtl_prob.adaptation.moments.release import LONGEST, WEIGHT, clipping_bound, rows
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 RNG = np.random.default_rng(3)
 FAR = 6  # standard errors
@@ -56,11 +56,11 @@ def test_residuals_are_cut_where_a_slope_is_known_best():
         kept = np.mean(np.abs(e) < c)
         return np.std((x * np.clip(e, -c, c)).sum(axis=1) + sd * c * rng.standard_normal(2000)) / kept
 
-    quiet, loud = (cut(scale, sd, n, width) / scale for sd in (0.1, 30.0))
+    quiet, loud = (clipping_bound(scale, sd, n, width) / scale for sd in (0.1, 30.0))
     assert (quiet, loud) == pytest.approx((2.5, 1.5))
     assert spread(1.5 * scale, 30.0) < 0.8 * spread(2.5 * scale, 30.0)  # .68 of it
     assert spread(1.5 * scale, 0.0) < 1.1 * spread(2.5 * scale, 0.0)  # 1.02
-    assert cut(scale, 0.5, n, width) / scale == pytest.approx(1.85)
+    assert clipping_bound(scale, 0.5, n, width) / scale == pytest.approx(1.85)
 
 
 def test_a_release_is_the_bounded_records_and_the_laws_own_noise():
@@ -119,7 +119,7 @@ def test_the_weight_of_residuals_spends_less_of_the_budget_on_residuals_than_it_
 
 def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
     book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
-    model = OneRelease(epsilon=0.9, delta=1e-2, ledger=book).fit(DATA.source, DATA.target)
+    model = MomentAdaptation(epsilon=0.9, delta=1e-2, ledger=book).fit(DATA.source, DATA.target)
     assert len(book.charges()) == 1
     for _ in range(2):  # all else is free
         model.interval(DATA.test.X)
@@ -129,7 +129,7 @@ def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
         model.fit(DATA.source, DATA.target)
     for unit in ("task", "row", "person"):
         with pytest.raises(ValueError, match="unit: expected"):
-            OneRelease(ledger=Ledger(epsilon=9.0, delta=1e-2, unit=unit)).fit(DATA.source, DATA.target)
+            MomentAdaptation(ledger=Ledger(epsilon=9.0, delta=1e-2, unit=unit)).fit(DATA.source, DATA.target)
     with pytest.raises(ValueError, match="unit: expected"):
         book.charge(Gaussian(2, 9.0), unit="task")
     wrong = [
@@ -147,7 +147,7 @@ def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
     ]
     for more, data, message in wrong:
         with pytest.raises(ValueError, match=message):
-            OneRelease(**{"delta": 1e-2, "ledger": book} | more).fit(*data)
+            MomentAdaptation(**{"delta": 1e-2, "ledger": book} | more).fit(*data)
     with pytest.raises(ValueError, match="centre: expected 3 finite"):
         release_moments(DATA.target, **options(centre=np.zeros(2), ledger=book))
     assert len(book.charges()) == 1

@@ -17,21 +17,22 @@ from mpmtl_prob.adaptation import (
     Ball,
     CnvxAdap,
     Domain,
+    MomentAdaptation,
     NCnvxAdap,
     NetworkAdap,
     NoisyGradient,
-    OneRelease,
     WarmDescent,
     infer,
     release_moments,
     tilted,
 )
 from mpmtl_prob.adaptation.data import problems
-from mpmtl_prob.adaptation.moments import conditional, shift_model
+from mpmtl_prob.adaptation.moments import grid_posterior as conditional
+from mpmtl_prob.adaptation.moments import shift_model
 from mpmtl_prob.adaptation.moments.clipping import moments
-from mpmtl_prob.adaptation.moments.conditional import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
+from mpmtl_prob.adaptation.moments.feature_moment import Shape
+from mpmtl_prob.adaptation.moments.grid_posterior import SIGMA_SPREAD, TAUS, Prior, _Explained, posterior
 from mpmtl_prob.adaptation.moments.release import LONGEST, MomentRelease, rows
-from mpmtl_prob.adaptation.moments.shape import Shape
 from mpmtl_prob.adaptation.paper.discrepancy import discrepancy
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.privacy import Gaussian
@@ -47,7 +48,7 @@ DATA = problems.shifted((400, 150), 0.5, num_features=3, tests=400, seed=2)
 
 def test_without_noise_it_is_least_squares_with_its_covariance():
     data = problems.shifted((400, 3000), 0.4, num_features=3, tests=10, seed=3)
-    model = OneRelease(**AS_THEY_COME, epsilon=1e5, delta=0.5, residual_bound=2.0, draws=2000).fit(
+    model = MomentAdaptation(**AS_THEY_COME, epsilon=1e5, delta=0.5, residual_bound=2.0, draws=2000).fit(
         data.source, data.target
     )
     X, y = data.target.X, data.target.y
@@ -63,7 +64,7 @@ def test_without_noise_it_is_least_squares_with_its_covariance():
 
 
 def test_without_information_it_is_the_public_fit():
-    model = OneRelease(**AS_THEY_COME, epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=1000).fit(
+    model = MomentAdaptation(**AS_THEY_COME, epsilon=1e-3, delta=1e-6, unsafe_seed=0, draws=1000).fit(
         DATA.source, DATA.target
     )
     error = lambda w: np.mean((DATA.test.y - DATA.test.X @ w) ** 2)
@@ -86,7 +87,7 @@ def seen_in(unit):
     """Of targets times a unit: the prior variances, differences of the log density that chains climb, and the public fit."""
     data = problems.shifted((400, 150), 0.5, num_features=2, tests=1, seed=2)
     source, target = (Domain(each.X, each.y * unit) for each in (data.source, data.target))
-    model = OneRelease(epsilon=3.0, delta=1e-3, row_bound=1.0, target_bound=unit, unsafe_seed=0, draws=2).fit(
+    model = MomentAdaptation(epsilon=3.0, delta=1e-3, row_bound=1.0, target_bound=unit, unsafe_seed=0, draws=2).fit(
         source, target
     )
     seen = shift_model.observe(model.release_, posterior(model.release_, model.prior_))
@@ -233,8 +234,8 @@ def test_the_size_of_residuals_has_a_density_whatever_a_shift_explains(law):
 def test_the_sampler_and_the_grid_agree():
     data = problems.shifted((400, 300), 0.5, num_features=2, tests=10, seed=5)
     kw = {"epsilon": 3.0, "delta": 1e-2, "unsafe_seed": 2, "progress_bar": False}
-    grid = OneRelease(**kw).fit(data.source, data.target)
-    nuts = OneRelease(**kw, posterior="nuts", chains=2, warmup=150, draws=200).fit(data.source, data.target)
+    grid = MomentAdaptation(**kw).fit(data.source, data.target)
+    nuts = MomentAdaptation(**kw, posterior="nuts", chains=2, warmup=150, draws=200).fit(data.source, data.target)
     assert nuts.posterior_.statistics["diverging"].sum() <= 12
     sd = grid.posterior_.w.std(0)
     assert np.all(np.abs(grid.coef_ - nuts.coef_) < 0.5 * sd)
@@ -304,24 +305,24 @@ def test_sizes_of_residuals_weigh_what_likelihood_and_prior_say(monkeypatch):
 
 def test_it_tells_which_public_domain_the_target_resembles():
     data = problems.two_sources((1000, 600), num_features=4, tests=300, seed=1)
-    model = OneRelease(epsilon=2.0, delta=1e-2, unsafe_seed=0).fit(data.sources, data.target)
+    model = MomentAdaptation(epsilon=2.0, delta=1e-2, unsafe_seed=0).fit(data.sources, data.target)
     # 70 % of all records are good ones, so that the fit to all is not far from them
     assert model.posterior_.domain_weights["bad"] < 0.1 < model.posterior_.domain_weights["good"]
     assert sum(model.posterior_.domain_weights.values()) == pytest.approx(1.0)
     far = Domain(data.target.X, np.clip(-3 * data.target.y, -1, 1))
-    other = OneRelease(epsilon=20.0, delta=1e-2, unsafe_seed=0).fit(data.sources, far)
+    other = MomentAdaptation(epsilon=20.0, delta=1e-2, unsafe_seed=0).fit(data.sources, far)
     assert other.posterior_.domain_weights["none"] > model.posterior_.domain_weights["none"]
 
 
 def test_with_several_domains_all_of_them_together_are_one_more():
     data = problems.two_sources((600, 60), num_features=3, tests=10, seed=2)
-    model = OneRelease(**AS_THEY_COME, unsafe_seed=0, draws=10).fit(data.sources, data.target)
+    model = MomentAdaptation(**AS_THEY_COME, unsafe_seed=0, draws=10).fit(data.sources, data.target)
     assert model.posterior_.domains == ("bad", "good", "all", "none")
     np.testing.assert_allclose(model.prior_.means[2], robust(data.source).w, rtol=1e-9)
     np.testing.assert_array_equal(model.prior_.same, [0.2, 0.2, 0.2, 0.0])
     np.testing.assert_allclose(np.exp(model.prior_.log_tau).sum(axis=1), 1.0)
     with pytest.raises(ValueError, match="source: expected other names than 'all'"):
-        OneRelease().fit({"all": data.source, "more": data.source}, data.target)
+        MomentAdaptation().fit({"all": data.source, "more": data.source}, data.target)
 
 
 def test_with_next_to_nothing_there_is_still_an_answer():
@@ -335,11 +336,11 @@ def test_with_next_to_nothing_there_is_still_an_answer():
         ((DATA.source.X[:1], DATA.source.y[:1]), DATA.target),
     ]
     for source, target in cases:
-        model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=1e-2, draws=50).fit(source, target)
+        model = MomentAdaptation(**AS_THEY_COME, epsilon=1.0, delta=1e-2, draws=50).fit(source, target)
         assert np.all(np.isfinite(model.coef_))
         lower, upper = model.interval(np.ones((2, len(model.coef_))))
         assert np.all(lower < upper)
-    assert OneRelease(delta=1e-2, draws=50).fit(*cases[0]).coef_ == pytest.approx(robust(DATA.source).w, abs=0.3)
+    assert MomentAdaptation(delta=1e-2, draws=50).fit(*cases[0]).coef_ == pytest.approx(robust(DATA.source).w, abs=0.3)
 
 
 def test_adassp_on_residuals_of_a_public_fit():
@@ -405,7 +406,7 @@ def test_draws_of_tilted_weights_are_as_wide_as_the_prior_where_nothing_is_known
 def test_dependent_columns_are_no_doubt_about_the_public_fit():
     same = problems.shifted((600, 300), 0.0, num_features=3, tests=400, seed=4)
     twice = lambda records: Domain(np.hstack([records.X, records.X[:, :2]]) / np.sqrt(2), records.y)
-    model = OneRelease(epsilon=1.0, delta=1e-2, unsafe_seed=0).fit(twice(same.source), twice(same.target))
+    model = MomentAdaptation(epsilon=1.0, delta=1e-2, unsafe_seed=0).fit(twice(same.source), twice(same.target))
     assert model.prior_.covariances.max() < 1.0  # a variance of rounding errors would make any other domain likelier
     assert model.posterior_.domain_weights["source"] > 0.9
     error = np.mean((same.test.y - model.predict(twice(same.test).X)) ** 2)
@@ -428,13 +429,13 @@ def in_own_units(n, seed, private=0.0):
 def test_a_table_in_its_own_units_is_scaled_by_the_public_one():
     """By default; with bounds of 1 every row and target was cut, and intervals held nothing."""
     (X, y), private, test = in_own_units(1000, 0), in_own_units(500, 1, 1.0), in_own_units(500, 2, 1.0)
-    model = OneRelease(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit((X, y), private)
+    model = MomentAdaptation(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit((X, y), private)
     low, high = model.interval(test[0])
     covered = np.mean((low < test[1]) & (test[1] < high))
     assert abs(covered - 0.9) < FAR * np.sqrt(0.09 / 500) + 0.05
     assert np.mean((test[1] - model.predict(test[0])) ** 2) < 1.5 * 36.0
     # all of it is of public records: what the private ones are does not show in the noiseless part of what is published
-    other = OneRelease(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit(
+    other = MomentAdaptation(epsilon=1.0, delta=1e-3, intercept=True, unsafe_seed=0).fit(
         (X, y), (private[0] * 1e3, -private[1])
     )
     for name in ("centre", "scale", "label_centre", "label_scale", "row_bound"):
@@ -446,7 +447,7 @@ def test_a_table_in_its_own_units_is_scaled_by_the_public_one():
 def test_units_of_the_table_change_nothing_but_the_units_of_weights():
     (X, y), (P, t) = in_own_units(300, 0), in_own_units(100, 1)
     units = np.array([2.0**-50, 2.0**20, 2.0**90])
-    fit = lambda a, b: OneRelease(epsilon=1.0, delta=1e-3, unsafe_seed=0, draws=20).fit(a, b)
+    fit = lambda a, b: MomentAdaptation(epsilon=1.0, delta=1e-3, unsafe_seed=0, draws=20).fit(a, b)
     plain, moved = fit((X, y), (P, t)), fit((X * units, y * 2.0**60), (P * units, t * 2.0**60))
     assert np.array_equal(moved.release_.sigma, plain.release_.sigma)
     np.testing.assert_allclose(moved.posterior_.w * units / 2.0**60, plain.posterior_.w, rtol=1e-9)
@@ -454,7 +455,9 @@ def test_units_of_the_table_change_nothing_but_the_units_of_weights():
 
 
 def test_bounds_that_are_named_leave_the_table_as_it_is():
-    model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=1e-2, unsafe_seed=0, draws=20).fit(DATA.source, DATA.target)
+    model = MomentAdaptation(**AS_THEY_COME, epsilon=1.0, delta=1e-2, unsafe_seed=0, draws=20).fit(
+        DATA.source, DATA.target
+    )
     assert model.scaling_ is None
     assert model.release_.row_bound == 1.0
     np.testing.assert_array_equal(model.release_.centre, robust(DATA.source.bounded(1.0, 1.0)).w)
@@ -463,7 +466,7 @@ def test_bounds_that_are_named_leave_the_table_as_it_is():
 def test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_private_ones_are_not():
     source, target = in_own_units(200, 0), (in_own_units(50, 1)[0] * 1e6, np.full(50, 1e6))
     for model in (
-        OneRelease(row_bound=9e5, target_bound=1.0, delta=1e-2, draws=5),
+        MomentAdaptation(row_bound=9e5, target_bound=1.0, delta=1e-2, draws=5),
         AdaSSP(row_bound=9e5, delta=1e-2),
         CnvxAdap(row_bound=9e5, weight_bound=9e5, delta=1e-2, steps=3),
         WarmDescent(row_bound=9e5, weight_bound=9e5, delta=1e-2, steps=3),
@@ -484,16 +487,20 @@ def test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_priva
             (source[0] * [1.0, 100.0, 1e-5], source[1]), target
         )
     within = (DATA.source, (DATA.target.X * 1e6, DATA.target.y * 1e6))  # nobody is told of private ones
-    for model in (OneRelease(**AS_THEY_COME, delta=1e-2, draws=5), AdaSSP(delta=1e-2), CnvxAdap(delta=1e-2, steps=3)):
+    for model in (
+        MomentAdaptation(**AS_THEY_COME, delta=1e-2, draws=5),
+        AdaSSP(delta=1e-2),
+        CnvxAdap(delta=1e-2, steps=3),
+    ):
         model.fit(*within)
 
 
 def test_without_public_records_it_is_said_that_bounds_are_a_guess():
     with pytest.warns(UserWarning, match="row_bound and target_bound: taken to be 1, as there is no public record"):
-        OneRelease(delta=1e-2, draws=5).fit(None, DATA.target)
-    OneRelease(row_bound=1.0, target_bound=1.0, delta=1e-2, draws=5).fit(None, DATA.target)
+        MomentAdaptation(delta=1e-2, draws=5).fit(None, DATA.target)
+    MomentAdaptation(row_bound=1.0, target_bound=1.0, delta=1e-2, draws=5).fit(None, DATA.target)
     with pytest.warns(UserWarning, match="row_bound: scales and bounds are settled on 2 public records of 3 features"):
-        OneRelease(delta=1e-2, draws=5).fit((DATA.source.X[:2], DATA.source.y[:2]), DATA.target)
+        MomentAdaptation(delta=1e-2, draws=5).fit((DATA.source.X[:2], DATA.source.y[:2]), DATA.target)
 
 
 NEXT_TO_NOTHING = "source: residuals of the public fit are next to nothing"
@@ -510,14 +517,14 @@ def test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge(nois
     public, private = (X[:200], y[:200] + noise * rng.standard_normal(200)), slice(200, 300)
     for seed in range(2):
         for own in (y[private], 1e9 * y[private]):
-            model = OneRelease(epsilon=epsilon, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
+            model = MomentAdaptation(epsilon=epsilon, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "source: private targets are far", UserWarning)
                 with pytest.warns(UserWarning, match=NEXT_TO_NOTHING):
                     model.fit(public, (X[private], own))
             assert np.all(np.isfinite(model.posterior_.w))
             assert np.all(np.isfinite(model.posterior_.sigma))
-        model = OneRelease(epsilon=1e4, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
+        model = MomentAdaptation(epsilon=1e4, delta=1e-3, draws=20, unsafe_seed=seed, **bounds)
         with pytest.warns(UserWarning, match=NEXT_TO_NOTHING):
             model.fit(public, (X[private], y[private]))
         assert np.max(np.abs(model.predict(X[private]) - y[private])) < 1e-5
@@ -528,7 +535,7 @@ def test_the_release_itself_says_where_public_residuals_are_no_measure_of_privat
     X = 0.3 * rng.standard_normal((500, 3))
     y = X @ np.array([0.5, -0.2, 0.1])
     own = y + 0.1 * rng.standard_normal(500)
-    model = OneRelease(epsilon=20.0, delta=1e-3, draws=20, unsafe_seed=0)
+    model = MomentAdaptation(epsilon=20.0, delta=1e-3, draws=20, unsafe_seed=0)
     with pytest.warns(UserWarning, match=NEXT_TO_NOTHING), pytest.warns(UserWarning, match="private targets are far"):
         model.fit((X, y), (X, own))
     model.set_params(residual_bound=1.0).fit((X, y), (X, own))  # as advised
@@ -542,7 +549,7 @@ def test_public_targets_that_never_vary_say_nothing_of_the_size_of_residuals(bou
     X = 0.3 * rng.standard_normal((500, 3))
     own = X @ np.array([0.5, -0.2, 0.1]) + 0.1 * rng.standard_normal(500)
     for constant in (0.0, 0.7):
-        model = OneRelease(epsilon=20.0, delta=1e-3, draws=100, intercept=True, unsafe_seed=0, **bounds)
+        model = MomentAdaptation(epsilon=20.0, delta=1e-3, draws=100, intercept=True, unsafe_seed=0, **bounds)
         model.fit((X, np.full(500, constant)), (X, own + constant))
         low, high = model.interval(X)
         assert np.mean((low < own + constant) & (own + constant < high)) > 0.8, constant
@@ -558,7 +565,9 @@ def test_the_release_itself_says_where_private_targets_are_on_another_level(boun
         return Domain(X, X @ np.array([0.5, -0.4, 0.3]) + level + 0.5 * rng.standard_normal(n))
 
     source, test = records(2000, 0.0), records(2000, 1.5)
-    model = OneRelease(epsilon=10.0, delta=1e-3, intercept=True, unsafe_seed=0, **bounds).fit(source, records(500, 0.2))
+    model = MomentAdaptation(epsilon=10.0, delta=1e-3, intercept=True, unsafe_seed=0, **bounds).fit(
+        source, records(500, 0.2)
+    )
     assert model.intercept_ == pytest.approx(0.2, abs=0.1)
     target = records(500, 1.5)  # three times the residuals' scale
     with pytest.warns(UserWarning, match="source: private targets are on another level than the public ones"):

@@ -13,7 +13,7 @@ from helpers.effort import effort
 from numpyro.infer.util import log_density
 from scipy.optimize import differential_evolution, minimize
 
-from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, OneRelease, SourceOnly, Unprotected
+from mpmtl_prob.adaptation import CnvxAdap, Domain, MomentAdaptation, NCnvxAdap, SourceOnly, Unprotected
 from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.adaptation.paper import accounting, descent
 from mpmtl_prob.adaptation.paper.losses import Logistic, Squared
@@ -47,7 +47,7 @@ def test_another_library_composes_discrepancy_and_descent_to_the_same_total(epsi
 
 def test_the_best_attack_finds_no_more_than_is_promised_and_breaks_what_is_not():
     play = {"trials": 4000, "progress_bar": False}
-    one = OneRelease(epsilon=1.0, delta=0.05, draws=2).fit(DATA.source, DATA.target)
+    one = MomentAdaptation(epsilon=1.0, delta=0.05, draws=2).fit(DATA.source, DATA.target)
     steps = CnvxAdap(epsilon=1.0, delta=0.05, steps=4, discrepancy=0.0).fit(DATA.source, DATA.target)
     for guarantee in (one.guarantee_, steps.guarantee_):
         (law,), claim = guarantee.mechanisms, guarantee.proved
@@ -180,7 +180,7 @@ def test_errors_on_the_written_down_generator_are_those_that_were_measured():
         fits["least squares"].append(error(SourceOnly("squared").fit(data.source), data))
         if seed < effort(10, 20):
             fits["least absolute"].append(error(SourceOnly("absolute").fit(data.source), data))
-            release = OneRelease(epsilon=1.0, delta=0.01, unsafe_seed=seed, draws=100)
+            release = MomentAdaptation(epsilon=1.0, delta=0.01, unsafe_seed=seed, draws=100)
             fits["one release"].append(error(release.fit(data.sources, data.target), data))
     for name, each in fits.items():
         assert abs(np.mean(each) - measured[name]) < FAR * np.std(each) / np.sqrt(len(each)) + 5e-4, name

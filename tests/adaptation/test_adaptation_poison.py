@@ -10,10 +10,10 @@ from mpmtl_prob.adaptation import (
     CnvxAdap,
     DiscrepancyMinimisation,
     Domain,
+    MomentAdaptation,
     NCnvxAdap,
     NetworkAdap,
     NoisyGradient,
-    OneRelease,
     SourceOnly,
     Unprotected,
     WarmDescent,
@@ -28,8 +28,8 @@ from mpmtl_prob.privacy import Ledger
 DATA = problems.two_sources((60, 20), num_features=3, tests=2, seed=3)
 SHORT = {"steps": 3, "discrepancy": 0.0}  # a noisy one is slow to account for, and one arm has it
 PRIVATE = {
-    "one release": (OneRelease, {"draws": 20}),
-    "one release, an intercept": (OneRelease, {"draws": 20, "intercept": True}),
+    "one release": (MomentAdaptation, {"draws": 20}),
+    "one release, an intercept": (MomentAdaptation, {"draws": 20, "intercept": True}),
     "AdaSSP": (AdaSSP, {}),
     "AdaSSP, labels": (AdaSSP, {"residuals": False}),
     "printed": (CnvxAdap, SHORT | {"variant": "printed", "discrepancy": "global"}),
@@ -184,14 +184,14 @@ def test_yardsticks_without_a_promise_say_what_they_cannot_read(model):
 
 
 def test_public_records_may_be_spoken_of():
-    for model in (SourceOnly(), OneRelease(), CnvxAdap(), AdaSSP()):
+    for model in (SourceOnly(), MomentAdaptation(), CnvxAdap(), AdaSSP()):
         with pytest.raises(ValueError, match="source: expected numbers up to 1e"):
             model.fit((DATA.source.X * 1e300, DATA.source.y), DATA.target)
 
 
 def test_what_is_free_after_a_release_of_anything_is_finite():
     for table in ((DATA.target.X * np.nan, DATA.target.y), (DATA.target.X[:0], DATA.target.y[:0])):
-        release = OneRelease(epsilon=0.1, delta=1e-2, draws=5).fit(DATA.source, table).release_
+        release = MomentAdaptation(epsilon=0.1, delta=1e-2, draws=5).fit(DATA.source, table).release_
         assert np.all(np.isfinite(release.ridge()))
         assert np.isfinite(release.discrepancy(DATA.source, 0.1).value)
         assert np.all(np.isfinite(tilted(release, DATA.source, draws=3).weights))

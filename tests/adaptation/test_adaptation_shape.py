@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mpmtl_prob.adaptation import Domain, OneRelease
+from mpmtl_prob.adaptation import Domain, MomentAdaptation
 from mpmtl_prob.adaptation.moments import shift_model
-from mpmtl_prob.adaptation.moments.shape import above, shape
+from mpmtl_prob.adaptation.moments.feature_moment import above, shape
 from mpmtl_prob.privacy import Gaussian
 
 #: bounds of data that are made to keep to them, so that weights and release are in their units
@@ -62,5 +62,7 @@ def test_a_column_that_no_public_record_has_is_learnt_from_the_release():
     w = np.array([0.5, -0.3, 0.2, 0.8])
     records = lambda X: Domain(X, X @ w + 0.1 * rng.standard_normal(len(X)))
     source, target = records(rows(2000, 0.0)), records(rows(2000, 0.5))
-    model = OneRelease(**AS_THEY_COME, epsilon=10.0, delta=1e-3, residual_bound=0.8, unsafe_seed=1).fit(source, target)
+    model = MomentAdaptation(**AS_THEY_COME, epsilon=10.0, delta=1e-3, residual_bound=0.8, unsafe_seed=1).fit(
+        source, target
+    )
     assert model.coef_[3] == pytest.approx(0.8, abs=0.1)  # its variance in the source is nought; the target's is not

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from mpmtl_prob.adaptation import Domain, OneRelease, public_fit
-from mpmtl_prob.adaptation.moments import conditional
-from mpmtl_prob.adaptation.moments.conditional import posterior
+from mpmtl_prob.adaptation import Domain, MomentAdaptation, public_fit
+from mpmtl_prob.adaptation.moments import grid_posterior as conditional
+from mpmtl_prob.adaptation.moments.grid_posterior import posterior
 from mpmtl_prob.adaptation.public_fit import PublicFit
 
 #: bounds of data that are made to keep to them, so that weights and release are in their units
@@ -29,7 +29,9 @@ def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
     def errors():
         for seed in range(8):
             source, target, test = calmer(seed)
-            found = OneRelease(**AS_THEY_COME, epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(source, target)
+            found = MomentAdaptation(**AS_THEY_COME, epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(
+                source, target
+            )
             grid = posterior(found.release_, found.prior_)
             yield np.mean((test.y - test.X @ grid.mean) ** 2) - 0.12**2
 
@@ -40,7 +42,7 @@ def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
 
 def test_the_size_of_the_noise_is_read_off_the_release():
     source, target, _ = calmer(0)
-    found = OneRelease(**AS_THEY_COME, epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
+    found = MomentAdaptation(**AS_THEY_COME, epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
     assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
 
 
@@ -54,7 +56,7 @@ def test_a_fit_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
     with threadpool_limits(2, "blas"):
         before = threads()
         source, target, _ = calmer(0)
-        OneRelease(unsafe_seed=0, draws=10).fit(source, target)
+        MomentAdaptation(unsafe_seed=0, draws=10).fit(source, target)
         assert threads() == before
     assert inside
     assert all(each == {1} for each in inside)

@@ -9,11 +9,11 @@ from helpers.chance import FAR, RARE
 from helpers.effort import effort
 
 import mpmtl_prob as mp
-from mpmtl_prob.adaptation import Domain, OneRelease, release_moments
+from mpmtl_prob.adaptation import Domain, MomentAdaptation, release_moments
 from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.adaptation.moments import task_prior
-from mpmtl_prob.adaptation.moments.conditional import Prior, posterior
-from mpmtl_prob.adaptation.moments.shape import shape
+from mpmtl_prob.adaptation.moments.feature_moment import shape
+from mpmtl_prob.adaptation.moments.grid_posterior import Prior, posterior
 from mpmtl_prob.privacy import Ledger, lattice
 from mpmtl_prob.sampling.calibration import uniformity
 
@@ -118,11 +118,11 @@ def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
 
 def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monkeypatch):
     omegas, weights = np.stack([np.eye(D), OMEGA, OMEGA**2]), np.array([1.0, 2.0, 5.0])
-    monkeypatch.setattr("mpmtl_prob.inference.owner.methods.sharpened", lambda *_: (omegas, weights))
+    monkeypatch.setattr("mpmtl_prob.inference.owner.methods.raised_shapes", lambda *_: (omegas, weights))
     release = release_moments(records(1)[1], centre=np.zeros(D), residual_bound=5.0, epsilon=1.0, delta=0.01)
     two = np.stack(2 * [np.eye(D)])  # a public domain, and none
     prior = Prior(np.zeros((2, D)), 0 * two, two, np.ones(2), 0.4, np.eye(D), *np.zeros((2, 2)), np.zeros((2, D)))
-    found, count = task_prior.beside(prior, shared(), release, sharpness=None, intercept=False, target_bound=1.0)
+    found, count = task_prior.beside(prior, shared(), release, power=None, intercept=False, target_bound=1.0)
     assert count == 3
     np.testing.assert_allclose(np.exp(found.log_odds), [0.49, *(0.49 * weights / 8), 0.02])
     xx, noise = release.xx, release.sd * release.row_bound**2
@@ -133,7 +133,7 @@ def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monk
     assert not np.any(found.same)  # as the public domain above; a task's weights are never the others' own
 
 
-def drawn(seed, sharpness=None):
+def drawn(seed, power=None):
     """A truth of the model, and its records: weights are sharper than messages by something unknown, or as said."""
     rng = np.random.default_rng(1000 + seed)
     p = 1.5 * np.exp(0.5 * rng.standard_normal()) if sharpness is None else sharpness
@@ -148,12 +148,12 @@ def ranks(sharpness, assumed, seeds):
     found = []
     for seed in range(seeds):
         w, target = drawn(seed, sharpness)
-        model = OneRelease(
+        model = MomentAdaptation(
             row_bound=1.0,
             target_bound=1.0,
             epsilon=4.0,
             delta=1e-2,
-            sharpness=assumed,
+            power=assumed,
             draws=399,
             chains=1,
             unsafe_seed=seed,
@@ -184,7 +184,7 @@ def test_what_others_share_is_worth_having_and_costs_their_unit_alone():
             [
                 np.sum(
                     (
-                        OneRelease(**AS_THEY_COME, epsilon=3.0, residual_bound=0.7, unsafe_seed=seed, draws=50)
+                        MomentAdaptation(**AS_THEY_COME, epsilon=3.0, residual_bound=0.7, unsafe_seed=seed, draws=50)
                         .fit(source, target)
                         .coef_
                         - w
@@ -203,7 +203,7 @@ def test_what_others_share_is_worth_having_and_costs_their_unit_alone():
 def test_two_promises_each_in_its_unit_and_no_ledger_adds_them():
     _, target = records(3)
     book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")
-    model = OneRelease(**AS_THEY_COME, epsilon=1.0, delta=5e-3, draws=20, ledger=book).fit(shared(), target)
+    model = MomentAdaptation(**AS_THEY_COME, epsilon=1.0, delta=5e-3, draws=20, ledger=book).fit(shared(), target)
     assert [str(each.proved) for each in model.guarantees_.values()] == [
         "eps = 1, delta = 0.005 (replace, one target record)",
         "eps = 1, delta = 0.001 (replace, one task)",
@@ -213,13 +213,13 @@ def test_two_promises_each_in_its_unit_and_no_ledger_adds_them():
     assert 0.8 < book.spent.epsilon < 1.0  # at the ledger's delta; the tasks' eps is not in it
     tasks = Ledger(epsilon=9.0, delta=0.1)
     with pytest.raises(ValueError, match="unit: expected 'task' in a ledger of tasks"):
-        OneRelease(**AS_THEY_COME, ledger=tasks).fit(shared(), target)
+        MomentAdaptation(**AS_THEY_COME, ledger=tasks).fit(shared(), target)
     with pytest.raises(ValueError, match="unit: expected"):
         book.charge(shared().release.mechanisms[0], unit="task")
     assert tasks.charges() == []
     # a record of a task that was among the others is promised both together
     laws = [law for each in model.guarantees_.values() for law in each.mechanisms]
-    assert 1.0 < mp.privacy.epsilon(6e-3, laws) < 2.0
+    assert 1.0 < mp.privacy.compute_epsilon(6e-3, laws) < 2.0
 
 
 def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promises(tmp_path):
@@ -228,13 +228,13 @@ def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promi
     far = Domain(
         target.X[:80], np.clip(target.X[:80] @ np.array([-0.9, 0.9, 0.9, 0, 0]), -1, 1) + 0.1 * rng.standard_normal(80)
     )
-    model = OneRelease(epsilon=5.0, delta=1e-3, unsafe_seed=1).fit({"registry": far, "clinics": shared()}, target)
+    model = MomentAdaptation(epsilon=5.0, delta=1e-3, unsafe_seed=1).fit({"registry": far, "clinics": shared()}, target)
     found = model.posterior_.domain_weights
     assert list(found) == ["registry", "clinics", "none"]
     assert sum(found.values()) == pytest.approx(1.0)
     assert found["clinics"] > found["registry"]
     model.save(tmp_path / "model.nc")
-    again = OneRelease.load(tmp_path / "model.nc")
+    again = MomentAdaptation.load(tmp_path / "model.nc")
     assert again.guarantees_ == model.guarantees_
     assert again.posterior_.domain_weights == found
 
@@ -243,7 +243,7 @@ def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promi
 def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
     w, target = records(5, n=400)
     moved = Domain(target.X, target.y + 0.4, tuple("abcde"))
-    model = OneRelease(epsilon=20.0, delta=1e-3, intercept=True, row_bound=1.0, target_bound=2.0, unsafe_seed=2)
+    model = MomentAdaptation(epsilon=20.0, delta=1e-3, intercept=True, row_bound=1.0, target_bound=2.0, unsafe_seed=2)
     model.fit(shared(scaling="pareto"), moved)
     assert model.intercept_ == pytest.approx(0.4, abs=0.1)
     assert np.linalg.norm(model.coef_ - w) < 0.2
@@ -253,7 +253,7 @@ def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
 def test_mistakes_are_named_and_cost_nothing():
     data = problems.shifted((50, 20), 0.1, num_features=D, tests=1)
     book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
-    fit = lambda source, target: OneRelease(**AS_THEY_COME, ledger=book, delta=1e-3).fit(source, target)
+    fit = lambda source, target: MomentAdaptation(**AS_THEY_COME, ledger=book, delta=1e-3).fit(source, target)
     wide = Domain(np.ones((9, 6)), np.ones(9))
     named = Domain(data.target.X, data.target.y, tuple("abcde"))
     wrong = [

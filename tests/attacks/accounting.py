@@ -20,9 +20,10 @@ from flint import arb, ctx
 from scipy.special import expit, gammaln
 
 from attacks import Case
-from mpmtl_prob.privacy import delta, epsilon, laws
+from mpmtl_prob.privacy import compute_delta, compute_epsilon
+from mpmtl_prob.privacy import mechanisms as laws
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 BITS = 512
 
@@ -163,7 +164,7 @@ def gaussian_rounds(rng: np.random.Generator, number: int, longest: float) -> It
         mu_squared = lambda law=law, rounds=rounds: rounds / (2 * arb(law.sd) * arb(law.sd))
         for deviations in (0.0, 3.0, 6.0, 6.3, 6.6, 6.9, 9.0):
             eps = together * (deviations + together / 2)
-            said = delta(eps, (law,) * rounds + (other,), "zero_out")
+            said = compute_delta(eps, (law,) * rounds + (other,), "zero_out")
             yield fits(GAUSSIAN, said, true_gaussian(eps, mu_squared), f"{rounds} of {law} at eps = {eps:g}")
 
 
@@ -178,7 +179,7 @@ def sums_of_rounds(rng: np.random.Generator, number: int, longest: float) -> Ite
             eps = together * (deviations + together / 2)
             true = true_gamma(eps, lambda k=k, T=rounds: T * k(), lambda theta=theta, T=rounds: theta() / T)
             for adjacency in ("zero_out", "replace"):
-                said = delta(eps, (law,) * rounds, adjacency)
+                said = compute_delta(eps, (law,) * rounds, adjacency)
                 yield fits(SUMS, said, true, f"{rounds} of {law}, {adjacency}, at eps = {eps:g}")
 
 
@@ -191,9 +192,9 @@ def pure_rounds(rng: np.random.Generator, number: int, longest: float) -> Iterat
         few, other = int(rng.integers(1, 6)), each * float(rng.uniform(0.3, 3.0))
         for deviations in (0.0, 2.0, 5.0, 7.0):
             eps = each * (deviations * math.sqrt(rounds) + rounds * each / 2)
-            said, true = delta(eps, (kind,) * rounds), true_pure(eps, each, rounds)
+            said, true = compute_delta(eps, (kind,) * rounds), true_pure(eps, each, rounds)
             yield fits(PURE, said, true, f"{rounds} of {kind} at eps = {eps:g}", 1e-8)
-            said = delta(eps, (kind,) * rounds + (laws.Quantile(other),) * few)
+            said = compute_delta(eps, (kind,) * rounds + (laws.Quantile(other),) * few)
             true = math.fsum(
                 math.comb(few, j) * expit(other) ** j * expit(-other) ** (few - j)
                 * max(true_pure(eps - (2 * j - few) * other, each, rounds), 0.0)
@@ -212,7 +213,7 @@ def papers_rounds(rng: np.random.Generator, number: int) -> Iterator[Case]:
         other = (laws.Wishart(3, 100.0, 1e9),) if rng.random() < 0.5 else ()
         for adjacency in ("zero_out", "replace"):
             eps = float(rng.uniform(0, 4))
-            yield fits(PAPERS, delta(eps, rounds + other, adjacency), true, f"{budgets}, {other}, {adjacency}")
+            yield fits(PAPERS, compute_delta(eps, rounds + other, adjacency), true, f"{budgets}, {other}, {adjacency}")
 
 
 def one_release(rng: np.random.Generator, number: int) -> Iterator[Case]:
@@ -226,7 +227,7 @@ def one_release(rng: np.random.Generator, number: int) -> Iterator[Case]:
                 3, 2 + 2 * log_uniform(rng, 1.01, 5000.0), log_uniform(rng, 0.01, 1e4), log_uniform(rng, 0.1, 10.0)
             )
             true = true_gamma(eps, *of_wishart(law))
-        yield fits(ONE, delta(eps, law, "zero_out"), true, f"{law} at eps = {eps!r}")
+        yield fits(ONE, compute_delta(eps, law, "zero_out"), true, f"{law} at eps = {eps!r}")
 
 
 def faint(rng: np.random.Generator, number: int) -> Iterator[Case]:
@@ -237,8 +238,8 @@ def faint(rng: np.random.Generator, number: int) -> Iterator[Case]:
         eps = mu * float(rng.uniform(0, 5))
         true = true_gamma(eps, *of_wishart(law))
         other = laws.Gaussian(3, 1e4 / mu) if i % 2 else laws.Wishart(3, 200.0, 1e4 / mu)
-        yield fits(FAINT, delta(eps, (law, other), "zero_out"), true, f"{law} and {other} at eps = {eps!r}")
-        yield fits(FAINT, delta(eps, law, "replace"), true, f"{law} replaced at eps = {eps!r}")
+        yield fits(FAINT, compute_delta(eps, (law, other), "zero_out"), true, f"{law} and {other} at eps = {eps!r}")
+        yield fits(FAINT, compute_delta(eps, law, "replace"), true, f"{law} replaced at eps = {eps!r}")
 
 
 def calibrated(rng: np.random.Generator, number: int) -> Iterator[Case]:
@@ -260,7 +261,7 @@ def inverted(rng: np.random.Generator, number: int) -> Iterator[Case]:
     for _ in range(number):
         law = laws.Wishart(3, 2 + 2 * log_uniform(rng, 1.5, 3000.0), log_uniform(rng, 0.02, 1e3))
         asked = log_uniform(rng, 1e-12, 0.1)
-        stated = epsilon(asked, law, "zero_out")
+        stated = compute_epsilon(asked, law, "zero_out")
         true = true_gamma(stated, *of_wishart(law)) if math.isfinite(stated) else 0.0
         yield Case(INVERTED, true <= asked, f"epsilon({asked!r}, {law}) = {stated!r}: {true:.17g} true")
 
@@ -289,7 +290,7 @@ def positive(rng: np.random.Generator, number: int) -> Iterator[Case]:
                 float(rng.uniform(1, 40)),
                 "beside a share that is infinite",
             )
-        said = delta(eps, mechanisms, "zero_out")
+        said = compute_delta(eps, mechanisms, "zero_out")
         yield Case(POSITIVE, said > 0, f"{len(mechanisms)} of {mechanisms[0]} at {eps!r}, {what}: {said!r} said")
 
 
@@ -320,7 +321,7 @@ def extreme(rng: np.random.Generator, number: int) -> Iterator[Case]:
                 continue
             rounds = (law,) * int(rng.choice([1, 2, 30])) + ((laws.Gaussian(2, 1.0),) if rng.random() < 0.3 else ())
             try:
-                said = delta(1.0, rounds, str(rng.choice(["zero_out", "replace"])))
+                said = compute_delta(1.0, rounds, str(rng.choice(["zero_out", "replace"])))
                 held, what = 0 <= said <= 1, f"{said!r} said"
             except ValueError as error:
                 held, what = str(error).startswith("mechanisms: expected"), f"ValueError: {error}"
@@ -366,7 +367,11 @@ def precision_kept(rng: np.random.Generator, number: int) -> Iterator[Case]:
         with contextlib.suppress(KeyboardInterrupt):
             law.draw(2.0**-26, failing)
 
-    tries = {"two threads": overlapping, "an interrupt": interrupted, "a delta": lambda: delta(1.0, law, "zero_out")}
+    tries = {
+        "two threads": overlapping,
+        "an interrupt": interrupted,
+        "a delta": lambda: compute_delta(1.0, law, "zero_out"),
+    }
     for i in range(max(number, len(tries))):
         name = list(tries)[i % len(tries)]
         ctx.prec = chosen = int(rng.integers(20, 400))

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from attacks import Case
-from mpmtl_prob.privacy import audit, laws
+from mpmtl_prob.privacy import audit
+from mpmtl_prob.privacy import mechanisms as laws
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 HALVED = "noise on second moments drawn at half its size"
 VECTORS = "noise on vectors drawn at half its size"

@@ -26,15 +26,16 @@ from attacks import Case
 from mpmtl_prob.adaptation import MomentRelease
 from mpmtl_prob.adaptation.moments.release import release_moments
 from mpmtl_prob.inference import OwnerPosteriors, Posterior
-from mpmtl_prob.privacy import NOTHING_SHARED, Gaussian, Wishart, delta
+from mpmtl_prob.privacy import NOTHING_SHARED, Gaussian, Wishart, compute_delta
 from mpmtl_prob.privacy.guarantee import DOUBLES
-from mpmtl_prob.privacy.laws import GaussianShares
+from mpmtl_prob.privacy.mechanisms import GaussianShares
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.releases import Release, release, terms
-from mpmtl_prob.releases.publish import arrived, perturb
-from mpmtl_prob.releases.terms import Terms
+from mpmtl_prob.releases import Release, release
+from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases.publish import from_noisy_sum, publish_rounds
+from mpmtl_prob.releases.spec import Terms
 from mpmtl_prob.sampling import checkpoint
-from mpmtl_prob.sampling.chains import Reached
+from mpmtl_prob.sampling.chains import ChainStates
 
 FIELDS = "a field of a release's file, by itself or with others"
 MOMENT_FIELDS = "a field of a moment release's file, by itself or with others"
@@ -135,7 +136,7 @@ def _releases(rng: np.random.Generator, count: int) -> Iterator[Honest]:
             settled = terms(1.0, m, d, mechanism=Gaussian(d, 3.0))
             law = GaussianShares(d, float(rng.uniform(1, 4)), int(rng.integers(2, 9)), settled.lattice**2)
             sums = np.tril(rng.integers(1, 2**20, (d, d))) * settled.lattice**2
-            made = arrived(sums + np.tril(sums, -1).T, replace(settled, mechanisms=(law,)))
+            made = from_noisy_sum(sums + np.tril(sums, -1).T, replace(settled, mechanisms=(law,)))
         else:
             options: dict[str, Any] = (
                 {} if rng.random() < 0.7 else {"message": "clip", "clip": float(rng.uniform(0.2, 9))}
@@ -149,7 +150,7 @@ def _releases(rng: np.random.Generator, count: int) -> Iterator[Honest]:
 
 
 def _honest(made: Release) -> Honest:
-    return Honest(made, (*made.mechanisms, *made.besides))
+    return Honest(made, (*made.mechanisms, *made.composed_with))
 
 
 def _moments(rng: np.random.Generator, count: int) -> Iterator[Honest]:
@@ -167,7 +168,7 @@ def _moments(rng: np.random.Generator, count: int) -> Iterator[Honest]:
 
 @cache
 def _true(epsilon: float, laws: tuple[Any, ...], adjacency: str) -> float:
-    return delta(epsilon, laws, adjacency)
+    return compute_delta(epsilon, laws, adjacency)
 
 
 def _more(honest: Honest, read: Any) -> str:
@@ -179,10 +180,13 @@ def _more(honest: Honest, read: Any) -> str:
         return ""
     if not unit.protects(Unit.of(proved.unit)):
         return f"{proved} of what protects a {unit}"
-    if read.guarantee.against != honest.made.guarantee.against:
-        return f"against {read.guarantee.against}"
+    if read.guarantee.adversary != honest.made.guarantee.adversary:
+        return f"against {read.guarantee.adversary}"
     known = read.guarantee.mechanisms
-    for epsilon, said in ((proved.epsilon, proved.delta), (2.0, delta(2.0, known, proved.adjacency) if known else 1.0)):
+    for epsilon, said in (
+        (proved.epsilon, proved.delta),
+        (2.0, compute_delta(2.0, known, proved.adjacency) if known else 1.0),
+    ):
         if said < _true(epsilon, honest.laws, proved.adjacency) * (1 - 1e-6):
             return f"delta = {said:.3g} at eps = {epsilon:.3g}, true is {_true(epsilon, honest.laws, proved.adjacency):.3g}"
     return ""
@@ -515,9 +519,9 @@ def _terms(rng: np.random.Generator) -> Iterator[Case]:
         return np.zeros((len(noise), d, d)) + noise, None
 
     def different() -> Any:
-        return perturb(run, Terms((make(K), make(small)), **named))[0]
+        return publish_rounds(run, Terms((make(K), make(small)), **named))[0]
 
-    bounded = Honest(perturb(run, Terms((make(K), make(K)), **named))[0], (make(K), make(K)))
+    bounded = Honest(publish_rounds(run, Terms((make(K), make(K)), **named))[0], (make(K), make(K)))
     yield _tried(TERMS, bounded, f"clip norms {K:.3g} and {small:.3g}", different)
     fine = float(2.0 ** -int(rng.integers(50, 200)))
 
@@ -525,7 +529,7 @@ def _terms(rng: np.random.Generator) -> Iterator[Case]:
         return rng.standard_normal() * np.eye(d) * K**2 / 30 + noise, None
 
     yield _tried(TERMS, bounded._replace(exact=False), f"a lattice of {fine:.3g}",
-                 lambda: perturb(added, Terms((make(K), make(K)), **(named | {"lattice": fine})))[0])  # fmt: skip
+                 lambda: publish_rounds(added, Terms((make(K), make(K)), **(named | {"lattice": fine})))[0])  # fmt: skip
 
 
 def _private_files(folder: Path) -> Iterator[tuple[str, Callable[[Path], Any]]]:
@@ -536,7 +540,7 @@ def _private_files(folder: Path) -> Iterator[tuple[str, Callable[[Path], Any]]]:
     yield "owners' posteriors", owners.save
     seeded = release(rng.standard_normal((2, 4)), 1.0, 1e-3, unsafe_seed=1)
     yield "a release of which nothing is proved", seeded.save
-    reached = Reached((np.zeros(2),), 1, 2)
+    reached = ChainStates((np.zeros(2),), 1, 2)
     yield "a checkpoint", lambda path: checkpoint.write(path, "mark", reached, {"W": np.ones((1, 2))}, {})
 
 
@@ -568,7 +572,7 @@ def _marks(rng: np.random.Generator, folder: Path) -> Case:
     """Whoever saw a mark guesses a row's last number, or compares two marks."""
     rows = rng.integers(0, 100, 4).astype(float)
     guesses = [np.append(rows[:3], last) for last in range(100)]
-    path, reached = folder / "run.npz", Reached((np.zeros(2),), 1, 2)
+    path, reached = folder / "run.npz", ChainStates((np.zeros(2),), 1, 2)
     marks = []
     for _ in range(2):
         checkpoint.write(path, checkpoint.fingerprint({"seed": 0}, [rows]), reached, {"W": np.ones((1, 2))}, {})

@@ -23,7 +23,8 @@ import mpmtl_prob as mp
 from attacks import Case
 from mpmtl_prob.adaptation import AdaSSP, Domain
 from mpmtl_prob.adaptation.data.domain import pair
-from mpmtl_prob.releases import message, terms
+from mpmtl_prob.releases import message
+from mpmtl_prob.releases import spec as terms
 
 RECORD = "one record's cell decides how other records are read (private tables in adaptation)"
 RAGGED = "one record with too few or too many cells is an error, or changes others"
@@ -263,7 +264,7 @@ def tasks(rng: np.random.Generator, effort: float) -> Iterator[Case]:
                     def public(rows: Any, read: Any = read, others: Any = others) -> tuple[Any, ...]:
                         data = read(rows, Path(name))
                         V = message(data, terms(1.0, data.num_tasks, data.features))
-                        own = [part for i in np.flatnonzero(others) for part in data.own(int(i))]
+                        own = [part for i in np.flatnonzero(others) for part in data.rows_of(int(i))]
                         return (
                             data.num_tasks,
                             data.features,

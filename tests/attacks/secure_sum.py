@@ -25,7 +25,7 @@ from attacks import Case
 from mpmtl_prob import federated
 from mpmtl_prob.federated import protocol, secure_sum
 from mpmtl_prob.federated.flower import certificates
-from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower.persistent_site import PersistentSite
 
 BOTH = "one half is told that a site has vanished, the other that it has not"
 KEYS = "a site masks with few others, of each of whom most are told that it has vanished"
@@ -383,7 +383,7 @@ def accepted(rng: np.random.Generator, effort: float) -> Iterator[Case]:
         least = int(rng.integers(2, n + 1))
         threshold = int(rng.integers(2, (n + c) // 2 + 1)) if n + c > 3 else 2
         offer = replace(base, agreed=base.agreed._replace(threshold=threshold, least=least))
-        conditions = federated.Conditions(trust="secure_sum", epsilon=1.0, least=2, colluders=c)
+        conditions = federated.SitePolicy(trust="secure_sum", epsilon=1.0, least=2, colluders=c)
         try:
             conditions.check(offer)
             held = 2 * threshold > n + c
@@ -413,13 +413,13 @@ def exposed(folder: Path) -> list[str]:
 
 
 def an_account(folder: Path) -> None:
-    account = federated.Account(folder / "account.db")
+    account = federated.RunLog(folder / "account.db")
     account.enter(b"x" * 16, "no_curator", seen=False)
 
 
 def a_journal(folder: Path) -> None:
     """A transaction under way: its journal lies beside the file."""
-    account = federated.Account(folder / "account.db")
+    account = federated.RunLog(folder / "account.db")
     account.enter(b"x" * 16, "no_curator", seen=False)
     with sqlite3.connect(folder / "account.db") as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -430,7 +430,7 @@ def a_journal(folder: Path) -> None:
 
 
 def a_kept_site(folder: Path) -> None:
-    KeptSite(0, np.eye(D)[:, :1], folder).answer(invitation_of(4, 0, 0), "advertise", {})
+    PersistentSite(0, np.eye(D)[:, :1], folder).answer(invitation_of(4, 0, 0), "advertise", {})
 
 
 def a_site_in_an_open_folder(folder: Path) -> None:
@@ -491,7 +491,7 @@ class Grid:
             k = message.metadata.dst_node_id - 100
             rows = np.random.default_rng(k).standard_normal((D, 2))
             yield flower.answer(message, lambda rows=rows: rows, self._folder / str(k),
-                                conditions=federated.Conditions(), unsafe_seed=self._seeds.get(k))  # fmt: skip
+                                policy=federated.SitePolicy(), unsafe_seed=self._seeds.get(k))  # fmt: skip
 
 
 def under_flower(rng: np.random.Generator, effort: float) -> Iterator[Case]:

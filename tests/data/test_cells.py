@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpmtl_prob import TaskData
 from mpmtl_prob.adaptation import Domain
 from mpmtl_prob.data.cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
-from mpmtl_prob.releases import terms
+from mpmtl_prob.releases import spec as terms
 
 NUMBERS = [
     (1, 1.0), (True, 1.0), (np.bool_(False), 0.0), ("1.5", 1.5), (" 7 ", 7.0), ("True", 1.0), ("false", 0.0), (b"2", 2.0),
@@ -177,8 +177,8 @@ def test_a_frame_of_any_kind_is_read_alike(kind):
     tasks = TaskData.from_pandas(make(cells), task="site", target="days")
     assert tasks.tasks == ("b", "a")
     assert tasks.features == ("dose", "smokes", "count")
-    np.testing.assert_array_equal(tasks.own(0)[0], [[1.5, 1.0, 3.0], [2.5, 0.0, 1.0]])
-    assert tasks.own(0)[1].tolist() == [1.0, 2.0**60]
+    np.testing.assert_array_equal(tasks.rows_of(0)[0], [[1.5, 1.0, 3.0], [2.5, 0.0, 1.0]])
+    assert tasks.rows_of(0)[1].tolist() == [1.0, 2.0**60]
     with pytest.raises(
         ValueError, match=r"features: expected finite numbers, got others in 'dose', the first of task 'a'"
     ):

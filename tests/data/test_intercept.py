@@ -26,11 +26,12 @@ from mpmtl_prob.estimators import (
     TraceNorm,
 )
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import methods, own_message
+from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.sampling.importance import resampled
-from mpmtl_prob.taskwise import conjugate, intercepts, laplace
+from mpmtl_prob.single_task import conjugate, intercepts, laplace
 
 ROWS = (9, 12, 7, 30, 2, 16)
 CHANGED = 2
@@ -278,7 +279,7 @@ def test_an_owner_knows_what_it_sent(public):
     sent = own_message.as_sent(tasks_of(*rows()), public.release)
     assert (np.linalg.norm(sent, axis=0) <= 1).all()
     assert (np.linalg.norm(sent, axis=0) > 0.99).all()  # a coarse lattice
-    assert own_message.without(public.release, sent[:, 0]).num_tasks == len(ROWS) - 1
+    assert own_message.leave_one_out(public.release, sent[:, 0]).num_tasks == len(ROWS) - 1
 
 
 def test_what_has_no_answer_is_named(public):

@@ -13,8 +13,18 @@ from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, adaptation
-from mpmtl_prob.data.matching import columns, stand
-from mpmtl_prob.estimators import MTRL, Alone, Fitted, Lasso, LowRank, LowRankSparse, MultiTask, Ridge, TraceNorm
+from mpmtl_prob.data.matching import columns, match_names
+from mpmtl_prob.estimators import (
+    MTRL,
+    Fitted,
+    Lasso,
+    LocalGradientDescent,
+    LowRank,
+    LowRankSparse,
+    MultiTask,
+    Ridge,
+    TraceNorm,
+)
 from mpmtl_prob.inference import OwnerPosteriors, shared_covariance, task_posteriors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 
@@ -76,7 +86,7 @@ ESTIMATORS = [
     mp.estimators.LowRankPlusSparse((0.5, 0.5)),
     mp.estimators.DPMTRL(0.1, 0.1, epsilon=None),
     mp.estimators.DPAggr(0.1, epsilon=None, row_norm=10.0),
-    Alone(rounds=3),
+    LocalGradientDescent(rounds=3),
     LowRank(penalty=0.1, epsilon=None, rounds=3),
     LowRankSparse(penalty=(0.1, 0.1), epsilon=None, rounds=3),
 ]
@@ -296,9 +306,9 @@ def test_weights_without_names_go_by_position():
 def test_places_of_names(given, known, place):
     if place is None:
         with pytest.raises(ValueError, match="tasks: expected those of the fit, got"):
-            stand("tasks", given, known, advice="")
+            match_names("tasks", given, known, advice="")
     else:
-        assert stand("tasks", given, known, advice="").tolist() == place
+        assert match_names("tasks", given, known, advice="").tolist() == place
 
 
 @pytest.mark.filterwarnings(BY_POSITION)
@@ -360,8 +370,8 @@ MODELS = [
     adaptation.CnvxAdap(epsilon=None, steps=5),
     adaptation.Unprotected(),
     adaptation.KMM(),
-    adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50),
-    adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50, intercept=True),
+    adaptation.MomentAdaptation(epsilon=5.0, unsafe_seed=0, draws=50),
+    adaptation.MomentAdaptation(epsilon=5.0, unsafe_seed=0, draws=50, intercept=True),
 ]
 
 
@@ -379,20 +389,20 @@ def test_adapted_models_find_columns_by_name(model, named):
 
 
 def test_intervals_and_files_of_adapted_models_too(tmp_path):
-    model = adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
+    model = adaptation.MomentAdaptation(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
     model.save(tmp_path / "model.nc")
     X, _ = records(2)
-    for each in (model, adaptation.OneRelease.load(tmp_path / "model.nc")):
+    for each in (model, adaptation.MomentAdaptation.load(tmp_path / "model.nc")):
         assert_allclose(each.interval(X[COLUMNS[::-1]]), model.interval(X))
         assert_allclose(each.predict(X[COLUMNS[::-1]]), model.predict(X))
 
 
 def test_what_a_posterior_predicts_is_asked_by_position_and_so_not_with_a_table():
-    model = adaptation.OneRelease(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
+    model = adaptation.MomentAdaptation(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
     X, _ = records(2)
     assert_allclose(model.posterior_.predictive(X.to_numpy()), model.interval(X))
     with pytest.raises(
-        ValueError, match=r"X: expected an array, got a table; `OneRelease\.interval` finds its columns"
+        ValueError, match=r"X: expected an array, got a table; `MomentAdaptation\.interval` finds its columns"
     ):
         model.posterior_.predictive(X)
     with pytest.raises(ValueError, match=r"X: expected shape \(records, 4\), got \(60, 3\)"):
@@ -410,7 +420,7 @@ def test_adapted_models_without_names_go_by_position():
 def test_public_domains_have_the_same_features_in_the_same_order():
     X, y = records(1)
     with pytest.raises(ValueError, match="source: expected domains of the same features in the same order"):
-        adaptation.OneRelease().fit({"one": records(0), "other": (X[COLUMNS[::-1]], y)}, records(2, False))
+        adaptation.MomentAdaptation().fit({"one": records(0), "other": (X[COLUMNS[::-1]], y)}, records(2, False))
 
 
 def test_what_is_taken_for_something_else_is_named(public):

@@ -10,9 +10,9 @@ import mpmtl_prob as mp
 from mpmtl_prob.convex.penalties import TraceNorm
 from mpmtl_prob.estimators import (
     MTRL,
-    Alone,
     GroupSparse,
     Lasso,
+    LocalGradientDescent,
     LowRank,
     LowRankPlusSparse,
     LowRankSparse,
@@ -34,7 +34,7 @@ ESTIMATORS = {
     "LowRank": LowRank(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "LowRankSparse": LowRankSparse((0.5, 0.2), rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "GroupSparse": GroupSparse(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
-    "Alone": Alone(rounds=5),
+    "Alone": LocalGradientDescent(rounds=5),
 }
 
 

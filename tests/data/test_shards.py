@@ -14,7 +14,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData, TaskShards
 from mpmtl_prob.data import shards as shards_module
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, lattice
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 RNG = np.random.default_rng(11)
 NAMES = [f"ward {i}" for i in range(23)]
@@ -215,7 +215,7 @@ def test_parts_are_read_one_at_a_time_and_say_nothing_of_rows(store):
     assert [part.tasks for part in shards] == [tuple(NAMES[:10]), tuple(NAMES[10:20]), tuple(NAMES[20:])]
     assert repr(shards) == "TaskShards(3 parts, 23 tasks, 4 features)"
     assert repr(pickle.loads(pickle.dumps(shards))) == repr(shards)
-    for i, own in enumerate(itertools.chain.from_iterable(map(part.own, range(part.num_tasks)) for part in shards)):
+    for i, own in enumerate(itertools.chain.from_iterable(map(part.rows_of, range(part.num_tasks)) for part in shards)):
         assert_array_equal(own[0], X[i])
         assert_array_equal(own[1], Y[i])
 

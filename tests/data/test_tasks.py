@@ -168,7 +168,7 @@ def test_contrasts_are_helmerts_and_know_no_origin(ragged):
     assert tasks.slopes is tasks
     for i in range(3):
         H = scipy.linalg.helmert(len(y[i]))
-        own = slopes.own(i)
+        own = slopes.rows_of(i)
         np.testing.assert_allclose(own[0], -H @ X[i], atol=1e-14)
         np.testing.assert_allclose(own[1], -H @ y[i], atol=1e-14)
         far = contrasts(X[i] + 2.0**20, y[i] - 2.0**20)

@@ -14,10 +14,10 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import (
     L1,
     MPMTL,
-    Alone,
     ColumnGroupLasso,
     GroupLasso,
     LeastSquares,
+    LocalGradientDescent,
     Logistic,
     LowRank,
     LowRankPlusSparse,
@@ -37,7 +37,7 @@ from mpmtl_prob.estimators import (
 )
 from mpmtl_prob.estimators.framework import run_rounds
 from mpmtl_prob.privacy import Ledger, Wishart, composition_bound
-from mpmtl_prob.releases import buy_clip
+from mpmtl_prob.releases import private_clip_norm
 
 
 def make(m=6, d=3, n=9, seed=0, binary=False):
@@ -110,10 +110,10 @@ def test_beta_is_the_papers(tasks):
 
 def test_every_owner_may_step_at_its_own_pace(tasks):
     curvature = LeastSquares().of(tasks).curvature()
-    plan = Alone(rounds=1, step_size="per_task").plan(tasks)
+    plan = LocalGradientDescent(rounds=1, step_size="per_task").plan(tasks)
     assert_allclose(plan.run.step_size, 1 / curvature)
-    shared = Alone(rounds=3, start="zero", acceleration=False, step_size=None).fit(tasks)
-    own = Alone(rounds=3, start="zero", acceleration=False, step_size="per_task").fit(tasks)
+    shared = LocalGradientDescent(rounds=3, start="zero", acceleration=False, step_size=None).fit(tasks)
+    own = LocalGradientDescent(rounds=3, start="zero", acceleration=False, step_size="per_task").fit(tasks)
     loss = lambda W: np.asarray(LeastSquares().of(tasks).value(jnp.asarray(W)))
     assert (loss(own.W) <= loss(shared.W) + 1e-9).all()
     assert loss(own.W).sum() < loss(shared.W).sum()
@@ -192,11 +192,11 @@ def test_debiasing_removes_what_is_known_of_the_noise(tasks):
 
 
 def test_a_bought_clip_norm_is_in_the_guarantee(tasks):
-    bought = buy_clip(tasks, 0.5, low=0.01, high=100.0, scaling="none")
+    bought = private_clip_norm(tasks, 0.5, low=0.01, high=100.0, scaling="none")
     algorithm = LowRank(penalty=0.5, epsilon=2.0, rounds=3, clip=bought, adjacency="zero_out", curvature=30.0)
     fitted = algorithm.fit(tasks)
     free = dataclasses.replace(algorithm, clip=bought.clip).fit(tasks)
-    assert fitted.release.besides == (bought.law,)
+    assert fitted.release.composed_with == (bought.law,)
     assert fitted.guarantee.proved.delta > free.guarantee.proved.delta
 
 
@@ -299,7 +299,9 @@ def test_of_task_relations_nothing_is_proved(tasks):
 
 
 def test_alone_and_forever_is_the_single_task_optimum(binary):
-    alone = Alone(rounds=4000, loss=Logistic(strong_convexity=0.5), start="zero", record=False).fit(binary)
+    alone = LocalGradientDescent(rounds=4000, loss=Logistic(strong_convexity=0.5), start="zero", record=False).fit(
+        binary
+    )
     assert_allclose(alone.W, RidgeLogistic(0.5, tolerance=1e-9).fit(binary).W, atol=1e-7)
 
 

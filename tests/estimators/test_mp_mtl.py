@@ -14,9 +14,9 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.convex.losses import LeastSquares
 from mpmtl_prob.estimators import (
     MPMTL,
-    Alone,
     GroupLasso,
     GroupSparse,
+    LocalGradientDescent,
     LowRank,
     MultiTask,
     Noise,
@@ -89,7 +89,7 @@ def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_probl
 
 def test_enormous_noise_leaves_every_task_alone(tasks):
     # Proposition 1: when the smallest eigenvalue of E is C lambda^2 with C large, M -> I
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(tasks)
+    alone = LocalGradientDescent(rounds=3, clip=2.0, step_size=None).fit(tasks)
     for algorithm in (LowRank, GroupSparse):
         noisy = algorithm(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(tasks)
         assert_allclose(noisy.W, alone.W, atol=1e-4)
@@ -97,14 +97,14 @@ def test_enormous_noise_leaves_every_task_alone(tasks):
 
 def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
+    alone = LocalGradientDescent(rounds=3, clip=2.0, step_size=None).fit(wide)
     noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
 def test_the_papers_own_reading_of_step_7_does_not():
     wide = make(m=2, d=6)
-    alone = Alone(rounds=3, clip=2.0, step_size=None).fit(wide)
+    alone = LocalGradientDescent(rounds=3, clip=2.0, step_size=None).fit(wide)
     literal = MPMTL(Proximal(TraceNorm(factors=2)), 1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
     assert np.abs(literal.W - alone.W).max() > 0.1
 
@@ -218,7 +218,7 @@ def test_all_rounds_are_paid_for_before_the_first():
 
 
 def test_sharing_nothing_costs_nothing(tasks):
-    alone = Alone(rounds=3).fit(tasks)
+    alone = LocalGradientDescent(rounds=3).fit(tasks)
     assert alone.release is None
     assert alone.guarantee.proved.epsilon == 0
 
@@ -238,7 +238,7 @@ def test_other_hyper_parameters_do_not_compile_again(tasks):
 
 
 def test_the_default_step_is_one_over_the_largest_curvature(tasks):
-    plan = Alone(rounds=1, step_size=None).plan(tasks)
+    plan = LocalGradientDescent(rounds=1, step_size=None).plan(tasks)
     assert_allclose(1 / plan.run.step_size, max(np.linalg.norm(X, 2) ** 2 for X in tasks.X))
 
 

@@ -16,12 +16,12 @@ from mpmtl_prob.estimators import (
     L1,
     MPMTL,
     MTRL,
-    Alone,
     DPAggr,
     GroupLasso,
     GroupSparse,
     Lasso,
     LeastSquares,
+    LocalGradientDescent,
     Logistic,
     LowRank,
     LowRankPlusSparse,
@@ -40,8 +40,8 @@ from mpmtl_prob.estimators.plan import Plan
 from mpmtl_prob.inference import NoiseAware
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.answers import posterior_draws
-from mpmtl_prob.taskwise.conjugate import gaussian_posteriors
-from mpmtl_prob.taskwise.evidence import posterior_means
+from mpmtl_prob.single_task.conjugate import gaussian_posteriors
+from mpmtl_prob.single_task.posterior_means import posterior_means
 
 CHANGED = 2
 ROWS = (6, 9, 5, 3, 11, 7)
@@ -165,12 +165,12 @@ TRIED = {
     "Lasso": [(Lasso(0.3), nothing_is_shared, False), (Lasso(0.3, Logistic()), nothing_is_shared, True)],
     "RidgeLogistic": [(RidgeLogistic(0.3), nothing_is_shared, True), (RidgeLogistic(), nothing_is_shared, True)],
     "Alone": [
-        (Alone(rounds=3), nothing_is_shared, False),
-        (Alone(rounds=3, start="zero", loss=Logistic()), nothing_is_shared, True),
-        (Alone(rounds=3, loss=STRONG, acceleration="strongly_convex", curvature=40.0), nothing_is_shared, False),
-        (Alone(rounds=3, loss=STRONG), nothing_is_proved, False),
-        (Alone(rounds=3, step_size=None), nothing_is_proved, False),
-        (Alone(rounds=3, start=MultiTask(TraceNorm(), 0.1)), nothing_is_proved, False),
+        (LocalGradientDescent(rounds=3), nothing_is_shared, False),
+        (LocalGradientDescent(rounds=3, start="zero", loss=Logistic()), nothing_is_shared, True),
+        (LocalGradientDescent(rounds=3, loss=STRONG, acceleration="strongly_convex", curvature=40.0), nothing_is_shared, False),
+        (LocalGradientDescent(rounds=3, loss=STRONG), nothing_is_proved, False),
+        (LocalGradientDescent(rounds=3, step_size=None), nothing_is_proved, False),
+        (LocalGradientDescent(rounds=3, start=MultiTask(TraceNorm(), 0.1)), nothing_is_proved, False),
     ],
     "LowRank": [
         (LowRank(0.5, **PUBLIC), all_but_what_passed_the_door, False),
@@ -231,7 +231,7 @@ def test_what_did_not_pass_the_door_is_equal_bit_for_bit_or_nothing_is_proved(es
 @pytest.mark.parametrize("estimator", [
     Lasso(0.3, Logistic()),
     RidgeLogistic(0.3),
-    Alone(rounds=3, start="zero", loss=Logistic()),
+    LocalGradientDescent(rounds=3, start="zero", loss=Logistic()),
     LowRank(0.5, **PUBLIC, loss=Logistic(0.5), start="zero"),
 ], ids=lambda estimator: estimator.name if isinstance(estimator, MPMTL) else type(estimator).__name__)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import Lasso, Logistic, Ridge, RidgeLogistic
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
-from mpmtl_prob.taskwise import laplace
+from mpmtl_prob.single_task import laplace
 
 
 @pytest.fixture(scope="module")

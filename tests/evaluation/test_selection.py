@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import (
-    Alone,
     GroupLasso,
     GroupSparse,
     Lasso,
+    LocalGradientDescent,
     Logistic,
     LowRank,
     MultiTask,
@@ -53,7 +53,7 @@ def one_at_a_time(candidates, tasks, metric=nmse, folds=3):
             *(Lasso(p, tolerance=1e-8) for p in (0.05, 0.01, 0.1, 0.02, 0.2, 0.5)),
         ],
         [
-            Alone(rounds=T, start=start, step_size=s)
+            LocalGradientDescent(rounds=T, start=start, step_size=s)
             for T in (1, 3)
             for start in (Ridge(), "zero")
             for s in (None, "per_task")

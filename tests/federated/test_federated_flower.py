@@ -32,7 +32,7 @@ def identity(monkeypatch):
 
 
 def rows(part):
-    return mp.TaskData.from_lists(*zip(*(TASKS.own(i) for i in range(part, 6, 3)), strict=True))
+    return mp.TaskData.from_lists(*zip(*(TASKS.rows_of(i) for i in range(part, 6, 3)), strict=True))
 
 
 class Grid:
@@ -44,7 +44,7 @@ class Grid:
 
     def __init__(self, folder, change=lambda stage, k: None, nodes=3, trust="secure_sum", signers=(), **options):
         self._folder, self._change, self._nodes, self._signers = folder, change, nodes, dict(enumerate(signers))
-        self._options = options | {"conditions": federated.Conditions(trust=trust)}
+        self._options = options | {"conditions": federated.SitePolicy(trust=trust)}
 
     def get_node_ids(self):
         return [100 + k for k in reversed(range(self._nodes))]
@@ -101,7 +101,7 @@ def test_a_node_that_is_lost_is_left_out_or_its_loss_has_a_name(tmp_path, stage,
         with pytest.raises(federated.TooFewOwners):
             run(tmp_path / "again", config={"dropouts": 0}, change=lost)
         assert outcome(tmp_path / "again")["error"] == "TooFewOwners"
-    assert len(federated.Account(tmp_path / "0" / "account.db").answered()) == 1
+    assert len(federated.RunLog(tmp_path / "0" / "account.db").answered()) == 1
 
 
 @pytest.mark.parametrize("seeded", [(), (1,), (0, 1, 2)])
@@ -178,14 +178,14 @@ def test_a_number_that_is_not_the_keys_is_refused(tmp_path, signers):
         RecordDict({"call": ConfigRecord(call), "message": ConfigRecord({})}), 100, f"query.{flower.ACTION}"
     )
     message.metadata.__dict__["_message_id"] = "1"
-    reply = flower.answer(message, rows(0), tmp_path, conditions=federated.Conditions(), signer=signers[0])
+    reply = flower.answer(message, rows(0), tmp_path, policy=federated.SitePolicy(), signer=signers[0])
     assert set(reply.content) == {"refused"}
 
 
 def test_an_owner_does_not_do_what_it_does_not_accept(tmp_path):
     with pytest.raises(federated.TooFewOwners):
         run(tmp_path, config={"trust": "curator"})
-    assert [p for p in tmp_path.rglob("account.db") if federated.Account(p).answered()] == []
+    assert [p for p in tmp_path.rglob("account.db") if federated.RunLog(p).answered()] == []
     assert run(tmp_path, config={"trust": "curator"}, trust="curator").sites == 3
 
 
@@ -213,7 +213,7 @@ def test_the_server_pays_before_it_publishes(tmp_path):
 
 def shard(k):
     tasks = tuple(range(k, 6, 3))
-    return Part(f"shard {k}", tasks, TASKS.features, lambda: mp.TaskData.from_lists(*zip(*map(TASKS.own, tasks), strict=True),
+    return Part(f"shard {k}", tasks, TASKS.features, lambda: mp.TaskData.from_lists(*zip(*map(TASKS.rows_of, tasks), strict=True),
                                                                                    tasks=tasks))  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def test_a_machine_of_shards_answers_as_often_as_it_means_to_too(tmp_path, monke
     config = {"trust": "curator", "shards": True}
     lost = lambda at, k: "gone" if (at, k) == ("shards", 1) else None
     assert run(tmp_path, config=config, trust="curator", change=lost).sites == 2  # two were asked twice, in one run
-    assert [len(federated.Account(tmp_path / str(k) / "account.db").answered()) for k in range(3)] == [1, 1, 1]
+    assert [len(federated.RunLog(tmp_path / str(k) / "account.db").answered()) for k in range(3)] == [1, 1, 1]
     with pytest.raises(flower.scattered.LostShards):
         run(tmp_path, config=config, trust="curator")
     assert outcome(tmp_path)["says"] == "0 tasks are in the sum, and 6 were announced"
@@ -235,7 +235,7 @@ def test_a_release_is_taken_once_and_of_a_run_that_was_answered(tmp_path, monkey
         records = {"call": ConfigRecord(call), "message": ConfigRecord({"release": b"x" * 100})}
         message = Message(RecordDict(records), 100, f"query.{flower.ACTION}")
         message.metadata.__dict__["_message_id"] = "1"
-        return set(flower.answer(message, rows(0), tmp_path / "0", conditions=federated.Conditions()).content)
+        return set(flower.answer(message, rows(0), tmp_path / "0", policy=federated.SitePolicy()).content)
 
     answered, other = flower.invited(CONFIG), flower.invited(CONFIG)
     monkeypatch.setattr(flower, "invited", lambda _: answered)
@@ -256,7 +256,7 @@ def test_what_is_no_message_of_ours_is_refused(tmp_path, call):
     content = RecordDict({"call": ConfigRecord(call), "message": ConfigRecord({"text": "no bytes"})})
     message = Message(content, 100, f"query.{flower.ACTION}")
     message.metadata.__dict__["_message_id"] = "1"
-    reply = flower.answer(message, rows(0), tmp_path, conditions=federated.Conditions())
+    reply = flower.answer(message, rows(0), tmp_path, policy=federated.SitePolicy())
     assert set(reply.content) == {"refused"}
 
 
@@ -280,7 +280,7 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(sites.app()))
     from mpmtl_federated import data
 
-    X, y = TASKS.own(0)
+    X, y = TASKS.rows_of(0)
     frame = TASKS.to_pandas(task="who", target="mark")
     frame.to_csv(tmp_path / "marks.csv", index=False)
     node = {
@@ -291,8 +291,8 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
         "trust": "no_curator",
     }
     found = data.owner(node, {"simulated": "school"})
-    np.testing.assert_allclose(found["source"]().own(0)[0], X)
-    np.testing.assert_allclose(found["source"]().own(0)[1], y)
+    np.testing.assert_allclose(found["source"]().rows_of(0)[0], X)
+    np.testing.assert_allclose(found["source"]().rows_of(0)[1], y)
     capsys.readouterr()
     some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
     assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]

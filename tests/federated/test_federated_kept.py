@@ -14,8 +14,9 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.federated.flower import certificates, kept, wire
-from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower import certificates, wire
+from mpmtl_prob.federated.flower import persistent_site as kept
+from mpmtl_prob.federated.flower.persistent_site import PersistentSite
 from mpmtl_prob.federated.flower.sites import Sites
 
 OWNERS = 5
@@ -23,7 +24,7 @@ TASKS = mp.datasets.synthetic_low_rank(num_tasks=OWNERS, num_features=3, rows=8)
 
 
 def rows(i):
-    return mp.TaskData.from_lists([TASKS.own(i)[0]], [TASKS.own(i)[1]])
+    return mp.TaskData.from_lists([TASKS.rows_of(i)[0]], [TASKS.rows_of(i)[1]])
 
 
 def invite(trust="secure_sum"):
@@ -40,7 +41,7 @@ class Anew:
 
     def answer(self, invitation, stage, received):
         # the invitation travels too
-        site = KeptSite(self.number, lambda: rows(self.number), self._folder / str(self.number), **self._options)
+        site = PersistentSite(self.number, lambda: rows(self.number), self._folder / str(self.number), **self._options)
         return site.answer(wire.read(wire.write(invitation)), stage, dict(received))
 
 
@@ -123,11 +124,11 @@ def test_who_dies_after_it_has_paid_does_not_pay_again(tmp_path, monkeypatch):
     def dies(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(KeptSite, "_leave", dies)
+    monkeypatch.setattr(PersistentSite, "_leave", dies)
     with pytest.raises(KeyboardInterrupt):
         site.answer(invitation, "mask", received)
     monkeypatch.undo()
-    account = federated.Account(tmp_path / "0" / "account.db")
+    account = federated.RunLog(tmp_path / "0" / "account.db")
     assert [run for run, *_ in account.answered()] == [invitation.agreed.run.hex()]  # it says what happened
     with pytest.raises(ValueError, match="keeps nothing of the one before"):
         site.answer(invitation, "mask", received)
@@ -153,7 +154,7 @@ def test_nor_with_another_number_or_other_terms(tmp_path):
     site, received = answers(invitation, tmp_path, "mask")
     (path,) = states(tmp_path / "0")
     text = path.read_text()
-    other = KeptSite(1, lambda: rows(0), tmp_path / "0")
+    other = PersistentSite(1, lambda: rows(0), tmp_path / "0")
     with pytest.raises(ValueError, match="invitation: expected the one"):
         other.answer(invitation, "mask", received)
     path.write_text(text)
@@ -185,7 +186,7 @@ def no_umask():
 
 @pytest.mark.skipif(os.name == "nt", reason="other permissions")
 def test_what_a_site_writes_is_its_owners_alone(tmp_path, no_umask):
-    account = federated.Account(tmp_path / "account.db")
+    account = federated.RunLog(tmp_path / "account.db")
     account.enter(b"x" * 16, "no_curator", seen=False)
     with sqlite3.connect(tmp_path / "account.db") as under_way:
         under_way.execute("INSERT INTO answered VALUES ('a', 'b', 'c')")  # the journal lies beside it
@@ -194,7 +195,7 @@ def test_what_a_site_writes_is_its_owners_alone(tmp_path, no_umask):
         under_way.rollback()
     open_folder = tmp_path / "open"
     open_folder.mkdir(mode=0o777)  # made by somebody else
-    KeptSite(0, rows(0), open_folder).answer(invite(), "advertise", {})
+    PersistentSite(0, rows(0), open_folder).answer(invite(), "advertise", {})
     assert len(list(open_folder.iterdir())) == 2
     assert {stat.S_IMODE(path.stat().st_mode) for path in open_folder.iterdir()} == {0o600}
 
@@ -219,7 +220,7 @@ def test_a_nodes_log_is_its_owners_alone(tmp_path, no_umask):
 def test_an_account_stays_where_it_was_opened(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    account = federated.Account("account.db")
+    account = federated.RunLog("account.db")
     account.enter(b"x" * 16, "secure_sum", seen=True)
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pytest.raises(federated.RunRefused, match="1 runs were answered"):
@@ -228,12 +229,12 @@ def test_an_account_stays_where_it_was_opened(tmp_path, monkeypatch):
 
 
 def test_an_account_in_anothers_place_is_refused(tmp_path):
-    account = federated.Account(tmp_path / "account.db")
+    account = federated.RunLog(tmp_path / "account.db")
     account.enter(b"x" * 16, "secure_sum", seen=True)
     (tmp_path / "account.db").unlink()
     with pytest.raises(federated.RunRefused, match="is gone, and with it what was answered"):
         account.enter(b"y" * 16, "secure_sum", seen=True)
-    federated.Account(tmp_path / "account.db")  # somebody else's, or one that was made anew
+    federated.RunLog(tmp_path / "account.db")  # somebody else's, or one that was made anew
     with pytest.raises(federated.RunRefused, match="is another account than was opened"):
         account.enter(b"y" * 16, "secure_sum", seen=True)
 
@@ -243,7 +244,7 @@ def test_an_account_that_0_3_0_wrote_goes_on(tmp_path):
         connection.execute("CREATE TABLE answered (run TEXT PRIMARY KEY, trust TEXT NOT NULL, time TEXT NOT NULL)")
         connection.execute("INSERT INTO answered VALUES (?, 'secure_sum', 'then')", (b"x".hex() * 16,))
     for _ in range(2):
-        account = federated.Account(tmp_path / "account.db")
+        account = federated.RunLog(tmp_path / "account.db")
         with pytest.raises(federated.RunRefused, match="1 runs were answered"):
             account.enter(b"y" * 16, "secure_sum", seen=True)
 
@@ -251,7 +252,7 @@ def test_an_account_that_0_3_0_wrote_goes_on(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
 def test_an_account_in_memory_does_not_answer_in_a_fork():
-    account = federated.Account()
+    account = federated.RunLog()
     child = os.fork()
     if not child:
         try:

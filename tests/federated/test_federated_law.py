@@ -6,7 +6,7 @@ from scipy.stats import ks_2samp, t
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.privacy.laws import Gaussian
+from mpmtl_prob.privacy.mechanisms import Gaussian
 from mpmtl_prob.releases.messages import messages
 
 STATISTICS = 4
@@ -67,7 +67,7 @@ def test_on_school_owners_learn_as_much():
     train, test = school()
     m, releases = train.num_tasks, 6
     parts = [
-        mp.TaskData.from_lists(*zip(*map(train.own, part), strict=True)) for part in np.array_split(np.arange(m), 6)
+        mp.TaskData.from_lists(*zip(*map(train.rows_of, part), strict=True)) for part in np.array_split(np.arange(m), 6)
     ]
     error = {"federated": [], "central": []}
     for _ in range(releases):

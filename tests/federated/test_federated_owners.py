@@ -16,7 +16,7 @@ def tasks():
 
 
 def alone(data, i):
-    return mp.TaskData.from_lists(*([part] for part in data.own(i)))
+    return mp.TaskData.from_lists(*([part] for part in data.rows_of(i)))
 
 
 @pytest.mark.parametrize("trust", ["secure_sum", pytest.param("no_curator", marks=pytest.mark.evidence)])
@@ -65,7 +65,7 @@ def test_the_error_of_a_report_is_the_sd_of_its_noise():
 
 def test_a_ledger_counts_the_report_beside_the_release(tasks):
     ledger = mp.privacy.Ledger(epsilon=1.2, delta=0.04)
-    account = federated.Account(ledger=ledger)
+    account = federated.RunLog(ledger=ledger)
     site = lambda i, source: federated.Site(i, source, account if i == 0 else None)
     run = lambda invitation, sources: federated.run(
         invitation, [site(i, source) for i, source in enumerate(sources)], progress_bar=False

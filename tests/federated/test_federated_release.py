@@ -5,7 +5,7 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 from mpmtl_prob.releases import message
 
 
@@ -90,7 +90,7 @@ def test_the_promise_says_that_who_added_noise_knows_a_share_of_it(tasks):
         promise[colluders] = found.release.guarantee
         for knowing in (0, 1, 2):  # who subtract their shares
             left = mp.privacy.Gaussian(3, invitation.share.share * np.sqrt(8 - knowing))
-            assert (mp.privacy.delta(1.0, left, "replace") < 1e-3) == (knowing <= colluders)
+            assert (mp.privacy.compute_delta(1.0, left, "replace") < 1e-3) == (knowing <= colluders)
     assert "against whoever added no noise to it and nobody else" in str(promise[0])
     assert (
         "It holds against whoever added no noise to it, with 2 at most of the 8 owners who did" in promise[2].explain()
@@ -103,7 +103,7 @@ def test_a_release_without_a_curator_can_be_kept_and_read(tasks, tmp_path):
     again = mp.Release.load(tmp_path / "r.nc")
     assert again.mechanisms == release.mechanisms
     assert again.guarantee.proved == release.guarantee.proved
-    assert again.guarantee.against == release.guarantee.against
+    assert again.guarantee.adversary == release.guarantee.adversary
     assert mp.inference.first_look(again) is not None
 
 
@@ -111,7 +111,7 @@ def test_a_release_without_a_curator_can_be_kept_and_read(tasks, tmp_path):
 def test_a_run_is_answered_once(tasks, trust, tmp_path):
     invitation = invite(tasks, trust=trust, dropouts=0)
     ledgers = [mp.privacy.Ledger(epsilon=5.0, delta=1e-2) for _ in range(12)]
-    accounts = [federated.Account(tmp_path / f"{i}.db", runs=2, ledger=each) for i, each in enumerate(ledgers)]
+    accounts = [federated.RunLog(tmp_path / f"{i}.db", runs=2, ledger=each) for i, each in enumerate(ledgers)]
     run = lambda: federated.run(
         invitation,
         [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
@@ -122,12 +122,12 @@ def test_a_run_is_answered_once(tasks, trust, tmp_path):
         run()
     for i, ledger in enumerate(ledgers):
         assert len(ledger.charges()) == (trust == "no_curator")
-        assert [row[1] for row in federated.Account(tmp_path / f"{i}.db").answered()] == [trust]
+        assert [row[1] for row in federated.RunLog(tmp_path / f"{i}.db").answered()] == [trust]
 
 
 def test_a_site_bounds_how_many_sums_are_seen(tasks):
     pays = lambda: mp.privacy.Ledger(epsilon=5.0, delta=1e-2)
-    accounts = [federated.Account(runs=2, ledger=pays()) for _ in range(12)]
+    accounts = [federated.RunLog(runs=2, ledger=pays()) for _ in range(12)]
     run = lambda trust: federated.run(
         invite(tasks, trust=trust, dropouts=0),
         [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
@@ -141,14 +141,14 @@ def test_a_site_bounds_how_many_sums_are_seen(tasks):
 
 
 def test_without_a_ledger_every_run_counts(tasks):
-    accounts = [federated.Account(runs=2) for _ in range(12)]
+    accounts = [federated.RunLog(runs=2) for _ in range(12)]
     run = lambda: federated.run(
         invite(tasks, trust="no_curator", dropouts=2),
         [federated.Site(i, part(tasks, [i]), account) for i, account in enumerate(accounts)],
         progress_bar=False,
     )
     assert run().sites == run().sites == 12
-    accounts[3] = federated.Account(runs=3)
+    accounts[3] = federated.RunLog(runs=3)
     with pytest.raises(federated.TooFewOwners, match="mask: 1 owners are there"):
         run()
     with pytest.raises(federated.RunRefused, match="2 runs were answered, and no ledger pays, of 2 at most"):
@@ -156,7 +156,7 @@ def test_without_a_ledger_every_run_counts(tasks):
 
 
 def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
-    mine = federated.Account(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
+    mine = federated.RunLog(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
     all_sites = sites(tasks)
     all_sites[5] = federated.Site(5, part(tasks, [5]), mine)
     found = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
@@ -201,7 +201,7 @@ def test_a_site_sends_nothing_unmasked_but_to_a_curator(tasks, trust):
     site = sites(tasks)[0]
     with pytest.raises(ValueError, match="stage: 'send' is out of turn"):
         site.answer(invite(tasks, trust=trust), "send", {})
-    assert not site.account.answered()
+    assert not site.run_log.answered()
 
 
 def test_a_site_keeps_to_the_invitation_that_it_has_answered(tasks):

@@ -9,14 +9,14 @@ import pytest
 import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob.data.shards import Part
-from mpmtl_prob.federated import scattered
+from mpmtl_prob.federated import sharded as scattered
 from mpmtl_prob.federated.local import conduct
 
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=8).train
 
 
 def part(chosen):
-    return mp.TaskData.from_lists(*zip(*map(TASKS.own, chosen), strict=True), tasks=chosen)
+    return mp.TaskData.from_lists(*zip(*map(TASKS.rows_of, chosen), strict=True), tasks=chosen)
 
 
 def shards(*numbers):

@@ -11,7 +11,7 @@ from helpers import federated_runs
 from helpers.federated_runs import N, W, invite, lie, plain, seen, signed, sites
 
 from mpmtl_prob import federated
-from mpmtl_prob.federated import Conditions, RunRefused, Signer, secure_sum
+from mpmtl_prob.federated import RunRefused, Signer, SitePolicy, secure_sum
 
 
 @pytest.fixture
@@ -183,9 +183,9 @@ def test_some_may_sign_and_others_not_where_nobody_insists(signers):
 )
 @pytest.mark.parametrize("sign", [True, False])
 def test_sites_insist_that_two_lists_cannot_both_find_enough(signers, conditions, options, least, need, sign):
-    invitation, insists = invite(**{"dropouts": 0} | options), Conditions(**conditions)
+    invitation, insists = invite(**{"dropouts": 0} | options), SitePolicy(**conditions)
     invitation = lie(invitation, agreed={"least": least, "threshold": 6})
-    site = federated.Site(0, W[:, [0]], conditions=insists, signer=signers[0] if sign else None)
+    site = federated.Site(0, W[:, [0]], policy=insists, signer=signers[0] if sign else None)
     if least > need:
         site.answer(invitation, "advertise", {})
     else:
@@ -204,7 +204,7 @@ def test_sites_that_sign_need_no_more_shares_than_collude(signers):
 @pytest.mark.parametrize("sign", [True, False])
 def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch, sign):
     """With half of the sites enough, and without that condition, a server opens the sums of two halves."""
-    monkeypatch.setattr(Conditions, "_of_the_masks", lambda *_: None)
+    monkeypatch.setattr(SitePolicy, "_of_the_masks", lambda *_: None)
     invitation, halves = lie(invite(dropouts=2), agreed={"least": 3, "threshold": 3}), ([0, 1, 2], [3, 4, 5])
     everybody = signed(signers) if sign else sites()
     _, _, opened = stories(everybody, invitation, [halves[i // 3] for i in range(N)], apart=True)

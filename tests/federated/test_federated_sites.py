@@ -33,7 +33,7 @@ CONFIG = {"num-tasks": 6, "features": "3", "timeout": 90.0, "dropouts": 0}
 
 
 def frame(k):
-    own = mp.TaskData.from_lists(*zip(*(TASKS.own(i) for i in range(k, 6, 3)), strict=True), tasks=range(k, 6, 3))
+    own = mp.TaskData.from_lists(*zip(*(TASKS.rows_of(i) for i in range(k, 6, 3)), strict=True), tasks=range(k, 6, 3))
     return own.to_pandas(task="who", target="mark")
 
 
@@ -51,7 +51,7 @@ def nodes(folder, pipe=None, **options):
 
 
 def account(folder, k):
-    return federated.Account(folder / "sites" / f"node-{k}" / "owner" / "account.db")
+    return federated.RunLog(folder / "sites" / f"node-{k}" / "owner" / "account.db")
 
 
 def ledger(folder, k):

@@ -34,7 +34,7 @@ def run(x, agreed=AGREED, leave=None):
     for i in here(2):
         letters = {j: box[i] for j, box in boxes.items() if i in box}
         masked[i], sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, x[i])
-    revealed = {i: s.reveal(agreed, i, masked[i], sent.keys()) for i in here(3)}
+    revealed = {i: s.unmask(agreed, i, masked[i], sent.keys()) for i in here(3)}
     return sent, s.total(agreed, adverts, boxes.keys(), sent, revealed)
 
 
@@ -250,7 +250,7 @@ def test_what_was_changed_on_its_way_is_noticed():
     masked, sent = {}, {}
     for i in x:
         masked[i], sent[i] = s.mask(AGREED, i, keys[i], shared[i], {j: boxes[j][i] for j in x if j != i}, x[i])
-    revealed = {i: s.reveal(AGREED, i, masked[i], sent.keys()) for i in x}
+    revealed = {i: s.unmask(AGREED, i, masked[i], sent.keys()) for i in x}
     wrong = revealed | {0: s.Revealed({**revealed[0].seeds, 1: 7}, {})}
     with pytest.raises(ValueError, match="the shares of 1 do not open its mask"):
         s.total(AGREED, adverts, range(3), sent, wrong)
@@ -265,7 +265,7 @@ def test_shares_that_open_another_key_are_noticed():
     for i in there:
         letters = {j: boxes[j][i] for j in everybody if j != i}
         masked[i], sent[i] = s.mask(agreed, i, keys[i], shared[i], letters, np.ones(2, dtype=np.uint64))
-    revealed = {i: s.reveal(agreed, i, masked[i], there) for i in there}
+    revealed = {i: s.unmask(agreed, i, masked[i], there) for i in there}
     assert s.total(agreed, adverts, everybody, sent, revealed).tolist() == [3, 3]
     wrong = revealed | {0: revealed[0]._replace(keys={3: revealed[0].keys[3] ^ 1})}
     with pytest.raises(ValueError, match="the shares of 3 do not open its key"):
@@ -278,13 +278,13 @@ def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_wit
     adverts = dict(enumerate(adverts))
     shared, boxes = zip(*(s.share(AGREED, i, keys[i], adverts) for i in x), strict=True)
     masked, _ = s.mask(AGREED, 0, keys[0], shared[0], {j: boxes[j][0] for j in (1, 2, 3)}, x[0])
-    revealed = s.reveal(AGREED, 0, masked, {0, 1, 2})
+    revealed = s.unmask(AGREED, 0, masked, {0, 1, 2})
     assert set(revealed.seeds) == {0, 1, 2}
     assert set(revealed.keys) == {3}
     with pytest.raises(ValueError, match="this owner among"):
-        s.reveal(AGREED, 0, masked, {1, 2, 3})
+        s.unmask(AGREED, 0, masked, {1, 2, 3})
     with pytest.raises(s.TooFewOwners, match="reveal: 3 owners are there, and it takes 4"):
-        s.reveal(AGREED._replace(least=4), 0, masked, {0, 1, 2})
+        s.unmask(AGREED._replace(least=4), 0, masked, {0, 1, 2})
 
 
 def opened_by_two_lists(owners, colluders, threshold, least):

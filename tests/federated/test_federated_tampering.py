@@ -98,11 +98,11 @@ def test_messages_said_again_are_out_of_turn():
     invitation, everybody, past = invite(), sites(), []
     keep = lambda stage, i, received: past.append((stage, i, dict(received))) or received
     seen(keep, everybody=everybody, invitation=invitation)
-    before = everybody[0].account.answered()
+    before = everybody[0].run_log.answered()
     for stage, i, received in past:
         with pytest.raises(ValueError, match="out of turn"):
             everybody[i].answer(invitation, stage, received)
-    assert everybody[0].account.answered() == before
+    assert everybody[0].run_log.answered() == before
 
 
 def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
@@ -113,7 +113,7 @@ def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
     found, errors = seen(forge, everybody=everybody)
     assert found is None
     assert "was changed on its way" in str(errors[0])
-    assert not any(site.account.answered() for site in everybody)
+    assert not any(site.run_log.answered() for site in everybody)
 
 
 def test_a_key_that_everybody_shares_is_none():

@@ -7,8 +7,8 @@ import pytest
 from helpers.federated_runs import D, N, invite, lie, sites
 
 from mpmtl_prob import federated
-from mpmtl_prob.federated import Conditions, RunRefused
-from mpmtl_prob.privacy.laws import PaperWishart
+from mpmtl_prob.federated import RunRefused, SitePolicy
+from mpmtl_prob.privacy.mechanisms import PaperWishart
 
 
 @pytest.mark.parametrize(
@@ -26,22 +26,22 @@ from mpmtl_prob.privacy.laws import PaperWishart
 )  # fmt: skip
 @pytest.mark.parametrize("stage", ["advertise", "send"])
 def test_an_invitation_that_asks_for_more_is_refused_before_anything_leaves(conditions, options, said, stage):
-    site = sites(conditions=Conditions(**conditions))[0]
+    site = sites(policy=SitePolicy(**conditions))[0]
     with pytest.raises(RunRefused, match=said):
         site.answer(invite(**options), stage, {})
-    assert not site.account.answered()
+    assert not site.run_log.answered()
 
 
 @pytest.mark.parametrize("trust", federated.Trust)
 def test_an_invitation_that_asks_for_no_more_is_answered(trust):
     for conditions in (
-        Conditions(),
-        Conditions(trust, 1.0, 0.1, "replace", least=4, colluders=1),
-        Conditions(epsilon=2.0),
+        SitePolicy(),
+        SitePolicy(trust, 1.0, 0.1, "replace", least=4, colluders=1),
+        SitePolicy(epsilon=2.0),
     ):
-        found = federated.run(invite(trust), sites(conditions=conditions), progress_bar=False)
+        found = federated.run(invite(trust), sites(policy=conditions), progress_bar=False)
         assert found.sites == N
-    found = federated.run(invite(adjacency="zero_out"), sites(conditions=Conditions(epsilon=3.0, adjacency="replace")),
+    found = federated.run(invite(adjacency="zero_out"), sites(policy=SitePolicy(epsilon=3.0, adjacency="replace")),
                           progress_bar=False)  # fmt: skip
     assert found.sites == N  # which is private enough in either sense
 
@@ -75,7 +75,7 @@ def test_an_invitation_that_contradicts_itself_is_refused_by_every_site(invitati
 
 
 def test_a_site_of_more_tasks_than_were_announced_sends_nothing():
-    account = federated.Account()
+    account = federated.RunLog()
     many = federated.Site(0, np.eye(D, 7), account)
     with pytest.raises(ValueError, match="source: expected at most the 6 tasks of the invitation, got 7"):
         many.answer(invite("curator"), "send", {})
@@ -88,4 +88,4 @@ def test_a_site_of_more_tasks_than_were_announced_sends_nothing():
 )
 def test_conditions_that_are_none_are_named(argument, value):
     with pytest.raises(ValueError, match=argument):
-        Conditions(**{argument: value})
+        SitePolicy(**{argument: value})

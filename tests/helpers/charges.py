@@ -26,11 +26,12 @@ from mpmtl_prob import adaptation, estimators, federated, releases
 from mpmtl_prob.adaptation import adapt as report
 from mpmtl_prob.adaptation.paper import private as descents
 from mpmtl_prob.federated import protocol
-from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower.persistent_site import PersistentSite
 from mpmtl_prob.inference.curator import private as curator
-from mpmtl_prob.privacy import Ledger, door
-from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, VectorGaussian, VectorLaplace, exact
-from mpmtl_prob.releases.publish import perturb
+from mpmtl_prob.privacy import Ledger
+from mpmtl_prob.privacy import charge_and_draw as door
+from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares, VectorGaussian, VectorLaplace, exact
+from mpmtl_prob.releases.publish import publish_rounds
 from mpmtl_prob.threat_models import NoisyMeans, views
 from mpmtl_prob.threat_models.problems import People
 
@@ -141,8 +142,8 @@ class Endless(BaseException):
 
 #: What a user's function answers is known when it has answered: what was paid for by then must not be lost.
 ANSWERS = {"respond", "source"}  # for other tasks than the source's, an answer has another shape
-#: The library's own: it gives what :func:`perturb` publishes, and nothing of it can be kept where it does not.
-INSIDE = {("releases.publish.perturb", "run")}
+#: The library's own: it gives what :func:`publish_rounds` publishes, and nothing of it can be kept where it does not.
+INSIDE = {("releases.publish.publish_rounds", "run")}
 
 
 def fault(name: str, outcome: Outcome, argument: str) -> bool:
@@ -241,7 +242,7 @@ def _moment() -> np.ndarray:
 
 
 def _perturbed(ledger: Any, **arguments: Any) -> Any:
-    return perturb(ledger=ledger, **arguments)
+    return publish_rounds(ledger=ledger, **arguments)
 
 
 def _noise_aware(ledger: Any, tasks: Any, **params: Any) -> Any:
@@ -265,14 +266,14 @@ def _site(ledger: Any, runs: Any = 1, **options: Any) -> Any:
     """The one with the ledger; what it refuses, the run says."""
     source, path = options.pop("source"), options.pop("path", None)
     with TemporaryDirectory() as folder, chdir(folder):  # where a path that is a word may be made
-        one = federated.Site(0, source, federated.Account(path, runs=runs, ledger=ledger), **options)
+        one = federated.Site(0, source, federated.RunLog(path, runs=runs, ledger=ledger), **options)
         return _with_others(one)
 
 
 def _kept_site(ledger: Any, **options: Any) -> Any:
     with TemporaryDirectory() as folder, chdir(folder):
         number, source = options.pop("number"), options.pop("source")
-        return _with_others(KeptSite(number, source, **{"folder": Path(folder)} | options, ledger=ledger))
+        return _with_others(PersistentSite(number, source, **{"folder": Path(folder)} | options, ledger=ledger))
 
 
 def _with_others(one: Any) -> Any:
@@ -330,7 +331,7 @@ def doors() -> dict[str, Door]:
         "adaptation.paper.network.NetworkAdap": _adapted(
             adaptation.NetworkAdap, True, steps=2, hidden=2, discrepancy=0.1
         )._replace(often=("step_size", "hidden", "gradient_bound", "loss_bound", "seed", "lambda_1")),
-        "adaptation.moments.one_release.OneRelease": _adapted(adaptation.OneRelease, draws=5, chains=1),
+        "adaptation.moments.one_release.MomentAdaptation": _adapted(adaptation.MomentAdaptation, draws=5, chains=1),
         "adaptation.paper.discrepancy.private_discrepancy": Door(
             called(adaptation.private_discrepancy),
             _pair(ball=adaptation.Ball((0.0, 0.0), 0.5), epsilon=1.0),
@@ -354,7 +355,7 @@ def doors() -> dict[str, Door]:
         ),
         "estimators.mp_mtl.LowRank": _estimator(estimators.LowRank, penalty=0.1, **_ROUNDS),
         "estimators.mp_mtl.GroupSparse": _estimator(estimators.GroupSparse, penalty=0.1, **_ROUNDS),
-        "estimators.mp_mtl.Alone": _estimator(estimators.Alone, rounds=2),
+        "estimators.mp_mtl.LocalGradientDescent": _estimator(estimators.LocalGradientDescent, rounds=2),
         "estimators.mp_mtl.LowRankSparse": _estimator(estimators.LowRankSparse, penalty=(0.1, 0.1), **_ROUNDS),
         "estimators.plan.RowProtection": Door(
             _rows, lambda: {"tasks": _tasks(), "epsilon": 1.0}, (estimators.RowProtection,), {"unit": "row"}
@@ -386,9 +387,9 @@ def doors() -> dict[str, Door]:
             called(door.draw_share),
             lambda: {"law": GaussianShares(2, 1.0, 3, 2.0**-12, 0), "adjacency": "replace"}, (door.draw_share,),
         ),
-        "releases.messages.buy_clip": Door(
-            called(mp.releases.buy_clip), lambda: {"source": _tasks(), "epsilon": 1.0, "low": 0.1, "high": 10.0},
-            (mp.releases.buy_clip,),
+        "releases.messages.private_clip_norm": Door(
+            called(mp.releases.private_clip_norm), lambda: {"source": _tasks(), "epsilon": 1.0, "low": 0.1, "high": 10.0},
+            (mp.releases.private_clip_norm,),
         ),
         "releases.publish.release": Door(
             called(mp.release), lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1}, (mp.release,)
@@ -401,8 +402,8 @@ def doors() -> dict[str, Door]:
         "releases.publish.publish": Door(
             called(releases.publish), lambda: {"second_moment": _moment(), "terms": _terms()}, (releases.publish,)
         ),
-        "releases.publish.perturb": Door(
-            _perturbed, lambda: {"run": lambda noise: (_moment() + noise, None), "terms": _terms()}, (perturb,)
+        "releases.publish.publish_rounds": Door(
+            _perturbed, lambda: {"run": lambda noise: (_moment() + noise, None), "terms": _terms()}, (publish_rounds,)
         ),
         "threat_models.means.NoisyMeans.publish": Door(
             lambda ledger, people, epsilon, **options: NoisyMeans(4, 3, 1.0, views.billboard()).publish(
@@ -410,11 +411,11 @@ def doors() -> dict[str, Door]:
             ),
             lambda: {"people": _people(), "epsilon": 1.0}, (NoisyMeans.publish,), {"unit": "person"},
         ),
-        "federated.account.Account": Door(
-            _site, lambda: {"source": np.ones((2, 2))}, (federated.Account,),
+        "federated.account.RunLog": Door(
+            _site, lambda: {"source": np.ones((2, 2))}, (federated.RunLog,),
         ),
-        "federated.flower.kept.KeptSite": Door(
-            _kept_site, lambda: {"number": 0, "source": np.ones((2, 2))}, (KeptSite,),
+        "federated.flower.kept.PersistentSite": Door(
+            _kept_site, lambda: {"number": 0, "source": np.ones((2, 2))}, (PersistentSite,),
         ),
         "federated.local.run": Door(
             _in_process, lambda: {"invitation": _invitation(), "sites": _sites(), "progress_bar": False}, (federated.run,)
@@ -429,7 +430,7 @@ def doors() -> dict[str, Door]:
 #: Charges nothing by itself, or is walked as something else.
 ELSEWHERE = {
     "privacy.ledger.check_ledger": "a check",
-    "releases.messages.BoughtClip": "what was bought; it names the ledger that has paid",
+    "releases.messages.PrivateClipNorm": "what was bought; it names the ledger that has paid",
     "federated.flower.apps.run": "ends with protocol.settle; a link over processes has tests of its own",
 }
 

@@ -10,9 +10,9 @@ from scipy.stats import ks_2samp
 
 from helpers.chance import RARE
 from helpers.effort import effort
-from mpmtl_prob.privacy import MatrixNoise, audit, delta
+from mpmtl_prob.privacy import MatrixMechanism, audit, compute_delta
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.laws import VectorNoise, exact, read_law, write_law
+from mpmtl_prob.privacy.mechanisms import VectorMechanism, exact, read_mechanism, write_mechanism
 
 UNIT = 2.0**-20
 DRAWS, CELLS = effort(800, 1500), effort(2000, 4000)
@@ -20,9 +20,9 @@ DRAWS, CELLS = effort(800, 1500), effort(2000, 4000)
 
 def conforms(law):
     """Raise AssertionError unless the law can be charged, composed, drawn, simulated and audited."""
-    assert read_law(json.loads(json.dumps(write_law(law)))) == law
+    assert read_mechanism(json.loads(json.dumps(write_mechanism(law)))) == law
     assert pickle.loads(pickle.dumps(law)) == law
-    assert hash(law) == hash(read_law(write_law(law)))
+    assert hash(law) == hash(read_mechanism(write_mechanism(law)))
     if law.unproved:
         return
     for adjacency in ("zero_out", "replace"):
@@ -30,8 +30,8 @@ def conforms(law):
         for rounds in ((law,), (law, law)):
             _loses_what_it_says(rounds, adjacency)
     for epsilon in (0.0, 0.5, 2.0):
-        assert delta(epsilon, law, "zero_out") <= delta(epsilon, law, "replace") * (1 + 1e-9)
-    if isinstance(law, MatrixNoise | VectorNoise):
+        assert compute_delta(epsilon, law, "zero_out") <= compute_delta(epsilon, law, "replace") * (1 + 1e-9)
+    if isinstance(law, MatrixMechanism | VectorMechanism):
         _draws_what_it_simulates(law)
         claim = audit.own_claim(law, delta=0.05, adjacency="replace")
         options = {"trials": DRAWS, "confidence": 1 - RARE, "progress_bar": False}
@@ -44,7 +44,7 @@ def _loses_what_it_says(rounds, adjacency):
     found = np.array([known.delta(epsilon) for epsilon in at])
     assert ((found >= 0) & (found <= 1)).all()
     assert (np.diff(found) <= 1e-9).all()
-    pure = sum(law.pure(adjacency) for law in rounds)
+    pure = sum(law.max_loss(adjacency) for law in rounds)
     if np.isfinite(pure):
         assert known.delta(pure) == 0.0
     # the grid, whatever shortcut there is, from above and from below
@@ -56,7 +56,7 @@ def _loses_what_it_says(rounds, adjacency):
 
 
 def _draws_what_it_simulates(law):
-    d, vector = law.num_features, isinstance(law, VectorNoise)
+    d, vector = law.num_features, isinstance(law, VectorMechanism)
     shape = (d,) if vector else (d, d)
     drawn = np.stack([law.draw(UNIT, exact.seeded(i)) for i in range(DRAWS)])
     assert_array_equal(drawn[0], law.draw(UNIT, exact.seeded(0)))
@@ -74,5 +74,5 @@ def _draws_what_it_simulates(law):
     assert ks_2samp(*(np.linalg.eigvalsh(found)[:, -1] for found in (drawn, simulated))).pvalue > RARE
     assert np.var(simulated[:, 0, 0]) == pytest.approx(law.variance, rel=8 * np.sqrt(3 / DRAWS))
     spread = np.abs(drawn.mean(axis=0) - law.mean).max()
-    assert spread < 8 * law.fluctuation / np.sqrt(DRAWS)
+    assert spread < 8 * law.operator_norm / np.sqrt(DRAWS)
     assert not law.positive_definite or (np.linalg.eigvalsh(drawn)[:, 0] > 0).all()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # it is a program of its own
 
 from helpers.effort import effort
 from mpmtl_prob.privacy import BudgetExceeded, Ledger, Wishart, calibrate
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 from mpmtl_prob.releases import Release, release
 
 TOTAL = {"epsilon": 1.0, "delta": 1e-3}

@@ -27,8 +27,8 @@ def test_little_noise_moves_the_average_eigenvalue_by_less_than_itself():
     for epsilon in np.geomspace(0.1, 1.0, 10):
         one = release(epsilon)
         average = 120 / 3  # messages have length 1
-        near = abs(average / one.mechanisms[0].fluctuation - 1) < 0.1  # what noise adds to the trace decides
-        assert near or structure_for(one).name == ("low_rank" if average > one.mechanisms[0].fluctuation else "full")
+        near = abs(average / one.mechanisms[0].operator_norm - 1) < 0.1  # what noise adds to the trace decides
+        assert near or structure_for(one).name == ("low_rank" if average > one.mechanisms[0].operator_norm else "full")
 
 
 @pytest.mark.parametrize(("message", "clip", "structure"), [("direction", None, "low_rank"), ("clip", 1.0, "full")])

@@ -12,7 +12,7 @@ from helpers.quickly import quickly
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 
-from mpmtl_prob.inference.public.starts import start_drowned, suggested
+from mpmtl_prob.inference.public.init import start_noise_dominated, suggested
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.models.shared_covariance import LOG_KAPPA_MEAN, LOG_KAPPA_SD
@@ -26,7 +26,7 @@ LAWS = {"wishart": Wishart(D, 14.0, 0.5), "gaussian": Gaussian(D, 2.0)}
 def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
     rng, tilt = np.random.default_rng(0), np.array([0.7, -0.1, 0.4, -1.0])
     root, Z = rng.standard_normal((3, 3)), rng.standard_normal((4, 3))
-    leaning = lambda flat, G: latent_weights.leaning(flat.reshape(4, 3), tilt, G).ravel()
+    leaning = lambda flat, G: latent_weights.shear(flat.reshape(4, 3), tilt, G).ravel()
     compiled = quickly(jax.jacfwd(leaning))
     jacobian = lambda G: np.asarray(compiled(Z.ravel(), G))
     assert_allclose(np.linalg.slogdet(jacobian(root @ root.T))[1], 0.0, atol=1e-12)
@@ -43,7 +43,7 @@ def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
     observed = observe(sigma, law, 2, phi=PHI)
     along = [1e-4 * np.outer(v, v) for v in observed.eigenvectors.T]
     slope = np.array([law.log_prob(sigma, step) - law.log_prob(sigma, -step) for step in along]) / 1e-4
-    assert_allclose(observed.tilt, np.mean(slope) - slope, rtol=1e-4)
+    assert_allclose(observed.likelihood_slope, np.mean(slope) - slope, rtol=1e-4)
 
 
 def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
@@ -51,14 +51,14 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
     law = Wishart(d, 40.0, 0.5)
     read = observe(law.sample(rng, np.eye(d)), law, m, phi=PHI, trace=float(m))
     observed, upright = (read._replace(tilt=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
-    model = latent_weights.drowned_weights(m)
+    model = latent_weights.noise_dominated_weights(m)
 
     @quickly
     def density(observed, site):
         value, trace = log_density(model, (observed,), {}, site)
         return value, {name: trace[name]["value"] for name in ("A", "kappa")}
 
-    leaning_of = quickly(latent_weights.leaning)
+    leaning_of = quickly(latent_weights.shear)
     for _ in range(4):
         site = {name: rng.standard_normal(shape) for name, shape in {"z": (), "z_kappa": (), "Z": (d, m)}.items()}
         site |= {"log_diagonal": rng.standard_normal(m), "off_diagonal": rng.standard_normal(1)}
@@ -66,10 +66,10 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
         df = sites["kappa"] + m - d - np.arange(m)
         T = np.diag(np.sqrt(df) * np.exp(np.sqrt(0.5 / df) * site["log_diagonal"]))
         T[1, 0] = site["off_diagonal"][0]
-        shape, steepest = np.linalg.inv(T.T @ T), np.abs(observed.tilt).max()
+        shape, steepest = np.linalg.inv(T.T @ T), np.abs(observed.likelihood_slope).max()
         tau = m * np.exp(site["z"] / (observed.trace * np.sqrt(observed.trace_precision)))
         G = steepest * tau / d * shape / np.trace(shape)
-        N = np.asarray(leaning_of(site["Z"], observed.tilt / steepest, G))
+        N = np.asarray(leaning_of(site["Z"], observed.likelihood_slope / steepest, G))
         assert np.abs(N - site["Z"]).max() > 0.1
         same, other = density(upright, site | {"Z": N})
         assert_allclose(same, leaning)
@@ -79,7 +79,7 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
 @partial(quickly, static_argnums=0)
 def drowned(m, observed, site):
     """Log density, A and log phi."""
-    value, trace = log_density(latent_weights.drowned_weights(m), (observed,), {}, site)
+    value, trace = log_density(latent_weights.noise_dominated_weights(m), (observed,), {}, site)
     return value, trace["A"]["value"], trace["log_phi"]["value"]
 
 
@@ -91,7 +91,7 @@ def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df)
     def a_release():
         W = rng.standard_normal((d, m)) / np.sqrt(d)
         observed = observe(law.sample(rng, W @ W.T), law, m, phi=1 / d, trace=float(m))
-        return observed, start_drowned(observed), along(observed, suggested(observed))
+        return observed, start_noise_dominated(observed), along(observed, suggested(observed))
 
     (observed, start, norms), (_, other, other_norms) = a_release(), a_release()
     # the random part is the same, so that two starts differ by what the two releases suggest
@@ -106,7 +106,9 @@ def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df)
     more = along(observed, A) / along(observed, even)
     assert_allclose(more / more.mean(), norms / norms.mean(), rtol=1e-3)
     # and no direction of it is much of what bounds it
-    root = np.linalg.inv(np.linalg.cholesky((observed.eigenvectors / observed.noise.floor) @ observed.eigenvectors.T))
+    root = np.linalg.inv(
+        np.linalg.cholesky((observed.eigenvectors / observed.noise.precision_floor) @ observed.eigenvectors.T)
+    )
     assert np.linalg.eigvalsh(root @ A @ root.T).max() < 0.5
 
 
@@ -114,7 +116,7 @@ def test_phi_has_its_prior_where_the_weights_keep_their_size():
     d, m, rng = 50, 20, np.random.default_rng(1)
     law = Wishart(d, 400.0, 0.015)
     observed = observe(law.sample(rng, np.eye(d) * m / d), law, m, phi=1 / d, trace=float(m))
-    upright, site = observed._replace(tilt=np.zeros(d)), start_drowned(observed)
+    upright, site = observed._replace(tilt=np.zeros(d)), start_noise_dominated(observed)
     # twice the normal numbers, a quarter of phi, and the same W
     twice = site | {"Z": 2 * site["Z"]}
     (value, A, log_phi), (other, same, quarter) = drowned(m, upright, site), drowned(m, upright, twice)
@@ -156,7 +158,9 @@ def test_a_drowned_release_has_the_posterior_that_it_should_have():
     law = Wishart(D, 60.0, 0.5)
     observed = observe(sigma, law, FEW, phi=FEW / D**2, trace=float(FEW))
     run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
-    found, statistics = run_nuts(latent_weights.drowned_weights(FEW), observed, start=start_drowned(observed), **run)
+    found, statistics = run_nuts(
+        latent_weights.noise_dominated_weights(FEW), observed, start=start_noise_dominated(observed), **run
+    )
     assert statistics["diverging"].mean() < 0.01
     theirs, ours = (functionals(draws) for draws in (from_the_prior(rng, sigma, law, 200_000), found))
     assert len(theirs["trace"]) > 2000

@@ -15,10 +15,10 @@ from numpyro.infer.util import log_density
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, compare_releases, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner.own_message import without
-from mpmtl_prob.inference.public.starts import drowned, start_full
+from mpmtl_prob.inference.owner.leave_one_out import leave_one_out
+from mpmtl_prob.inference.public.init import noise_dominated, start_full
 from mpmtl_prob.models import shared_covariance as model
-from mpmtl_prob.models.latent_weights import drowned_weights
+from mpmtl_prob.models.latent_weights import noise_dominated_weights
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.privacy import Gaussian, Wishart
 from mpmtl_prob.sampling.nuts import run_nuts
@@ -176,12 +176,12 @@ def test_the_release_says_less_the_louder_its_noise_is(published, posterior):
 def test_without_its_own_message_a_release_may_be_anything():
     W = np.eye(2)[:, [0, 0, 1]]
     sent = W[:, 0]
-    rests = [without(release(W, Gaussian(2, 5.0), unsafe_seed=seed), sent) for seed in range(40)]
+    rests = [leave_one_out(release(W, Gaussian(2, 5.0), unsafe_seed=seed), sent) for seed in range(40)]
     for rest in rests:
         assert (rest.num_tasks, rest.guarantee.proved) == (2, None)  # it is the owner's own, not to be let out
     assert min(np.linalg.eigvalsh(rest.sigma[0])[0] for rest in rests) < 0
     with pytest.raises(ValueError, match="message: expected the message behind the release"):
-        without(release(W, Wishart(2, 3.0, 0.01)), 2 * sent)
+        leave_one_out(release(W, Wishart(2, 3.0, 0.01)), 2 * sent)
 
 
 def tasks_of(m=12, d=2, n=8, seed=0):
@@ -196,7 +196,7 @@ def test_owners_use_it_by_every_method():
     tasks = tasks_of(m=4)
     shared = shared_covariance(release(tasks, Gaussian(2, 1.0)), **FAST)
     found = {
-        method: task_posteriors(tasks, shared, method=method, sharpness=1.0, chains=2, draws=200).W
+        method: task_posteriors(tasks, shared, method=method, power=1.0, chains=2, draws=200).W
         for method in ("plug_in", "mixture", "joint")
     }
     assert_allclose(found["plug_in"], found["mixture"], atol=0.4)
@@ -230,7 +230,7 @@ def test_a_drowned_release_is_read_by_the_density_of_its_noise():
 
     @quickly
     def density(read, site):
-        value, trace = log_density(drowned_weights(2), (read,), {}, site)
+        value, trace = log_density(noise_dominated_weights(2), (read,), {}, site)
         return value, trace["A"]["value"]
 
     difference = []
@@ -247,7 +247,7 @@ def test_a_drowned_release_is_read_by_the_density_of_its_noise():
 @pytest.mark.parametrize("sd", [0.1, 30.0])  # in coordinates of the release, and of the prior
 def test_fewer_tasks_than_features_have_a_posterior_too(sd):
     published = release(np.random.default_rng(0).standard_normal((4, 3)), Gaussian(4, sd))
-    assert drowned(published) == (sd > 1)
+    assert noise_dominated(published) == (sd > 1)
     A = shared_covariance(published, **FAST).to_arviz()["posterior/A"].values
     assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == 3
     assert_allclose(np.trace(A, axis1=-2, axis2=-1).mean(), 3.0, rtol=0.1)
@@ -260,5 +260,5 @@ def test_with_one_feature_a_replacement_moves_no_more_than_a_zero():
     p, q = st.norm.pdf(x, 1.3**2, np.sqrt(2) * 0.7), st.norm.pdf(x, 0, np.sqrt(2) * 0.7)
     for epsilon in (0.1, 1.0, 3.0):
         true = np.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0), x)
-        assert mp.privacy.delta(epsilon, law, "replace") == pytest.approx(true, rel=1e-6)
-        assert mp.privacy.delta(epsilon, law, "zero_out") == pytest.approx(true, rel=1e-6)
+        assert mp.privacy.compute_delta(epsilon, law, "replace") == pytest.approx(true, rel=1e-6)
+        assert mp.privacy.compute_delta(epsilon, law, "zero_out") == pytest.approx(true, rel=1e-6)

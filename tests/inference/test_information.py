@@ -13,11 +13,11 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.datasets.synthetic import Synthetic
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, compare_releases, shared_covariance, task_posteriors
-from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public import inverse_wishart as law
+from mpmtl_prob.inference.public.datatree import as_tree
 from mpmtl_prob.inference.public.information import Information, functionals, information
-from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.structures import STRUCTURES
-from mpmtl_prob.inference.public.trees import as_tree
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.observed import LOG_PHI_SD
 from mpmtl_prob.sampling.diagnostics import SHARED, diagnose, khat_advice

@@ -10,10 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import methods, own_message
-from mpmtl_prob.inference.owner.own_message import as_sent, excluding, without
-from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner.leave_one_out import as_sent, leave_one_out, leave_one_out_posteriors
+from mpmtl_prob.privacy.mechanisms import exact
+from mpmtl_prob.single_task import conjugate
 
 read = partial(shared_covariance, chains=2, warmup=200, progress_bar=False)
 
@@ -37,21 +38,21 @@ def alone(tasks, i):
 def test_without_ones_message_the_release_is_that_of_the_others(six, clear):
     release = clear.release
     messages = as_sent(six, release)
-    rest = without(release, messages[:, 3])
+    rest = leave_one_out(release, messages[:, 3])
     noise = release.sigma[0] - messages @ messages.T
     others = np.delete(messages, 3, axis=1)
     assert_allclose(rest.sigma[0], others @ others.T + noise)
     assert rest.num_tasks == 5
     with pytest.raises(ValueError, match="message: expected the message behind the release"):
-        without(release, 100 * messages[:, 0])
+        leave_one_out(release, 100 * messages[:, 0])
 
 
 def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypatch):
     monkeypatch.setattr(own_message, "shared_covariance", partial(shared_covariance, warmup=200))
     two = dataclasses.replace(six, X=six.X[:2], y=six.y[:2], mask=six.mask[:2], tasks=six.tasks[:2])
     scale = conjugate.scales(two.gram)
-    found = excluding(two, clear, scale, 1.0, 4, 0, False)
-    public = read(without(clear.release, as_sent(two, clear.release)[:, 1]), seed=0)
+    found = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
+    public = read(leave_one_out(clear.release, as_sent(two, clear.release)[:, 1]), seed=0)
     assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
 
 
@@ -60,7 +61,7 @@ def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monk
     monkeypatch.setattr(own_message, "shared_covariance", lambda *_, **__: None)
     monkeypatch.setattr(own_message, "sharpened", lambda *_: (None, None))
     monkeypatch.setattr(own_message, "plug_in", lambda *given: seeds.append(given[5]) or one)
-    excluding(six, clear, None, 1.0, 2, 0, False)
+    leave_one_out_posteriors(six, clear, None, 1.0, 2, 0, False)
     assert len(set(seeds)) == 6
 
 
@@ -76,7 +77,7 @@ def test_a_message_that_is_taken_out_roughly_is_nearly_out(twelve):
     tasks, _, shared = twelve
     left = taken = 0.0
     for w in as_sent(tasks, shared.release).T[:4]:
-        truth = read(without(shared.release, w), draws=500).shape()
+        truth = read(leave_one_out(shared.release, w), draws=500).shape()
         left += np.linalg.norm(shared.shape() - truth) ** 2
         taken += np.linalg.norm(shared.without(w).shape() - truth) ** 2
     assert np.sqrt(taken / left) < 0.5  # 0.13 to 0.26 of releases of two such data sets
@@ -89,8 +90,8 @@ def test_what_is_taken_out_is_how_far_the_posterior_follows_the_release(twelve):
         law, sigma = shared.release.mechanisms[0], shared.release.sigma[0]
         A = shared.to_arviz()["posterior"]["A"].values.reshape(-1, 4, 4)
         for w in as_sent(tasks, shared.release).T[:4]:
-            step = 1e-4 * law.fluctuation * np.outer(w, w)
-            slope = (law.log_prob(sigma + step, A) - law.log_prob(sigma - step, A)) / (2e-4 * law.fluctuation)
+            step = 1e-4 * law.operator_norm * np.outer(w, w)
+            slope = (law.log_prob(sigma + step, A) - law.log_prob(sigma - step, A)) / (2e-4 * law.operator_norm)
             follows = np.cov(np.einsum("i,sij,j->s", w, A, w), slope)[0, 1] / np.dot(w, w) ** 2
             assert_allclose(shared._share(w), min(1.0, follows), rtol=0.15)
 
@@ -99,7 +100,7 @@ def test_a_message_that_noise_hides_is_hardly_there(six):
     shared = read(mp.release(six, 0.01, unsafe_seed=0), draws=500)
     for w in as_sent(six, shared.release).T:
         assert shared._share(w) < 0.1
-        assert_allclose(shared.without(w).shape(), shared.shape(), atol=0.02)
+        assert_allclose(shared.leave_one_out(w).shape(), shared.shape(), atol=0.02)
 
 
 def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
@@ -112,9 +113,9 @@ def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
     eigenvalues, vectors = np.linalg.eigh(floor[:, None] * np.eye(7) + without_it)
     raised = np.maximum(eigenvalues, floor) ** 1.5
     each = np.einsum("sik,sk,sjk->sij", vectors, 7 * raised / raised.sum(axis=1, keepdims=True), vectors)
-    assert_allclose(shared.without(w).shapes([1.5] * len(each)), each, atol=1e-5)
-    assert_allclose(np.trace(shared.without(w).shape(1.5)), 7)
-    left = shared.without(np.zeros(7)).shapes([1.0] * 5)  # a silent owner takes nothing out
+    assert_allclose(shared.leave_one_out(w).shapes([1.5] * len(each)), each, atol=1e-5)
+    assert_allclose(np.trace(shared.leave_one_out(w).shape(1.5)), 7)
+    left = shared.leave_one_out(np.zeros(7)).shapes([1.0] * 5)  # a silent owner takes nothing out
     assert_allclose(left, shared.shapes([1.0] * 5), atol=1e-5)
 
 
@@ -122,8 +123,8 @@ def test_few_tasks_beside_little_noise_have_their_messages_taken_out(six, clear)
     own, counted = (task_posteriors(six, clear, exclude_own=x, draws=10) for x in (None, False))
     rough = task_posteriors(alone(six, 2), clear, draws=10)  # an owner does as in a simulation of all
     assert_allclose(rough.W[:, 0], own.W[:, 2], rtol=1e-8)
-    at = task_posteriors(six, clear, sharpness=1.3, draws=10).W[:, 2]
-    shape = clear.without(as_sent(six, clear.release)[:, 2]).shape(1.3)
+    at = task_posteriors(six, clear, power=1.3, draws=10).W[:, 2]
+    shape = clear.leave_one_out(as_sent(six, clear.release)[:, 2]).shape(1.3)
     scale = conjugate.scales(six.gram, clear.release.scaling)
     assert_allclose(at, conjugate.gaussian_posteriors(six.gram, shape, scale).mean[:, 2], rtol=1e-8)
     assert not np.allclose(own.W, counted.W, rtol=1e-3)
@@ -204,14 +205,14 @@ def test_what_cannot_be_taken_out_is_named(six, clear):
     with pytest.raises(ValueError, match="exclude_own: expected method='plug_in' with it, got 'mixture'"):
         task_posteriors(six, clear, method="mixture", exclude_own=True)
     with pytest.raises(ValueError, match="without: expected a posterior of structure 'full' and of one round"):
-        read(clear.release, structure="low_rank", draws=5).without(np.ones(3))
+        read(clear.release, structure="low_rank", draws=5).leave_one_out(np.ones(3))
     for wrong in (np.ones(2), np.full(3, np.nan), 5.0):
         with pytest.raises(ValueError, match=r"message: expected .*numbers"):
-            clear.without(wrong)
+            clear.leave_one_out(wrong)
     with pytest.raises(ValueError, match="exclude_own: expected True, False or None, got 'no'"):
         task_posteriors(six, clear, exclude_own="no")
     with pytest.raises(ValueError, match="release: expected more tasks than the one whose message is left out"):
-        without(mp.release(alone(six, 0), 5.0, delta=0.1), np.ones(3))
+        leave_one_out(mp.release(alone(six, 0), 5.0, delta=0.1), np.ones(3))
 
 
 @pytest.mark.parametrize("options", [{}, {"message": "clip", "clip": 0.7}, {"scaling": "none"}])

@@ -16,7 +16,7 @@ from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.methods import mixture
 from mpmtl_prob.sampling.importance import smoothed
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def draws_of(own, name="W"):
 def test_mixture_and_joint_sampling_agree_in_distribution(few):
     tasks, _, shared = few
     one = TaskData.from_lists([tasks.X[2]], [tasks.y[2]])
-    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    mixed = task_posteriors(one, shared, method="mixture", power=1.0)
     exact = task_posteriors(one, shared, method="joint", chains=4, draws=500)
     for j in range(3):
         mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] for own in (mixed, exact))
@@ -51,7 +51,7 @@ def test_mixture_and_joint_sampling_agree_in_distribution(few):
     assert set(diagnosis.rhat) == {"W", "sigma", "snr"}
     assert max(diagnosis.rhat.values()) < 1.05
     assert diagnosis.draws == 2000
-    plugged = task_posteriors(one, shared, sharpness=1.0)
+    plugged = task_posteriors(one, shared, power=1.0)
     assert_allclose(plugged.W, exact.W, atol=0.5 * draws_of(exact)[..., 0].std(0).min())
 
 
@@ -116,7 +116,7 @@ def test_no_draw_of_an_owner_is_given_twice(six):
 def test_joint_needs_the_model_it_samples(few):
     tasks, _, shared = few
     with pytest.raises(ValueError, match="method: 'joint' needs a posterior of structure 'full'"):
-        task_posteriors(tasks, shared, method="joint", sharpness=1.25)
+        task_posteriors(tasks, shared, method="joint", power=1.25)
     rng = np.random.default_rng(0)
     two = TaskData.from_lists(list(rng.standard_normal((2, 9, 3))), list(rng.standard_normal((2, 9))))
     release = mp.release(two, epsilon=1.0, delta=0.1, unsafe_seed=0)
@@ -149,7 +149,7 @@ def test_joint_sampling_meets_features_of_any_size_near_one(few, scale):
     one = TaskData.from_lists([tasks.X[2] * scale], [tasks.y[2]])
     with jax.enable_x64(False):  # as in Python, unless it is told otherwise
         exact = task_posteriors(one, shared, method="joint", chains=4, draws=500, progress_bar=False)
-    mixed = task_posteriors(one, shared, method="mixture", sharpness=1.0)
+    mixed = task_posteriors(one, shared, method="mixture", power=1.0)
     for j in range(3):
         mine, yardstick = (own.to_arviz()["posterior"]["W"].values[..., j, 0] * scale for own in (mixed, exact))
         assert surprise(mine, yardstick) > RARE

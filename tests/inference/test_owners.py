@@ -14,7 +14,7 @@ from mpmtl_prob.data.prediction import in_single
 from mpmtl_prob.inference import shared_covariance, subspace, task_posteriors
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.releases.messages import messages
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
@@ -139,7 +139,7 @@ def test_with_unit_scaling_units_do_not_matter():
 def test_pareto_scaling_undoes_a_tasks_own_units():
     train, _, _, _ = simulate(m=60, d=3, n=30, seed=5)
     shared = shared_covariance(mp.release(train, epsilon=5.0, unsafe_seed=0), **FAST)
-    own = task_posteriors(train, shared, sharpness=1.25, draws=5)
+    own = task_posteriors(train, shared, power=1.25, draws=5)
     assert shared.release.scaling == "pareto"
     scale = conjugate.scales(train.gram)
     assert_allclose(own.W, conjugate.gaussian_posteriors(train.gram, shared.shape(1.25), scale).mean)
@@ -149,7 +149,7 @@ def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
     # three times as fine as the grid it uses
     few = TaskData.from_lists(list(train.X[:100]), list(train.y[:100]))
-    p = st.lognorm(methods.SHARPNESS_LOG_SD, scale=methods.SHARPNESS_MEDIAN).ppf((np.arange(21) + 0.5) / 21)
+    p = st.lognorm(methods.POWER_LOG_SD, scale=methods.POWER_MEDIAN).ppf((np.arange(21) + 0.5) / 21)
     posteriors = [conjugate.gaussian_posteriors(few.gram, shared.shape(each)) for each in p]
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     weight = np.exp(evidence - evidence.max(axis=0))
@@ -157,7 +157,7 @@ def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
     sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values[:, :100]
     off = lambda found: np.sqrt(np.mean(((found - expected) / sd) ** 2))
     assert off(own.W[:, :100]) < 0.02
-    assert off(task_posteriors(few, shared, sharpness=1.0, draws=5).W) > 0.05
+    assert off(task_posteriors(few, shared, power=1.0, draws=5).W) > 0.05
 
 
 def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
@@ -183,7 +183,7 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
 
 def test_what_is_drawn_for_a_task_does_not_depend_on_the_rows_of_others(fitted):
     _, test, _, _, _, own = fitted
-    rows = [test.own(i) for i in range(test.num_tasks)]
+    rows = [test.rows_of(i) for i in range(test.num_tasks)]
     longer = [*rows[:-1], tuple(np.concatenate([part, part]) for part in rows[-1])]
     both = [own.predict(TaskData.from_lists(*map(list, zip(*each, strict=True)))) for each in (rows, longer)]
     one, other = (prediction.interval() for prediction in both)

@@ -9,7 +9,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import NormalErrors, SnrPrior, shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 
 def made(m, d, n, snr, seed):
@@ -27,17 +27,17 @@ def tasks():
 
 
 def test_a_ratio_that_is_known_exactly_is_a_ridge_penalty(tasks):
-    known = NormalErrors(SnrPrior(2.0, 1e-9)).given(tasks, None, None)
+    known = NormalErrors(SnrPrior(2.0, 1e-9)).posteriors(tasks, None, None)
     for i in range(3):
-        X, y = tasks.own(i)
+        X, y = tasks.rows_of(i)
         penalty = np.sum(X**2) / (2.0 * len(y))
         assert_allclose(known.mean[:, i], np.linalg.solve(X.T @ X + penalty * np.eye(4), X.T @ y), rtol=1e-6)
 
 
 def test_with_an_intercept_it_is_that_of_the_slopes(tasks):
     offset = tasks.with_intercept()
-    known = NormalErrors(SnrPrior(2.0, 1e-9)).given(offset, None, None)
-    X, y = tasks.own(0)
+    known = NormalErrors(SnrPrior(2.0, 1e-9)).posteriors(offset, None, None)
+    X, y = tasks.rows_of(0)
     X, y = X - X.mean(axis=0), y - y.mean()
     slopes = offset.slopes.gram
     penalty = np.trace(slopes.xx[0]) / (2.0 * slopes.n[0])
@@ -82,4 +82,4 @@ def test_a_prior_that_is_none_is_refused(prior, said):
 
 def test_the_joint_method_says_that_it_knows_none(tasks):
     with pytest.raises(ValueError, match="'joint' has no model for the likelihood 'gaussian with snr'"):
-        methods.jointly(NormalErrors(SnrPrior()), *tasks.own(0))
+        methods.jointly(NormalErrors(SnrPrior()), *tasks.rows_of(0))

@@ -130,19 +130,19 @@ def test_the_progress_bar_counts_effective_draws_under_a_first_look(release, cap
 
 def test_a_first_look_sees_what_stands_clear_and_invents_nothing():
     clear = first_look(mp.release(messages(20000), 10.0, 0.01, unsafe_seed=0))
-    assert clear.shown == 3
+    assert clear.visible == 3
     # directions of messages N(0, diag(9, 1, .09)): their second moment is diagonal, and descends
     assert np.argsort(np.diagonal(clear.omega)).tolist() == [2, 1, 0]
     np.testing.assert_allclose(np.trace(clear.omega), 3)
     nothing = first_look(mp.release(messages(20), 0.01, 0.01, unsafe_seed=0))
-    assert nothing.shown == 0
+    assert nothing.visible == 0
     assert nothing.spectrum[0] < 0.7
 
 
 def test_marks_of_two_checkpoints_say_nothing_of_each_other(tmp_path):
     """Of the same run: else whoever has seen a mark could test guesses of the rows against it."""
     run = checkpoint.fingerprint({"seed": 0}, [np.arange(3.0)])
-    reached = chains.Reached((np.zeros(2),), 1, 2)
+    reached = chains.ChainStates((np.zeros(2),), 1, 2)
     marks = set()
     for name in ("one.npz", "other.npz"):
         checkpoint.write(tmp_path / name, run, reached, {"W": np.ones((1, 2))}, {})

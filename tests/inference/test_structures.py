@@ -14,9 +14,9 @@ from numpyro.infer.util import constrain_fn, log_density, potential_energy
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import shared_covariance
-from mpmtl_prob.inference.public import starts
-from mpmtl_prob.inference.public.starts import start_adaptive, start_group_sparse, start_low_rank
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public import init as starts
+from mpmtl_prob.inference.public.init import start_adaptive, start_group_sparse, start_low_rank
+from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.noise import contraction
@@ -364,7 +364,7 @@ def few():
 def test_chains_for_fewer_tasks_than_features_start_where_there_is_a_slope_and_the_release_allows_them_to(
     few, structure
 ):
-    read, seen = reading(structure, few), starts.observed(few)
+    read, seen = model_for(structure, few), starts.observed(few)
     value, slope = quickly(jax.value_and_grad(partial(potential_energy, read.model, (seen,), {})))(read.start)
     assert np.isfinite(value)
     assert all(np.isfinite(each).all() for each in slope.values())

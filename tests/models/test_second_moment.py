@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from numpyro.handlers import seed, substitute
 from numpyro.infer.util import constrain_fn
 
-from mpmtl_prob.inference.public.starts import start_low_rank, suggested
+from mpmtl_prob.inference.public.init import start_low_rank, suggested
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.models.observed import LOG_PHI_SD, observe
 from mpmtl_prob.models.scale import OPEN

@@ -14,7 +14,8 @@ from numpyro.infer.util import initialize_model, potential_energy
 import mpmtl_prob as mp
 from mpmtl_prob import estimators, inference, models
 from mpmtl_prob.estimators import L1, GroupLasso, LeastSquares, Logistic, MultiTask, SquaredTraceNorm, TraceNorm
-from mpmtl_prob.inference.public import starts, structures
+from mpmtl_prob.inference.public import init as starts
+from mpmtl_prob.inference.public import structures
 from mpmtl_prob.models import penalised
 
 DATA = mp.datasets.synthetic_low_rank(12, 4, 9, 4, variance=30.0, group=3, seed=0)
@@ -58,14 +59,14 @@ def test_densities_of_the_curator_promote_nothing(model, options):
 )
 def test_densities_of_the_public_promote_nothing(structure, release):
     published = RELEASES[release]
-    model, start = structures.reading(structure, published)
+    model, start = structures.model_for(structure, published)
     z = traced_strictly(model, starts.observed(published))
     assert {name: np.shape(value) for name, value in start.items()} == {name: each.shape for name, each in z.items()}
 
 
 @pytest.mark.parametrize("model", ["gaussian", "joint", "joint_bernoulli"])  # not "bernoulli": NumPyro's own promotes
 def test_densities_of_an_owner_promote_nothing(model):
-    X, y = (DATA.train if model != "joint_bernoulli" else LABELS).own(0)
+    X, y = (DATA.train if model != "joint_bernoulli" else LABELS).rows_of(0)
     public = starts.observed(RELEASES["wishart"])
     args = (X, y, np.eye(4)) if model == "gaussian" else (public, X, y, np.ones(len(y)), np.ones(4))
     traced_strictly(getattr(models.task, model), *args)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import gammainc
 
-from mpmtl_prob.privacy import Gaussian, Wishart, calibrate, delta
-from mpmtl_prob.privacy.laws.closed_forms import ROUNDED, delta_add, delta_gaussian, delta_remove, rounded_up
-from mpmtl_prob.privacy.laws.wishart import LARGEST_SHAPE
+from mpmtl_prob.privacy import Gaussian, Wishart, calibrate, compute_delta
+from mpmtl_prob.privacy.mechanisms.closed_forms import ROUNDED, delta_add, delta_gaussian, delta_remove, rounded_up
+from mpmtl_prob.privacy.mechanisms.wishart import LARGEST_SHAPE
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "wishart_privacy.json"
 K_THETA = [(1.0, 0.3), (1.0, 3.0), (1.5, 0.3), (3.0, 0.3), (8.0, 1.0), (24.0, 3.0), (48.0, 1.0)]
@@ -79,7 +79,7 @@ def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(devi
     largest = Wishart(3, 2 + 2 * LARGEST_SHAPE, 1.0)
     for mu in (0.3, 3.0):  # Gamma noise of so large a k is next to Gaussian noise of so many standard deviations
         shape, theta, epsilon = LARGEST_SHAPE, 1 / (mu * np.sqrt(LARGEST_SHAPE)), mu * (deviations + mu / 2)
-        found = delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
+        found = compute_delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
         assert found == pytest.approx(by_integration(epsilon, shape, theta), rel=1e-9)
     for df in (2.1 + 2 * LARGEST_SHAPE, 1e12, 2e34, 1e300):
         with pytest.raises(ValueError, match=r"^df: expected at most num_features - 1 \+ 4e5 = 400002, beyond which"):
@@ -148,7 +148,7 @@ def test_closed_forms_reproduce_the_reference_figures():
                 assert found == pytest.approx(
                     by_definition(epsilon, shape, theta, direction), rel=1e-9, abs=2 * ROUNDED
                 )
-        replaced = delta(epsilon, Wishart(2, 1 + 2 * shape, theta / 2), "replace")
+        replaced = compute_delta(epsilon, Wishart(2, 1 + 2 * shape, theta / 2), "replace")
         two_hops = min(1.0, row["delta_replace_two_hop"])  # through the zeroed task: a bound that is never better
         assert replaced <= two_hops * (1 + 1e-3) + 1e-11
 
@@ -192,21 +192,21 @@ laws = st.tuples(st.floats(1.0, 96.0), st.floats(0.05, 50.0))
 def test_delta_falls_with_eps(law, low, high, adjacency):
     mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
     low, high = sorted((low, high))
-    assert delta(high, mechanism, adjacency) <= delta(low, mechanism, adjacency) * (1 + 1e-6) + 1e-14
+    assert compute_delta(high, mechanism, adjacency) <= compute_delta(low, mechanism, adjacency) * (1 + 1e-6) + 1e-14
 
 
 @settings(max_examples=effort(8, 60), deadline=None)
 @given(law=laws, epsilon=st.floats(0, 8))
 def test_replacement_costs_at_least_as_much_as_zeroing(law, epsilon):
     mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
-    assert delta(epsilon, mechanism, "replace") >= delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)
+    assert compute_delta(epsilon, mechanism, "replace") >= compute_delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize(("law", "epsilon"), [((1 + 2.0**-52, 0.0625), 0.0), ((1 + 1e-5, 0.05), 1.0)])
 def test_it_does_so_where_the_loss_takes_nearly_one_value(law, epsilon):
     mechanism = Wishart(2, 1 + 2 * law[0], law[1] / 2)
-    assert delta(epsilon, mechanism, "replace") >= delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)
+    assert compute_delta(epsilon, mechanism, "replace") >= compute_delta(epsilon, mechanism, "zero_out") * (1 - 1e-9)
 
 
 @settings(max_examples=200, deadline=None)
@@ -250,7 +250,7 @@ def test_gaussian_replacement_is_a_rotation_by_a_right_angle():
     w, v = 1.5 * np.eye(4)[0], 1.5 * np.eye(4)[1]
     distance = np.linalg.norm(np.outer(w, w) - np.outer(v, v))
     assert law.mu("replace") == pytest.approx(distance / (np.sqrt(2) * 0.7))
-    assert delta(1.0, law, "replace") == pytest.approx(delta_gaussian(1.0, law.mu("replace")))
+    assert compute_delta(1.0, law, "replace") == pytest.approx(delta_gaussian(1.0, law.mu("replace")))
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_gaussian_replacement_is_a_rotation_by_a_right_angle():
 )
 def test_delta_names_a_bad_argument(arguments):
     with pytest.raises(ValueError, match=r"^(epsilon|adjacency): expected"):
-        delta(arguments[0], Wishart(2, 5.0, 1.0), arguments[1])
+        compute_delta(arguments[0], Wishart(2, 5.0, 1.0), arguments[1])

@@ -24,7 +24,7 @@ from mpmtl_prob.privacy import (
 from mpmtl_prob.privacy.accounting.composition import profile
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.lattice import sent, unit_columns
-from mpmtl_prob.releases import buy_clip, release
+from mpmtl_prob.releases import private_clip_norm, release
 
 pytest.importorskip("matplotlib").use("Agg")
 
@@ -303,7 +303,7 @@ def test_a_ledger_counts_all_that_it_paid_for_and_an_audit_finds_no_more(adjacen
     for epsilon in (0.0, 0.5, 1.0):
         measured = found.delta_at(epsilon)
         assert measured.lower <= curve.add(epsilon) <= measured.upper + 0.02
-    buy_clip(W, 1.0, low=0.1, high=10.0, ledger=book)
+    private_clip_norm(W, 1.0, low=0.1, high=10.0, ledger=book)
     assert not audit.ledger(book, trials=effort(2000, 5000), **options).broken
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.chance import RARE
 
 from mpmtl_prob.privacy import Bound, Gaussian, Quantile, VectorLaplace, Wishart, audit
-from mpmtl_prob.privacy.laws import GaussianShares, exact
+from mpmtl_prob.privacy.mechanisms import GaussianShares, exact
 
 SHARES = GaussianShares(2, 0.6, 3, 2.0**-20, colluders=1)
 

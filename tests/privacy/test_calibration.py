@@ -6,7 +6,7 @@ from helpers.effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian, delta, schedule
+from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian, compute_delta, schedule
 from mpmtl_prob.privacy.__main__ import cost_table
 from mpmtl_prob.releases import release
 
@@ -39,10 +39,10 @@ def test_nothing_to_search_is_named():
 def test_calibrated_noise_keeps_its_promise_and_spends_it(epsilon, log_delta, d, rounds, clip, adjacency):
     target = np.exp(log_delta)
     law = calibrate(epsilon, target, d, rounds, clip=clip, adjacency=adjacency)
-    spent = delta(epsilon, (law,) * rounds, adjacency)
+    spent = compute_delta(epsilon, (law,) * rounds, adjacency)
     assert target * (1 - 1e-4) < spent <= target
     gaussian = calibrate_gaussian(epsilon, target, d, rounds, clip=clip, adjacency=adjacency)
-    assert target * (1 - 1e-4) < delta(epsilon, (gaussian,) * rounds, adjacency) <= target
+    assert target * (1 - 1e-4) < compute_delta(epsilon, (gaussian,) * rounds, adjacency) <= target
     assert (law.clip, law.num_features) == (clip, d)
 
 
@@ -52,8 +52,8 @@ def test_no_other_shape_on_the_grid_has_less_fluctuation():
 
     best = calibrate(1.0, 1e-3, 12)
     for shape in SHAPES:
-        smaller = best.fluctuation * 0.999 / Wishart(12, 11 + 2 * shape, 1.0).fluctuation
-        assert delta(1.0, Wishart(12, 11 + 2 * shape, smaller)) > 1e-3
+        smaller = best.operator_norm * 0.999 / Wishart(12, 11 + 2 * shape, 1.0).operator_norm
+        assert compute_delta(1.0, Wishart(12, 11 + 2 * shape, smaller)) > 1e-3
 
 
 def test_a_schedule_gives_every_round_noise_inverse_to_its_budget():
@@ -62,7 +62,7 @@ def test_a_schedule_gives_every_round_noise_inverse_to_its_budget():
     assert np.allclose(
         [law.scale * budget for law, budget in zip(laws, budgets, strict=True)], laws[0].scale * budgets[0]
     )
-    assert 1e-3 * (1 - 1e-4) < delta(1.0, laws) <= 1e-3
+    assert 1e-3 * (1 - 1e-4) < compute_delta(1.0, laws) <= 1e-3
     assert calibrate(1.0, 1e-3, 10, schedule=np.ones(2)) == (calibrate(1.0, 1e-3, 10, 2),) * 2
 
 
@@ -70,7 +70,7 @@ def test_extreme_budgets_are_met():
     for epsilon in effort((1e-3, 1e3), (1e-3, 50.0, 1e3)):
         for rounds in (1, 3):
             law = calibrate(epsilon, 1e-3, 4, rounds)
-            assert 1e-3 * (1 - 1e-3) < delta(epsilon, (law,) * rounds) <= 1e-3
+            assert 1e-3 * (1 - 1e-3) < compute_delta(epsilon, (law,) * rounds) <= 1e-3
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_delta_that_no_noise_reaches_is_named_with_what_is_possible(mechanism,
 
 
 def test_the_papers_noise_never_reaches_a_small_delta():
-    assert delta(50.0, PaperWishart(27, 1.0)) > 0.6
+    assert compute_delta(50.0, PaperWishart(27, 1.0)) > 0.6
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ from mpmtl_prob.privacy import (
     Quantile,
     VectorLaplace,
     Wishart,
-    delta,
+    compute_delta,
+    compute_epsilon,
     delta_bracket,
-    epsilon,
 )
 from mpmtl_prob.privacy.accounting.composition import profile
-from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
-from mpmtl_prob.privacy.laws.pld import directions, masses
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
+from mpmtl_prob.privacy.mechanisms.pld import directions, masses
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "wishart_privacy.json"
 
@@ -105,7 +105,9 @@ def test_equal_rounds_are_their_sums_one_by_one_and_not_below(T):
 
 def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
     law = Gaussian(3, 4.0)
-    assert delta(0.5, (law,) * 9, "zero_out") == pytest.approx(delta_gaussian(0.5, 3 * law.mu("zero_out")), rel=1e-12)
+    assert compute_delta(0.5, (law,) * 9, "zero_out") == pytest.approx(
+        delta_gaussian(0.5, 3 * law.mu("zero_out")), rel=1e-12
+    )
     # a Wishart round that gives away next to nothing sends the composition through the grid
     mixed = delta_bracket(0.5, (*(law,) * 9, gamma_law(96.0, 1e5)), "zero_out")
     exact = delta_gaussian(0.5, 3 * law.mu("zero_out"))
@@ -126,7 +128,7 @@ def test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny(mu
 def test_the_papers_rounds_add_up_in_the_exponent():
     budgets = [0.1, 0.2, 0.05]
     rounds = tuple(PaperWishart(4, budget) for budget in budgets)
-    assert delta(2.0, rounds, "zero_out") == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-12)
+    assert compute_delta(2.0, rounds, "zero_out") == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-12)
     # and through the grid too, when another law is among them
     mixed = delta_bracket(2.0, (*rounds, gamma_law(96.0, 1e4)), "zero_out")
     assert mixed.lower == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-3)
@@ -147,7 +149,7 @@ rounds_of = st.lists(
 @given(rounds=rounds_of, at=st.floats(0.05, 4.0), adjacency=st.sampled_from(["zero_out", "replace"]))
 def test_another_round_never_gives_away_less(rounds, at, adjacency):
     fewer = delta_bracket(at, tuple(rounds[:-1]) or (gamma_law(96.0, 1e6),), adjacency).lower
-    assert delta(at, tuple(rounds), adjacency) >= fewer * (1 - 1e-6) - 1e-11
+    assert compute_delta(at, tuple(rounds), adjacency) >= fewer * (1 - 1e-6) - 1e-11
 
 
 @settings(max_examples=effort(10, 20), deadline=None)
@@ -155,7 +157,9 @@ def test_another_round_never_gives_away_less(rounds, at, adjacency):
 def test_the_two_sides_are_in_order_and_replacement_costs_more(rounds, at, adjacency):
     lower, upper = delta_bracket(at, tuple(rounds), adjacency)
     assert 0 <= lower <= upper <= 1
-    assert delta(at, tuple(rounds), "replace") >= delta(at, tuple(rounds), "zero_out") * (1 - 1e-6) - 1e-11
+    assert (
+        compute_delta(at, tuple(rounds), "replace") >= compute_delta(at, tuple(rounds), "zero_out") * (1 - 1e-6) - 1e-11
+    )
 
 
 def test_the_gap_between_the_sides_is_small():
@@ -182,18 +186,18 @@ def test_a_bought_quantile_costs_what_pure_privacy_costs():
 
 def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
     law = Quantile(0.4)
-    assert delta(0.2, law, "replace") == pytest.approx(delta(0.2, law, "zero_out"), rel=1e-12)
+    assert compute_delta(0.2, law, "replace") == pytest.approx(compute_delta(0.2, law, "zero_out"), rel=1e-12)
     # at worst it says which of two data sets it is with odds e^{0.4}: a mixture of the release's own curve, moved
     release, right = gamma_law(96.0, 0.5), 1 / (1 + np.exp(-0.4))
-    exact = right * delta(0.6, release) + (1 - right) * delta(1.4, release)
-    assert exact * (1 - 1e-9) <= delta(1.0, (release, law)) <= exact * 1.01
+    exact = right * compute_delta(0.6, release) + (1 - right) * compute_delta(1.4, release)
+    assert exact * (1 - 1e-9) <= compute_delta(1.0, (release, law)) <= exact * 1.01
 
 
 def test_the_papers_rounds_under_replacement_have_one_delta_at_every_eps():
     budgets = [0.1, 0.2, 0.05]
     rounds = tuple(PaperWishart(4, budget) for budget in budgets)
     for at in (0.0, 0.5, 3.0):
-        assert delta(at, rounds, "replace") == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-12)
+        assert compute_delta(at, rounds, "replace") == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-12)
     mixed = delta_bracket(2.0, (*rounds, gamma_law(96.0, 1e4)), "replace")
     assert mixed.lower == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-3)
     assert mixed.upper == pytest.approx(-np.expm1(-sum(budgets)), rel=1e-3)
@@ -201,31 +205,31 @@ def test_the_papers_rounds_under_replacement_have_one_delta_at_every_eps():
 
 def test_the_order_of_rounds_does_not_matter():
     rounds = (gamma_law(2.0, 5.0), gamma_law(30.0, 3.0), Gaussian(2, 3.0))
-    assert delta(1.0, rounds) == pytest.approx(delta(1.0, rounds[::-1]), rel=1e-6)
+    assert compute_delta(1.0, rounds) == pytest.approx(compute_delta(1.0, rounds[::-1]), rel=1e-6)
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_epsilon_inverts_delta(adjacency):
     for rounds in ((gamma_law(24.0, 1.0),), (gamma_law(24.0, 1.0),) * 10, (Gaussian(2, 1.0),) * 3):
-        found = epsilon(1e-3, rounds, adjacency)
-        assert delta(found, rounds, adjacency) <= 1e-3
-        assert delta(found * (1 - 1e-5), rounds, adjacency) > 1e-3
-    assert epsilon(0.05, PaperWishart(3, 0.1), "zero_out") == np.inf  # no finite eps below delta = 1 - e^{-0.1}
-    assert epsilon(0.999, gamma_law(96.0, 1e3), adjacency) == 0
+        found = compute_epsilon(1e-3, rounds, adjacency)
+        assert compute_delta(found, rounds, adjacency) <= 1e-3
+        assert compute_delta(found * (1 - 1e-5), rounds, adjacency) > 1e-3
+    assert compute_epsilon(0.05, PaperWishart(3, 0.1), "zero_out") == np.inf  # no finite eps below delta = 1 - e^{-0.1}
+    assert compute_epsilon(0.999, gamma_law(96.0, 1e3), adjacency) == 0
 
 
 def test_thirty_rounds_take_a_fraction_of_a_second():
-    delta(1.0, (gamma_law(10.0, 3.0),) * 2)  # the first call imports dp-accounting
+    compute_delta(1.0, (gamma_law(10.0, 3.0),) * 2)  # the first call imports dp-accounting
     start = time.perf_counter()
-    delta(1.0, (gamma_law(47.0, 2.3),) * 30)
+    compute_delta(1.0, (gamma_law(47.0, 2.3),) * 30)
     assert time.perf_counter() - start < 2
 
 
 def test_what_is_not_proved_is_not_accounted_for():
     with pytest.raises(ValueError, match=r"mechanisms: .* got PaperTaskWishart.*both signs"):
-        delta(1.0, PaperTaskWishart(5, 1.0))
+        compute_delta(1.0, PaperTaskWishart(5, 1.0))
     with pytest.raises(ValueError, match="mechanisms: expected at least one round"):
-        delta(1.0, ())
+        compute_delta(1.0, ())
 
 
 @pytest.mark.parametrize("T", [30, 300_000])
@@ -237,7 +241,7 @@ def test_many_rounds_are_just_above_the_truth_however_small(T):
         at = mu * (deviations + mu / 2)
         with mpmath.workdps(40):
             exact = mpmath.ncdf(mu / 2 - at / mu) - mpmath.exp(at) * mpmath.ncdf(-mu / 2 - at / mu)
-        assert exact * (1 - 1e-12) <= delta(at, rounds, "zero_out") <= exact * (1 + 5e-3)
+        assert exact * (1 - 1e-12) <= compute_delta(at, rounds, "zero_out") <= exact * (1 + 5e-3)
 
 
 def test_delta_is_not_zero_below_the_largest_loss():
@@ -245,10 +249,10 @@ def test_delta_is_not_zero_below_the_largest_loss():
         at = rounds * budget
         while Fraction(at) >= rounds * Fraction(budget):
             at = np.nextafter(at, 0.0)
-        assert delta(at, (Quantile(budget),) * rounds) > 0
-        assert delta(rounds * budget * 1.001, (Quantile(budget),) * rounds) == 0
-        assert delta(0.9 * at, (*(Quantile(budget),) * rounds, Quantile(1e-3))) > 0
-    assert delta(500.0, Gaussian(2, 3.0)) > 0
+        assert compute_delta(at, (Quantile(budget),) * rounds) > 0
+        assert compute_delta(rounds * budget * 1.001, (Quantile(budget),) * rounds) == 0
+        assert compute_delta(0.9 * at, (*(Quantile(budget),) * rounds, Quantile(1e-3))) > 0
+    assert compute_delta(500.0, Gaussian(2, 3.0)) > 0
 
 
 @pytest.mark.parametrize(
@@ -263,7 +267,7 @@ def test_delta_is_not_zero_below_the_largest_loss():
 )
 def test_noise_of_any_size_has_a_delta_or_a_named_error(rounds):
     try:
-        found = delta(1.0, rounds)
+        found = compute_delta(1.0, rounds)
     except ValueError as error:
         found = str(error)
     named = "mechanisms: expected noise whose privacy loss can be worked out in doubles, got "

@@ -16,12 +16,12 @@ from mpmtl_prob.privacy import (
     Wishart,
     draw_vectors,
 )
-from mpmtl_prob.privacy.door import draw_share
+from mpmtl_prob.privacy.charge_and_draw import draw_share
 from mpmtl_prob.privacy.lattice import bound, sent, unit_columns
-from mpmtl_prob.privacy.laws import exact
-from mpmtl_prob.releases import Terms, buy_clip, release
-from mpmtl_prob.releases.publish import perturb
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.privacy.mechanisms import exact
+from mpmtl_prob.releases import Terms, private_clip_norm, release
+from mpmtl_prob.releases.publish import publish_rounds
+from mpmtl_prob.single_task import conjugate
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 UNIT = 2.0**-26
@@ -45,7 +45,7 @@ def test_an_algorithm_adds_the_laws_own_draws_to_its_rounds():
     laws, h = (Wishart(3, 9.0, 0.4), Gaussian(3, 0.8)), 2.0**-13
     A = np.stack([np.eye(3), 2 * np.eye(3)])
     settled = Terms(laws, 1.0, "replace", num_tasks=8, features=range(3), lattice=h)
-    out, kept = perturb(lambda noise: (A + noise, "private"), settled, unsafe_seed=5)
+    out, kept = publish_rounds(lambda noise: (A + noise, "private"), settled, unsafe_seed=5)
     assert kept == "private"
     for t, law in enumerate(laws):
         assert np.array_equal(out.sigma[t], A[t] + law.draw(h**2, exact.source(5, t)))
@@ -67,7 +67,7 @@ def test_a_release_pays_before_it_touches_any_randomness(monkeypatch):
     book = Ledger(epsilon=1.0, delta=1e-3)
     for attempt in (
         lambda: release(W, 0.5, 1e-3, ledger=book),
-        lambda: buy_clip(W, 0.1, low=0.1, high=10.0, ledger=book),
+        lambda: private_clip_norm(W, 0.1, low=0.1, high=10.0, ledger=book),
     ):
         before = len(book.charges())
         with pytest.raises(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def test_no_task_can_raise_a_warning():  # which are errors here
 def test_calibrated_rounds_with_a_bought_clip_norm_keep_their_promise():
     rng = np.random.default_rng(0)
     tasks = TaskData.from_lists([rng.standard_normal((6, 3)) for _ in range(8)], list(rng.standard_normal((8, 6))))
-    bought = buy_clip(tasks, 0.5, low=0.01, high=100.0, scaling="none")
+    bought = private_clip_norm(tasks, 0.5, low=0.01, high=100.0, scaling="none")
     for adjacency in ("replace", "zero_out"):
         algorithm = LowRank(
             0.5, 1.0, 2, bought, 1e-3, mechanism="calibrated", curvature=30.0, adjacency=adjacency, start="zero"

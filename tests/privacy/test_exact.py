@@ -11,7 +11,7 @@ from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, PaperWishart, Quantile, VectorLaplace, Wishart, lattice
 from mpmtl_prob.privacy.lattice import sent
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 
 LAWS = [
     Wishart(3, 9.3, 0.4),

@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
-from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, delta, epsilon
+from mpmtl_prob.privacy import Gaussian, PaperWishart, Quantile, VectorLaplace, Wishart, compute_delta, compute_epsilon
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
-from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
 
 UNIT = 0.1
 
@@ -63,7 +63,7 @@ def test_nobody_gets_past_the_filter_by_looking(eps, delta):
 )
 def test_the_filter_reads_more_than_composition_and_a_finite_number(laws, adjacency):
     found = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)
-    assert epsilon(1e-3, laws, adjacency) < found < 1.0
+    assert compute_epsilon(1e-3, laws, adjacency) < found < 1.0
     assert found < adaptive_epsilon((*laws, laws[0]), 1.0, 1e-3, adjacency)
     assert adaptive_epsilon((), 1.0, 1e-3, adjacency) == 0.0
 
@@ -101,7 +101,7 @@ def test_a_gaussian_filter_suits_gaussians_and_nothing_else():
     def let_through(law, mu):
         at_most = range(1, 100)
         by_this = sum(adaptive_epsilon((law,) * n, 1.0, 1e-3, "replace") <= 1.0 for n in at_most)
-        composed = sum(delta(1.0, (law,) * n) <= 1e-3 for n in range(1, 40))
+        composed = sum(compute_delta(1.0, (law,) * n) <= 1e-3 for n in range(1, 40))
         return by_this, int(budget / mu**2), composed
 
     gaussian = Gaussian(3, 1 / 0.063)

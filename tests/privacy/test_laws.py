@@ -7,9 +7,9 @@ import pytest
 from helpers.conformance import conforms
 
 from mpmtl_prob import privacy
-from mpmtl_prob.privacy import Bound, Gaussian, Law, Quantile, Unit, Wishart, calibrate, register
-from mpmtl_prob.privacy.laws import law as registry
-from mpmtl_prob.releases import BoughtClip
+from mpmtl_prob.privacy import Bound, Gaussian, Mechanism, Quantile, Unit, Wishart, calibrate, register
+from mpmtl_prob.privacy.mechanisms import mechanism as registry
+from mpmtl_prob.releases import PrivateClipNorm
 
 LAWS = [
     calibrate(1.0, 1e-3, 3),
@@ -56,7 +56,7 @@ def test_what_is_no_law_or_takes_anothers_name_is_not_registered(wrong):
 
 
 def test_a_law_leaves_nothing_abstract():
-    class Bare(Law):
+    class Bare(Mechanism):
         pass
 
     with pytest.raises(TypeError, match="abstract"):
@@ -71,9 +71,9 @@ def test_units_are_not_added_up():
         assert book.charges() == []
     for charged, counted in (("task", "row"), ("person", "row"), ("target record", "target record")):
         privacy.Ledger(epsilon=1.0, delta=1e-3, unit=counted).charge(Quantile(0.1), unit=charged)
-    persons, bought = privacy.Ledger(epsilon=1.0, delta=1e-3, unit="person"), BoughtClip(1.0, Quantile(0.1))
+    persons, bought = privacy.Ledger(epsilon=1.0, delta=1e-3, unit="person"), PrivateClipNorm(1.0, Quantile(0.1))
     with pytest.raises(ValueError, match=r"^clip: expected none in a ledger of persons"):
-        persons.charge(Quantile(0.1), unit="person", bought=[bought])
+        persons.charge(Quantile(0.1), unit="person", purchases=[bought])
     assert persons.charges() == []
 
 

@@ -23,11 +23,11 @@ from mpmtl_prob.privacy import (
     VectorLaplace,
     Wishart,
     calibrate,
-    epsilon,
+    compute_epsilon,
 )
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.releases import Terms, buy_clip, release
-from mpmtl_prob.releases.publish import perturb
+from mpmtl_prob.releases import Terms, private_clip_norm, release
+from mpmtl_prob.releases.publish import publish_rounds
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 H = 2.0**-10
@@ -75,8 +75,8 @@ def test_charges_compose_and_the_one_too_many_is_refused_and_not_written():
     assert refusal.startswith("ledger: at delta = 0.001 the declared total is eps = 1, of which 0.")
     assert refusal.endswith("Nothing was charged.")
     assert len(book.charges()) == through > 3  # more than eps = .3 each allows by plain addition
-    assert book.spent.epsilon == pytest.approx(epsilon(1e-3, (law,) * through))
-    assert book.spent.epsilon <= 1.0 < epsilon(1e-3, (law,) * (through + 1))
+    assert book.spent.epsilon == pytest.approx(compute_epsilon(1e-3, (law,) * through))
+    assert book.spent.epsilon <= 1.0 < compute_epsilon(1e-3, (law,) * (through + 1))
 
 
 def test_rounds_are_reserved_at_once_or_paid_one_by_one_at_the_same_price():
@@ -85,7 +85,7 @@ def test_rounds_are_reserved_at_once_or_paid_one_by_one_at_the_same_price():
     on_lattice = np.rint(W / H) * H
 
     def through_the_door(book, rounds):
-        return perturb(
+        return publish_rounds(
             lambda noise: (on_lattice @ on_lattice.T + noise, None),
             Terms((law,) * rounds, epsilon=1.0, adjacency="replace", num_tasks=8, features=range(3), lattice=H),
             ledger=book,
@@ -132,9 +132,9 @@ def test_a_mixture_of_laws_is_counted():
     for law in laws:
         book.charge(law)
     assert [charge.mechanisms[0] for charge in book.charges()] == laws
-    bought = buy_clip(W, 0.1, low=0.1, high=10, ledger=book)
+    bought = private_clip_norm(W, 0.1, low=0.1, high=10, ledger=book)
     assert book.charges()[-1].mechanisms == (bought.law,)
-    assert book.spent.epsilon == pytest.approx(epsilon(1e-3, (*laws, bought.law)))
+    assert book.spent.epsilon == pytest.approx(compute_epsilon(1e-3, (*laws, bought.law)))
 
 
 @pytest.mark.parametrize("law", [Gaussian(3, 5e-3), Gaussian(3, 2e-4), Quantile(2e4), VectorLaplace(3, 9e3, 1.0)])
@@ -142,7 +142,7 @@ def test_what_was_let_through_is_spent_in_finite_numbers(law):
     book = ledger(epsilon=1e12)
     book.charge(law)
     assert book.spent.epsilon < 1e9
-    assert book.spent.epsilon == pytest.approx(epsilon(1e-3, law))
+    assert book.spent.epsilon == pytest.approx(compute_epsilon(1e-3, law))
 
 
 def test_what_costs_more_than_can_be_counted_is_refused():

@@ -10,7 +10,7 @@ from scipy import integrate
 from scipy.special import expit
 
 from mpmtl_prob.inference import membership, shared_covariance
-from mpmtl_prob.inference.public.odds import log_densities
+from mpmtl_prob.inference.public.membership import log_densities
 from mpmtl_prob.privacy import Gaussian, Wishart
 from mpmtl_prob.releases import release
 

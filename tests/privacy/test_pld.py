@@ -5,7 +5,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from numpy.testing import assert_allclose
 
-from mpmtl_prob.privacy.laws import pld
+from mpmtl_prob.privacy.mechanisms import pld
 
 LOSSES, STEP = {-2: 0.1, 0: 0.3, 3: 0.5}, 0.25
 

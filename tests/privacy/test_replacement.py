@@ -9,8 +9,8 @@ import pytest
 from helpers import oracles
 from helpers.effort import effort
 
-from mpmtl_prob.privacy import Wishart, delta
-from mpmtl_prob.privacy.laws.closed_forms import delta_add, delta_remove
+from mpmtl_prob.privacy import Wishart, compute_delta
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
 
 ONE_RELEASE = [  # k, theta, and delta at eps = .1, 1, 3
     (10.0, 0.6, (0.267030, 0.0770173, 0.00650034)),
@@ -107,7 +107,7 @@ def test_one_release_is_the_bound_from_above(k, theta, published):
     for eps, expected in zip((0.1, 1.0, 3.0), published, strict=True):
         exact = oracles.independent(eps, k, theta)
         assert exact == pytest.approx(expected, rel=1e-5)
-        assert exact - 1e-11 <= delta(eps, law(k, theta), "replace") <= exact * (1 + 1e-3)
+        assert exact - 1e-11 <= compute_delta(eps, law(k, theta), "replace") <= exact * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("k", [1.05, 1.5, 2.0, 3.7, 24.0, 400.0])
@@ -116,22 +116,22 @@ def test_any_shape_and_scale_is_the_bound_from_above(k):
         theta = 1 / spread / np.sqrt(k)
         for eps in (0.0, 0.3, 2.0, 6.0):
             exact = oracles.independent(eps, k, theta)
-            assert exact - 1e-11 <= delta(eps, law(k, theta), "replace") <= exact * (1 + 1e-3) + 2e-12
+            assert exact - 1e-11 <= compute_delta(eps, law(k, theta), "replace") <= exact * (1 + 1e-3) + 2e-12
 
 
 def test_the_number_of_features_and_the_unit_of_length_do_not_matter():
-    expected = delta(0.7, law(6.5, 0.8), "replace")
+    expected = compute_delta(0.7, law(6.5, 0.8), "replace")
     for d in (1, 5, 27):
-        assert delta(0.7, law(6.5, 0.8, d), "replace") == expected
-        assert delta(0.7, Wishart(d, d + 12.0, 3.6, clip=3.0), "replace") == pytest.approx(expected, rel=1e-12)
+        assert compute_delta(0.7, law(6.5, 0.8, d), "replace") == expected
+        assert compute_delta(0.7, Wishart(d, d + 12.0, 3.6, clip=3.0), "replace") == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("theta", [0.2, 1.0, 9.0])
 def test_the_papers_noise_gives_away_what_a_zeroed_task_does(theta):
     papers = law(1.0, theta)
     for eps in (0.0, 0.5, 2 / theta):
-        assert delta(eps, papers, "replace") == pytest.approx(-np.expm1(-1 / theta), rel=1e-9)
-        assert delta(eps, papers, "replace") == pytest.approx(delta(eps, papers, "zero_out"), rel=1e-9)
+        assert compute_delta(eps, papers, "replace") == pytest.approx(-np.expm1(-1 / theta), rel=1e-9)
+        assert compute_delta(eps, papers, "replace") == pytest.approx(compute_delta(eps, papers, "zero_out"), rel=1e-9)
     for eps in (0.05, 0.5 / theta):  # the limit of the bound, from above
         assert oracles.independent(eps, 1 + 1e-4, theta) == pytest.approx(-np.expm1(-1 / theta), rel=2e-3)
 
@@ -139,15 +139,15 @@ def test_the_papers_noise_gives_away_what_a_zeroed_task_does(theta):
 def test_between_one_zeroed_task_and_two_hops():
     for eps, k, theta, *_ in cases(15, seed=4):
         eps = abs(eps)
-        found = delta(eps, law(k, theta), "replace")
+        found = compute_delta(eps, law(k, theta), "replace")
         zeroed = max(delta_add(eps, k, theta), delta_remove(eps, k, theta))
-        assert zeroed == pytest.approx(delta(eps, law(k, theta), "zero_out"), abs=1e-12)
+        assert zeroed == pytest.approx(compute_delta(eps, law(k, theta), "zero_out"), abs=1e-12)
         assert zeroed - 1e-12 <= found <= two_hops(eps, k, theta) * (1 + 1e-3) + 1e-11
 
 
 @pytest.mark.parametrize(("k", "theta", "T", "published", "near"), ROUNDS)
 def test_rounds_lie_above_draws_of_the_worst_orthogonal_pair(k, theta, T, published, near):
-    found = delta(3.0, (law(k, theta),) * T, "replace")
+    found = compute_delta(3.0, (law(k, theta),) * T, "replace")
     assert found == pytest.approx(published, rel=2e-3)
     rng, n = np.random.default_rng(T), 60_000
     loss = np.zeros(n)
@@ -175,6 +175,6 @@ def test_rounds_chosen_by_what_was_seen_give_away_no_more():
     present, absent = (first + v[:, :, None] * v[:, None, :] for v in (w, u))
     second = present + oracles.wishart(rng, n, 2, 1 + 2 * k, theta / 2)
     loss = loss + oracles.losses(second, present, absent, k, theta)
-    measured, bound = oracles.estimate(loss, eps).mean(), delta(eps, (law(k, theta),) * 2, "replace")
+    measured, bound = oracles.estimate(loss, eps).mean(), compute_delta(eps, (law(k, theta),) * 2, "replace")
     assert measured < bound + oracles.margin(bound, n)
     assert measured > 0.7 * bound - oracles.margin(bound, n)  # an adversary worth the name

@@ -7,10 +7,10 @@ from helpers.chance import RARE
 from scipy.stats import chisquare, norm
 
 from mpmtl_prob.models.noise import GaussianNoise, of_law
-from mpmtl_prob.privacy import delta
-from mpmtl_prob.privacy.laws import Gaussian, GaussianShares, exact
-from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
-from mpmtl_prob.privacy.laws.shares import slack
+from mpmtl_prob.privacy import compute_delta
+from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares, exact
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
+from mpmtl_prob.privacy.mechanisms.shares import slack
 
 
 def discrete(s, reach):
@@ -78,7 +78,7 @@ def test_many_rounds_cost_the_slack_of_all_that_they_give_away():
     lost = rounds * slack(3, 40.0 * np.sqrt(3) / 0.01, np.sqrt(rounds) * law.mu("replace"))
     assert lost > 1.01 * rounds * law.slack
     # beyond so large an eps real noise gives away nothing
-    assert delta(200.0, [law] * rounds) == pytest.approx(lost, rel=1e-3)
+    assert compute_delta(200.0, [law] * rounds) == pytest.approx(lost, rel=1e-3)
 
 
 def test_who_colludes_does_not_protect():
@@ -86,7 +86,7 @@ def test_who_colludes_does_not_protect():
     alone = Gaussian(3, 1.0)  # of the four others
     for adjacency in ("replace", "zero_out"):
         assert law.mu(adjacency) == pytest.approx(alone.mu(adjacency))
-        assert 0 <= delta(1.0, law, adjacency) - delta(1.0, alone, adjacency) <= 2 * law.slack
+        assert 0 <= compute_delta(1.0, law, adjacency) - compute_delta(1.0, alone, adjacency) <= 2 * law.slack
     assert law.sd == pytest.approx(1.5)
     assert law.slack < 1e-9
 

@@ -8,10 +8,10 @@ from mpmtl_prob import TaskData, estimators, federated, privacy, releases, threa
 from mpmtl_prob.adaptation import (
     AdaSSP,
     CnvxAdap,
+    MomentAdaptation,
     NCnvxAdap,
     NetworkAdap,
     NoisyGradient,
-    OneRelease,
     WarmDescent,
     release_moments,
 )
@@ -19,7 +19,7 @@ from mpmtl_prob.adaptation.data import problems
 from mpmtl_prob.adaptation.paper import accounting
 from mpmtl_prob.adaptation.paper.discrepancy import Ball, private_discrepancy
 from mpmtl_prob.privacy import Gaussian, VectorGaussian
-from mpmtl_prob.privacy.door import draw_each, draw_matrices, draw_vectors
+from mpmtl_prob.privacy.charge_and_draw import draw_each, draw_matrices, draw_vectors
 from mpmtl_prob.threat_models import calibration, views
 
 W = np.eye(3)
@@ -63,14 +63,14 @@ DOORS = {
     "release, two rounds": released(rounds=2, respond=lambda _: W, adjacency="zero_out"),
     "terms": lambda epsilon, delta: mp.releases.terms(epsilon, 3, 3, delta),
     "invite": lambda epsilon, delta: federated.invite(epsilon, 3, 3, delta).terms,
-    "conditions": lambda epsilon, delta: federated.Conditions(epsilon=epsilon, delta=delta),
+    "conditions": lambda epsilon, delta: federated.SitePolicy(epsilon=epsilon, delta=delta),
     "calibrate": lambda epsilon, delta: privacy.calibrate(epsilon, delta, 3, adjacency="zero_out"),
     "calibrate_gaussian": lambda epsilon, delta: privacy.calibrate_gaussian(epsilon, delta, 3),
-    "delta": lambda epsilon, _: privacy.delta(epsilon, LAW, "zero_out"),
-    "epsilon": lambda _, delta: privacy.epsilon(delta, LAW, "zero_out"),
+    "delta": lambda epsilon, _: privacy.compute_delta(epsilon, LAW, "zero_out"),
+    "epsilon": lambda _, delta: privacy.compute_epsilon(delta, LAW, "zero_out"),
     "schedule": lambda epsilon, delta: privacy.schedule(epsilon, delta, 3).tolist(),
     "curve": lambda epsilon, _: released(adjacency="zero_out")(1.0, 1e-6)[0].delta(epsilon),
-    "clip norm": lambda epsilon, _: releases.buy_clip(W, epsilon, low=0.1, high=10.0).law,
+    "clip norm": lambda epsilon, _: releases.private_clip_norm(W, epsilon, low=0.1, high=10.0).law,
     "door": lambda epsilon, _: draw_matrices([MATRIX], epsilon=epsilon, adjacency="zero_out", lattice=0.1)[1],
     "door of vectors": lambda epsilon, _: draw_vectors([VECTOR], 2, epsilon=epsilon, lattice=0.1)[1],
     "door of each": lambda epsilon, _: draw_each([VECTOR], lattices=[0.1], epsilon=epsilon, unit="row")[1],
@@ -80,7 +80,7 @@ DOORS = {
     "average": aggregated(penalty=0.5),
     "average, tight": aggregated(penalty=0.5, noise="tight", level="row"),
     "AdaSSP": learnt(AdaSSP, (DATA.source, DATA.target)),
-    "one release": learnt(OneRelease, (DATA.source, DATA.target), draws=5),
+    "one release": learnt(MomentAdaptation, (DATA.source, DATA.target), draws=5),
     "warm descent": learnt(WarmDescent, (DATA.source, DATA.target), **SHORT),
     "descent": learnt(CnvxAdap, (DATA.source, DATA.target), **SHORT, variant="rescaled"),
     "noisy gradient": learnt(NoisyGradient, (DATA.source, DATA.target), steps=3),
@@ -131,7 +131,7 @@ def test_a_short_budget_is_the_number_it_stands_for(door, budget):
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.longdouble])
 def test_a_released_delta_is_the_one_that_the_noise_has(short):
     found = mp.release(W, short(1.0), 1e-6, adjacency="zero_out")
-    assert found.guarantee.proved.delta == privacy.delta(1.0, found.mechanisms, "zero_out")
+    assert found.guarantee.proved.delta == privacy.compute_delta(1.0, found.mechanisms, "zero_out")
     assert found.guarantee.proved.delta == pytest.approx(1e-6, rel=1e-6)
 
 

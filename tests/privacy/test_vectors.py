@@ -16,13 +16,13 @@ from mpmtl_prob.privacy import (
     VectorLaplace,
     calibrate,
     composition_bound,
-    delta,
+    compute_delta,
+    compute_epsilon,
     delta_bracket,
     draw_vectors,
-    epsilon,
     schedule,
 )
-from mpmtl_prob.privacy.laws import read_law, write_law
+from mpmtl_prob.privacy.mechanisms import read_mechanism, write_mechanism
 
 LAWS = [VectorLaplace(3, 0.8, 2.0), IndependentLaplace(3, 0.8, 2.0)]
 
@@ -82,17 +82,18 @@ def test_the_loss_of_a_vector_is_that_of_its_draws(d, eps):
         assert 0 <= low <= high
         assert high - low <= 2e-3 * high + 2e-4
         assert abs(share.mean() - high) < FAR * share.std() / np.sqrt(n) + 1e-4 * high + 1e-6
-    assert delta(eps, law) == 0
+    assert compute_delta(eps, law) == 0
 
 
 def test_the_figure_in_the_documentation():
-    assert delta(0.3, VectorLaplace(27, 1, 1)) == pytest.approx(0.0053, abs=5e-5)
+    assert compute_delta(0.3, VectorLaplace(27, 1, 1)) == pytest.approx(0.0053, abs=5e-5)
 
 
 def test_a_shorter_move_gives_away_less():
     for d in (1, 3, 20):
         curves = [
-            [delta(at, VectorLaplace(d, 1.0 * share, 1.0)) for at in (0.02, 0.1, 0.3)] for share in (0.4, 0.7, 1.0)
+            [compute_delta(at, VectorLaplace(d, 1.0 * share, 1.0)) for at in (0.02, 0.1, 0.3)]
+            for share in (0.4, 0.7, 1.0)
         ]
         assert np.all(np.diff(curves, axis=0) >= 0)
 
@@ -105,9 +106,9 @@ def test_rounds_of_vectors_compose_as_their_draws_do():
         total += law.log_prob(released, np.zeros(8)) - law.log_prob(released, moved)
     for at in (0.2, 0.6, 1.0):
         share = np.maximum(0, -np.expm1(at - total))
-        assert delta(at, laws) == pytest.approx(share.mean(), abs=FAR * share.std() / np.sqrt(n) + 1e-6)
+        assert compute_delta(at, laws) == pytest.approx(share.mean(), abs=FAR * share.std() / np.sqrt(n) + 1e-6)
     as_if_pure = tuple(IndependentLaplace(8, law.epsilon, 1.0) for law in laws)
-    assert delta(0.6, laws) < 0.2 * delta(0.6, as_if_pure)
+    assert compute_delta(0.6, laws) < 0.2 * compute_delta(0.6, as_if_pure)
 
 
 def test_equal_rounds_compose_as_the_theorem_says():
@@ -119,14 +120,14 @@ def test_equal_rounds_compose_as_the_theorem_says():
             sum(special.binom(T, j) * (np.exp((T - j) * each) - np.exp((T - 2 * i + j) * each)) for j in range(i))
             / (1 + np.exp(each)) ** T
         )
-        assert delta((T - 2 * i) * each, rounds) == pytest.approx(printed, rel=1e-9, abs=1e-15)
+        assert compute_delta((T - 2 * i) * each, rounds) == pytest.approx(printed, rel=1e-9, abs=1e-15)
 
 
 def test_unequal_rounds_are_bracketed_and_never_worse_than_the_papers_bound():
     budgets = schedule(2.0, 1e-4, 12, alpha=0.4)
     rounds = tuple(IndependentLaplace(4, each, 1.0) for each in budgets)
-    assert delta(2.0, rounds) <= 1e-4
-    assert epsilon(1e-4, rounds) <= composition_bound(budgets, 1e-4)
+    assert compute_delta(2.0, rounds) <= 1e-4
+    assert compute_epsilon(1e-4, rounds) <= composition_bound(budgets, 1e-4)
     # randomised responses, every pattern of 12 rounds
     patterns = np.array(np.meshgrid(*[[-1, 1]] * 12)).reshape(12, -1)
     loss = budgets @ patterns
@@ -134,16 +135,16 @@ def test_unequal_rounds_are_bracketed_and_never_worse_than_the_papers_bound():
     low, high = delta_bracket(1.0, rounds)
     assert low <= exact <= high
     assert high == pytest.approx(exact, rel=0.05)
-    assert delta(budgets.sum(), rounds) == 0
+    assert compute_delta(budgets.sum(), rounds) == 0
 
 
 def test_zeroing_is_half_a_replacement_and_mixtures_with_whole_tasks_are_counted():
     law = IndependentLaplace(3, 0.4, 2.0)
-    assert epsilon(1e-12, law, "zero_out") == pytest.approx(0.2, rel=1e-3)
-    assert epsilon(1e-12, law) == pytest.approx(0.4, rel=1e-3)
+    assert compute_epsilon(1e-12, law, "zero_out") == pytest.approx(0.2, rel=1e-3)
+    assert compute_epsilon(1e-12, law) == pytest.approx(0.4, rel=1e-3)
     other = calibrate(0.5, 1e-3, 3)
-    mixed = epsilon(1e-3, (law, other))
-    assert epsilon(1e-3, other) < mixed < 1.02 * (0.4 + 0.5)
+    mixed = compute_epsilon(1e-3, (law, other))
+    assert compute_epsilon(1e-3, other) < mixed < 1.02 * (0.4 + 0.5)
 
 
 H = 2.0**-12
@@ -165,7 +166,7 @@ def test_a_ledger_of_rows_holds_them_and_refuses_one_too_many(tmp_path):
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
 def test_laws_outlive_a_file(law):
-    assert read_law(json.loads(json.dumps(write_law(law)))) == law
+    assert read_mechanism(json.loads(json.dumps(write_mechanism(law)))) == law
 
 
 def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
@@ -191,7 +192,7 @@ def test_noise_that_leaves_the_lattices_range_is_not_let_out(monkeypatch):
 
 
 def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
-    from mpmtl_prob.privacy import door
+    from mpmtl_prob.privacy import charge_and_draw as door
 
     def crash(*_):
         raise KeyboardInterrupt

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from mpmtl_prob._util.files import whole as files_whole
+from mpmtl_prob._util.files import atomic_write as files_whole
 from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
-from mpmtl_prob.privacy import Bound, Gaussian, delta
+from mpmtl_prob.privacy import Bound, Gaussian, compute_delta
 from mpmtl_prob.privacy.guarantee import DISCRETE
-from mpmtl_prob.privacy.laws import GaussianShares
-from mpmtl_prob.releases import Release, buy_clip, files, release, terms
-from mpmtl_prob.releases.publish import arrived
+from mpmtl_prob.privacy.mechanisms import GaussianShares
+from mpmtl_prob.releases import Release, files, private_clip_norm, release
+from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases.publish import from_noisy_sum
 
 W = np.random.default_rng(0).standard_normal((3, 8))
 KEY = b"sixteen bytes or more"
@@ -24,7 +25,7 @@ KEY = b"sixteen bytes or more"
 
 @pytest.fixture(scope="module")
 def published():
-    return release(W, 3.0, 1e-3, message="clip", clip=buy_clip(W, 1.0, low=0.1, high=10.0))
+    return release(W, 3.0, 1e-3, message="clip", clip=private_clip_norm(W, 1.0, low=0.1, high=10.0))
 
 
 def edited(published, **change):
@@ -114,7 +115,7 @@ def test_the_lattice_follows_from_the_files_numbers(published):
 def test_shares_of_noise_are_on_the_lattice():
     settled = terms(1.0, 8, 3, mechanism=Gaussian(3, 2.0))
     law = GaussianShares(3, 1.0, 4, settled.lattice**2)
-    out = arrived(np.zeros((3, 3)), replace(settled, mechanisms=(law,)))
+    out = from_noisy_sum(np.zeros((3, 3)), replace(settled, mechanisms=(law,)))
     assert Release.from_xarray(out.to_xarray()).guarantee == out.guarantee
     assert out.guarantee.arithmetic == DISCRETE
     other = Release.from_xarray(edited(out, mechanisms__0__step=settled.lattice**2 / 4)).guarantee
@@ -260,8 +261,8 @@ def test_a_malformed_field_is_an_error_that_names_the_file_or_harms_nothing(publ
             refused += 1
         else:
             proved = back.guarantee.proved
-            laws = (*back.mechanisms, *back.besides)
-            assert proved is None or proved.delta >= delta(proved.epsilon, laws, proved.adjacency)
+            laws = (*back.mechanisms, *back.composed_with)
+            assert proved is None or proved.delta >= compute_delta(proved.epsilon, laws, proved.adjacency)
             assert repr(back)
     assert refused >= (4 if any(part in name for part in ("reason", "version", "features")) else len(WRONG) - 3)
 

@@ -21,7 +21,7 @@ from mpmtl_prob.inference.curator.private import Rounds, RoundState
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.models import penalised
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.taskwise import evidence
+from mpmtl_prob.single_task import posterior_means as evidence
 
 D, M, ROWS = 3, 6, 9
 rng = np.random.default_rng(7)
@@ -47,7 +47,7 @@ def objects(tmp_path_factory):
     found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
     found["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
     found["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
-    found["Alone"] = estimators.Alone(rounds=1, start=W, step_size=abs(W[0]))
+    found["Alone"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
     for kind in (estimators.DPAggr, estimators.RidgeLogistic, estimators.Ridge, estimators.Lasso):
         found[kind.__name__] = kind(1.0)
     found |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}
@@ -249,7 +249,7 @@ def test_a_table_without_a_head_does_not_show_its_first_record():
 @pytest.mark.parametrize("size", [0.0, 5e-324, 1e-200, 1e200, 1.7e308])
 def test_a_bought_clip_norm_warns_of_no_message(size):
     for messages in (np.diag([1.0, 1.0, size]), np.full((3, 3), size)):
-        assert 1e-3 <= mp.releases.buy_clip(messages, 1.0, low=1e-3, high=1e3).clip <= 1e3 * (1 + 1e-9)
+        assert 1e-3 <= mp.releases.private_clip_norm(messages, 1.0, low=1e-3, high=1e3).clip <= 1e3 * (1 + 1e-9)
     assert lattice.lengths(np.array([[3e200, 3e-200, 0.0], [4e200, 4e-200, 0.0]])) == pytest.approx([5e200, 5e-200, 0])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.privacy import Gaussian, Ledger, Wishart
-from mpmtl_prob.privacy.laws import exact
+from mpmtl_prob.privacy.mechanisms import exact
 from mpmtl_prob.releases import release
 
 EXAMPLES = int(os.environ.get("MALFORMED", effort(250, 3000)))

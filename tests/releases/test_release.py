@@ -21,11 +21,12 @@ from mpmtl_prob.privacy import (
     Wishart,
     calibrate,
     calibrate_gaussian,
-    delta,
+    compute_delta,
 )
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
-from mpmtl_prob.releases import Release, Terms, buy_clip, default_delta, message, release, terms
-from mpmtl_prob.releases.publish import perturb
+from mpmtl_prob.releases import Release, Terms, default_delta, message, private_clip_norm, release
+from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases.publish import publish_rounds
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 8))
@@ -40,7 +41,7 @@ def tasks(m=6, d=3):
 
 def through_the_door(law, A, features=range(3), **change):
     paying = {name: change.pop(name) for name in ("ledger", "data", "unsafe_seed") if name in change}
-    return perturb(lambda noise: (A + noise, None), terms_of(law, features=features, **change), **paying)[0]
+    return publish_rounds(lambda noise: (A + noise, None), terms_of(law, features=features, **change), **paying)[0]
 
 
 def terms_of(law, **change):
@@ -120,12 +121,12 @@ def test_clipping_shortens_what_is_longer_and_nothing_else():
 def test_a_bought_clip_is_near_the_quantile_and_is_part_of_the_price():
     long = RNG.standard_normal((3, 4000))
     norms = np.linalg.norm(long, axis=0)
-    bought = buy_clip(long, 0.2, low=0.01, high=100.0)
+    bought = private_clip_norm(long, 0.2, low=0.01, high=100.0)
     assert abs(np.mean(norms <= bought.clip) - 0.5) < 0.1
     out = release(long, 1.0, 1e-3, message="clip", clip=bought)
     assert out.mechanisms[0].clip == bought.clip
-    assert out.besides == (bought.law,)
-    spent = delta(1.0, (*out.mechanisms, bought.law))
+    assert out.composed_with == (bought.law,)
+    spent = compute_delta(1.0, (*out.mechanisms, bought.law))
     assert out.guarantee.proved.delta == pytest.approx(spent)
     assert spent <= 1e-3
     free = calibrate(1.0, 1e-3, 3, clip=bought.clip)
@@ -220,7 +221,7 @@ def test_explain_bounds_the_power_of_a_test_from_both_sides_of_a_promise(epsilon
 
 def test_a_law_of_ones_own_that_does_not_keep_the_delta_asked_for_is_refused_before_anything_is_paid():
     book, law = Ledger(epsilon=1.0, delta=0.5), Gaussian(3, 2.0)
-    true = delta(1.0, law, "replace")
+    true = compute_delta(1.0, law, "replace")
     with pytest.raises(ValueError, match=f"delta: the given mechanism has {true:.3g} at eps = 1, more than the 0.001"):
         release(W, 1.0, 1e-3, mechanism=law, ledger=book)
     with pytest.raises(ValueError, match="delta: expected a number in"):
@@ -272,7 +273,7 @@ def test_the_door_charges_and_draws_nothing_on_bad_input(change, name):
     paying = {"ledger": book} | {name: change[name] for name in ("ledger", "unsafe_seed") if name in change}
     settled = named | {name: value for name, value in change.items() if name not in paying}
     with pytest.raises(ValueError, match=f"^{name}: expected"):
-        perturb(lambda noise: ran.append(noise), Terms(**settled), **paying)
+        publish_rounds(lambda noise: ran.append(noise), Terms(**settled), **paying)
     assert ran == []
     assert book.charges() == []
 
@@ -313,7 +314,7 @@ def test_nothing_private_is_in_anything_that_comes_out(tmp_path, caplog, capsys)
     outs = [
         release(data, 1.0, 1e-3, ledger=book),
         release(private, 1.0, 1e-3, message="clip", clip=3.0),
-        perturb(run, terms_of(law, num_tasks=6), ledger=book, data=private)[0],
+        publish_rounds(run, terms_of(law, num_tasks=6), ledger=book, data=private)[0],
     ]
     for k, out in enumerate(outs):
         held = vars(out) | {"sigma": None}  # its digits are random, and public

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance
-from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, delta
-from mpmtl_prob.releases.terms import default_delta
+from mpmtl_prob.privacy import Gaussian, Ledger, Wishart, compute_delta
+from mpmtl_prob.releases.spec import default_delta
 
 
 def tasks_of(m=40, d=3, n=8, seed=0):
@@ -39,11 +39,11 @@ def test_rounds_share_one_budget_and_are_paid_for_at_once():
     assert release.rounds == 3
     assert [each.rounds for each in seen] == [1, 2]
     assert_allclose(seen[1].sigma, release.sigma[:2])
-    assert delta(2.0, release.mechanisms, "zero_out") <= default_delta(40)
+    assert compute_delta(2.0, release.mechanisms, "zero_out") <= default_delta(40)
     assert len(ledger.charges()) == 1
     assert len(ledger.charges()[0].mechanisms) == 3
     one = mp.release(tasks_of(), 2.0, adjacency="zero_out", unsafe_seed=0).mechanisms[0]
-    assert release.mechanisms[0].fluctuation > one.fluctuation
+    assert release.mechanisms[0].operator_norm > one.operator_norm
 
 
 def test_later_messages_are_bounded_like_the_first():
@@ -52,7 +52,7 @@ def test_later_messages_are_bounded_like_the_first():
     )
     law = release.mechanisms[1]
     noise = np.linalg.eigvalsh(release.sigma[1])[-1] - 40  # 40 directions, all the same
-    assert abs(noise - law.df * law.scale) < 5 * law.fluctuation
+    assert abs(noise - law.df * law.scale) < 5 * law.operator_norm
 
 
 def test_bad_answers_are_refused_in_words():

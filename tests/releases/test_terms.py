@@ -9,8 +9,9 @@ from numpy.testing import assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, federated, releases
 from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
-from mpmtl_prob.releases import BoughtClip, message, publish, terms
-from mpmtl_prob.releases.publish import arrived
+from mpmtl_prob.releases import PrivateClipNorm, message, publish
+from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases.publish import from_noisy_sum
 
 RNG = np.random.default_rng(3)
 X = [RNG.standard_normal((n, 3)) for n in (7, 9, 5, 30, 2)]
@@ -35,7 +36,7 @@ def same(one, other):
         {},
         {"adjacency": "zero_out", "mechanism": "gaussian"},
         {"message": "clip", "clip": 0.5, "scaling": "none"},
-        {"message": "clip", "clip": BoughtClip(1.0, Quantile(0.1)), "mechanism": "paper"},
+        {"message": "clip", "clip": PrivateClipNorm(1.0, Quantile(0.1)), "mechanism": "paper"},
     ],
 )
 def test_owner_by_owner_the_release_is_that_of_all_rows_at_once(options):
@@ -111,7 +112,7 @@ def test_a_lattice_is_one_on_which_sums_are_exact():
         with pytest.raises(ValueError, match=r"^lattice: expected a power of two of at least"):
             publish(np.zeros((3, 3)), replace(settled, lattice=h), ledger=book)
         with pytest.raises(ValueError, match=r"^lattice: expected a power of two of at least"):
-            arrived(np.zeros((3, 3)), replace(settled, lattice=h))
+            from_noisy_sum(np.zeros((3, 3)), replace(settled, lattice=h))
     assert book.charges() == []
     assert publish(np.zeros((3, 3)), replace(settled, lattice=2 * settled.lattice), ledger=book).rounds == 1
 

@@ -72,7 +72,7 @@ def run(kernel, args, *, draws=8, count=2, thin=1, reached=None, progress_bar=Fa
     warmup = warmup_of(kernel)
     compiled = chains.program(kernel, warmup, thin)
     if reached is None:
-        reached = chains.begin(compiled, args, chains=count, seed=0)
+        reached = chains.init(compiled, args, chains=count, seed=0)
     kept = []
     for now, found, statistics in chains.advance(
         compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=progress_bar
@@ -120,7 +120,7 @@ def test_a_run_that_stops_in_warm_up_is_the_one_that_did_not(tried):
     compiled = chains.program(kernel, 60)
     for stop in (1, 3):  # chunks: in the middle of warm-up, and when it is done
         steps = chains.advance(
-            compiled, kernel, args, chains.begin(compiled, args, chains=2, seed=0),
+            compiled, kernel, args, chains.init(compiled, args, chains=2, seed=0),
             warmup=60, draws=8, thin=1, progress_bar=False,
         )  # fmt: skip
         for _ in range(stop):
@@ -172,7 +172,7 @@ def test_kernel_and_state_survive_pickling(name, tried):
     copy = pickle.loads(pickle.dumps(kernel))
     data = [np.asarray(x) for x in jax.tree.leaves(reached.state) if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     assert all((a == b).all() for a, b in zip(data, pickle.loads(pickle.dumps(data)), strict=True))
-    start = lambda one: chains.begin(chains.program(one, warmup_of(kernel)), args, chains=1, seed=3).state[0].z
+    start = lambda one: chains.init(chains.program(one, warmup_of(kernel)), args, chains=1, seed=3).state[0].z
     for one, other in zip(jax.tree.leaves(start(copy)), jax.tree.leaves(start(kernel)), strict=True):
         assert_allclose(one, other)
 

@@ -32,7 +32,7 @@ LONG = pytest.mark.evidence
 def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
     """Many short chains: their means are independent, which gives an honest standard error."""
     compiled = chains.program(kernel, warmup, thin)
-    reached = chains.begin(compiled, args, chains=count, seed=1)
+    reached = chains.init(compiled, args, chains=count, seed=1)
     steps = chains.advance(compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False)
     return chains.join([found for _, found, _ in steps if found is not None])
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from mpmtl_prob import datasets
 from mpmtl_prob.privacy import PaperWishart
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from numpyro.infer.util import log_density
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.models import task
-from mpmtl_prob.taskwise import conjugate
+from mpmtl_prob.single_task import conjugate
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData, release
 from mpmtl_prob.estimators import Ridge
-from mpmtl_prob.taskwise import conjugate
-from mpmtl_prob.taskwise.evidence import posterior_means
+from mpmtl_prob.single_task import conjugate
+from mpmtl_prob.single_task.posterior_means import posterior_means
 
 
 def make(rows, d, seed=0):

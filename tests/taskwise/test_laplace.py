@@ -17,15 +17,15 @@ from scipy.special import expit, log_expit
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import own_message
+from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
 from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
-from mpmtl_prob.inference.owner.own_message import excluding
-from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import reading, structure_of
+from mpmtl_prob.inference.public.init import observed
+from mpmtl_prob.inference.public.structures import model_for, structure_of
 from mpmtl_prob.models import task
 from mpmtl_prob.sampling.importance import resampled, smoothed
-from mpmtl_prob.taskwise import conjugate, laplace
+from mpmtl_prob.single_task import conjugate, laplace
 
 LABELS = LIKELIHOODS["bernoulli"]
 FAST = {"chains": 2, "warmup": 200, "draws": 150, "progress_bar": False}
@@ -265,10 +265,10 @@ def test_mixture_and_joint_sampling_agree_in_distribution(shared):
 
 def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_labels(shared):
     tasks, _, public = shared
-    X, y = tasks.own(0)
+    X, y = tasks.rows_of(0)
     jointly, read, rng, difference = LABELS.jointly(X, y), observed(public.release), np.random.default_rng(0), []
     mask, scale = np.arange(len(y)) < 15, 0.5 + rng.random(3)
-    start = {name: np.asarray(value) for name, value in reading("full", public.release).start.items()}
+    start = {name: np.asarray(value) for name, value in model_for("full", public.release).start.items()}
 
     @quickly
     def densities(site):
@@ -327,7 +327,7 @@ def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(share
     other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation
     scale = [conjugate.scales(each.gram) for each in (tasks, other)]
     one, two = (
-        excluding(each, shared[2], S, 1.0, 10, 0, False, LIKELIHOODS[kind])
+        leave_one_out_posteriors(each, shared[2], S, 1.0, 10, 0, False, LIKELIHOODS[kind])
         for each, S in zip((tasks, other), scale, strict=True)
     )
     assert_allclose(one.draws["W"][..., 1], two.draws["W"][..., 1], rtol=1e-10)

@@ -14,11 +14,11 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
-from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public.init import observed
+from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.models import task
 from mpmtl_prob.sampling.importance import resampled, smoothed
-from mpmtl_prob.taskwise import conjugate, student
+from mpmtl_prob.single_task import conjugate, student
 
 HEAVY = LIKELIHOODS["student_t"]
 
@@ -41,7 +41,7 @@ def quadrature(tasks, omega):
 
     ``w = sinh(u) / 100``: where snr is small the density is a spike at 0, a hundredth as wide as the rest of it.
     """
-    X, y = tasks.own(0)
+    X, y = tasks.rows_of(0)
     axis, log_sigma = np.linspace(-7.4, 7.4, 90), np.linspace(-4.0, 3.0, 40)
     w = np.stack(np.meshgrid(weight(axis), weight(axis), indexing="ij"), axis=-1)
     log_snr = conjugate.log_grid(conjugate.SnrPrior())[::2]  # which leaves evidences within 1e-4 of each other
@@ -233,11 +233,11 @@ def test_an_intercept_is_refused_by_name(fitted):
 
 def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_errors(fitted):
     train, _, _, shared, _ = fitted
-    X, y = train.own(0)
+    X, y = train.rows_of(0)
     jointly = HEAVY.jointly(X, y)
     public, rng, difference, expected = observed(shared.release), np.random.default_rng(0), [], []
     rows = (X, y, np.ones(len(y)), np.ones(3))
-    start = {name: np.asarray(value) for name, value in reading("full", shared.release).start.items()}
+    start = {name: np.asarray(value) for name, value in model_for("full", shared.release).start.items()}
 
     @quickly
     def densities(public, rows, site):

@@ -5,7 +5,7 @@ import pytest
 from helpers.chance import FAR
 from scipy import integrate, stats
 
-from mpmtl_prob.privacy import Guarantee, Ledger, delta
+from mpmtl_prob.privacy import Guarantee, Ledger, compute_delta
 from mpmtl_prob.threat_models import (
     HardPrior,
     NoisyMeans,
@@ -201,7 +201,7 @@ def test_what_is_published_is_whole_numbers_with_exact_noise_and_what_it_promise
     proved = published.guarantee.proved
     assert (proved.epsilon, proved.adjacency, proved.unit) == (1.0, "replace", "person")
     assert proved.delta == pytest.approx(1e-3, rel=1e-9)
-    assert proved.delta == delta(1.0, mechanism.law())
+    assert proved.delta == compute_delta(1.0, mechanism.law())
     words = published.guarantee.explain()
     assert {None: "anybody", 1: "any one other person", 2: "any 2 other people", -1: "all other people"}[
         view.owners
@@ -259,6 +259,6 @@ def test_only_a_billboard_is_charged_and_only_what_fits_is_published():
 def test_a_guarantee_against_some_eyes_says_so_wherever_it_goes():
     people = People(np.ones((5, 1, 7)), np.arange(5))
     one = NoisyMeans.within(1.0, 1e-3, 5, 7, view=views.single()).publish(people, 1.0).guarantee
-    assert Guarantee.from_dict(one.to_dict()).against == one.against == "any one other person"
+    assert Guarantee.from_dict(one.to_dict()).adversary == one.adversary == "any one other person"
     assert one.facts()["against"] == "any one other person"
     assert "against" not in Guarantee(None, None, "why").to_dict()

@@ -22,10 +22,10 @@ class Remembers:
     """Raw data on the billboard: whoever finds itself there is told the truth, anybody else 1."""
 
     def learn(self, data, seed):
-        return {data.own(i)[0].tobytes() for i in range(data.num_tasks)}
+        return {data.rows_of(i)[0].tobytes() for i in range(data.num_tasks)}
 
     def personalise(self, h, own):
-        return np.array([float(own.own(i)[0].tobytes() not in h) for i in range(own.num_tasks)])
+        return np.array([float(own.rows_of(i)[0].tobytes() not in h) for i in range(own.num_tasks)])
 
 
 class Ridges:

@@ -54,7 +54,7 @@ def found(count):
     W = {"lasso": mp.estimators.Lasso(0.1).fit(train).W}
     if os.environ.get("MPMTL_EVIDENCE"):  # of the same solver, which spreads any loss
         W["logistic"] = mp.estimators.RidgeLogistic(1.0).fit(labels).W
-    first = chains.begin(compiled, y, chains=3, seed=0)
+    first = chains.init(compiled, y, chains=3, seed=0)
     steps = list(chains.advance(compiled, kernel, y, first, warmup=30, draws=30, thin=1, progress_bar=False))
     drawn = chains.join([drawn for _, drawn, _ in steps if drawn])["w"]
     start = {"z": np.zeros(2), "a": np.zeros(())}

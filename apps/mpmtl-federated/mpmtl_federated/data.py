@@ -10,7 +10,7 @@ from typing import Any
 
 from mpmtl_prob import TaskData, TaskShards
 from mpmtl_prob._util.files import read_table
-from mpmtl_prob.federated import Conditions, Signer
+from mpmtl_prob.federated import Signer, SitePolicy
 from mpmtl_prob.privacy import Ledger
 
 #: What a node's configuration may say.
@@ -42,7 +42,7 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": source(node),
         "folder": folder,
-        "conditions": Conditions(
+        "conditions": SitePolicy(
             trust=node.get("trust", "secure_sum"),
             epsilon=node.get("epsilon"),
             delta=node.get("delta"),
@@ -95,7 +95,7 @@ def _demo(name: str) -> TaskData:
 
 def _some(tasks: TaskData, part: int, parts: int) -> TaskData:
     mine = range(part, tasks.num_tasks, parts)
-    return TaskData.from_lists(*zip(*map(tasks.own, mine), strict=True), features=tasks.features)
+    return TaskData.from_lists(*zip(*map(tasks.rows_of, mine), strict=True), features=tasks.features)
 
 
 def _files(shards: TaskShards, part: int, parts: int) -> TaskShards:

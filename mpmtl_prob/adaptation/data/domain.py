@@ -11,7 +11,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
-from mpmtl_prob._util.discreet import Discreet
+from mpmtl_prob._util.hidden_arrays import HidesArrays
 from mpmtl_prob.data.cells import as_matrix, as_vector, column_names
 from mpmtl_prob.data.matching import by_position, default, tell_of_positions
 from mpmtl_prob.privacy.lattice import clipped
@@ -23,7 +23,7 @@ _MANY_CUT = 0.25  # of public records: a bound that cuts more is more than a gua
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Domain(Discreet):
+class Domain(HidesArrays):
     """Records (x_i, y_i) of one domain.
 
     Attributes:

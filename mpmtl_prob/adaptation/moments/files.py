@@ -16,7 +16,7 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob._util.files import read_tree, write_netcdf
-from mpmtl_prob.privacy.laws import Gaussian, read_law
+from mpmtl_prob.privacy.mechanisms import Gaussian, read_mechanism
 from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases import files, signatures
 
@@ -42,7 +42,7 @@ def release_fields(data: xr.Dataset, *, weight: float, longest: float) -> dict[s
         if meta["kind"] != "moments":
             raise ValueError(f"release: expected one of moments, got {meta['kind']!r}")
         sigma, centre = _numbers(data, "sigma"), _numbers(data, "centre")
-        law, lattice = read_law(meta["mechanism"]), positive("lattice", meta["lattice"])
+        law, lattice = read_mechanism(meta["mechanism"]), positive("lattice", meta["lattice"])
         features = files.names(meta["features"])
         if centre.shape != (len(features),):
             raise ValueError(f"centre: expected {len(features)} weights, one per feature, got shape {centre.shape}")

@@ -26,8 +26,8 @@ from scipy.special import expit
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.adaptation.data.domain import public_domain
-from mpmtl_prob.adaptation.moments.conditional import TAUS
-from mpmtl_prob.adaptation.moments.one_release import between
+from mpmtl_prob.adaptation.moments.grid_posterior import TAUS
+from mpmtl_prob.adaptation.moments.moment_adaptation import between
 from mpmtl_prob.adaptation.paper.losses import Logistic
 from mpmtl_prob.adaptation.paper.ncnvx import NCnvxAdap, public_fit
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import in_range, moderate, numbers, positive
+from mpmtl_prob._util.checks import as_float_array, in_range, moderate, positive
 from mpmtl_prob.adaptation.data.domain import Domain, domain
 from mpmtl_prob.adaptation.moments import files
 from mpmtl_prob.adaptation.moments.clipping import moments
@@ -28,10 +28,10 @@ from mpmtl_prob.adaptation.paper.accounting import default_delta
 from mpmtl_prob.adaptation.paper.discrepancy import Ball, Extreme, Quadratic, discrepancy
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
-from mpmtl_prob.privacy.door import draw_matrices
+from mpmtl_prob.privacy.charge_and_draw import draw_matrices
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.laws import Gaussian, write_law
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import Gaussian, write_mechanism
 from mpmtl_prob.privacy.units import Unit
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class MomentRelease:
 
         meta = {
             "kind": "moments",
-            "mechanism": write_law(self.mechanism),
+            "mechanism": write_mechanism(self.mechanism),
             "num_records": self.num_records,
             "residual_bound": self.residual_bound,
             "residual_unit": self.residual_unit,
@@ -207,7 +207,7 @@ def release_moments(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    w = np.array(numbers("centre", centre))
+    w = np.array(as_float_array("centre", centre))
     private = domain("target", target, w.size)
     r, c = moderate("row_bound", row_bound), moderate("residual_bound", residual_bound)
     n, d = private.num_records, private.num_features
@@ -235,7 +235,7 @@ def noise(epsilon: float, delta: float, num_features: int) -> Gaussian:
     return calibrate_gaussian(epsilon, delta, num_features + 1, clip=LONGEST)
 
 
-def cut(scale: float, sd: float, num_records: int, width: float) -> float:
+def clipping_bound(scale: float, sd: float, num_records: int, width: float) -> float:
     """c: from 1.5 to 2.5 times the scale of the public residuals, where x'rho says most of a slope. All of it is public.
 
     Noise grows with c, and what is cut is modelled: without noise 1.5 keeps 96 % of what the records say, and with a lot of

@@ -5,7 +5,7 @@
     log sigma ~ N(log of the public residuals' scale, .6^2)
     S_xx ~ N(X'X, noise),  (S_xr, S_rr) | X'X, delta, sigma ~ N(.), as in :mod:`mpmtl_prob.adaptation.moments.clipping`
 
-The mixture over tau is on the grid of :mod:`mpmtl_prob.adaptation.moments.conditional`, summed: no funnel, the same prior.
+The mixture over tau is on the grid of :mod:`mpmtl_prob.adaptation.moments.grid_posterior`, summed: no funnel, the same prior.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jax.scipy.stats import norm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.moments.clipping import moments
-from mpmtl_prob.adaptation.moments.conditional import SIGMA_SPREAD, TAUS, Grid
+from mpmtl_prob.adaptation.moments.feature_moment import FACTOR_SPREAD
+from mpmtl_prob.adaptation.moments.grid_posterior import SIGMA_SPREAD, TAUS, Grid
 from mpmtl_prob.adaptation.moments.release import MomentRelease
-from mpmtl_prob.adaptation.moments.shape import FACTOR_SPREAD
 from mpmtl_prob.models import triangles
 from mpmtl_prob.sampling.nuts import run_nuts
 

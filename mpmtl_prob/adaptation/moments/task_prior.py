@@ -20,11 +20,11 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.adaptation.data.domain import Domain
-from mpmtl_prob.adaptation.moments.conditional import NONE_BEFORE, Prior
+from mpmtl_prob.adaptation.moments.feature_moment import shape
+from mpmtl_prob.adaptation.moments.grid_posterior import NONE_BEFORE, Prior
 from mpmtl_prob.adaptation.moments.release import MomentRelease
-from mpmtl_prob.adaptation.moments.shape import shape
 from mpmtl_prob.data.matching import by_position, tell_of_positions
-from mpmtl_prob.taskwise.conjugate import SCALINGS
+from mpmtl_prob.single_task.conjugate import SCALINGS
 
 if TYPE_CHECKING:
     from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -68,7 +68,7 @@ def beside(
     shared: SharedPosterior,
     release: MomentRelease,
     *,
-    sharpness: float | None,
+    power: float | None,
     intercept: bool,
     target_bound: float,
 ) -> tuple[Prior, int]:
@@ -78,15 +78,15 @@ def beside(
         prior: of public records, or of none.
         shared: public.
         release: of the target, by which its features' sizes are known.
-        sharpness: p, or None: learnt.
+        power: p, or None: learnt.
         intercept: whether the last weight is one: other tasks say nothing of it, and it is N(0, t^2).
         target_bound: t.
     """
-    from mpmtl_prob.inference.owner.methods import sharpened  # JAX and NumPyro, which nothing else here needs
+    from mpmtl_prob.inference.owner.methods import raised_shapes  # JAX and NumPyro, which nothing else here needs
 
     d = len(release.centre)
     moment = shape(release.xx, release.sd * release.row_bound**2, release.num_records, prior.second_moment).mean
-    omegas, weights = sharpened(shared, sharpness)
+    omegas, weights = raised_shapes(shared, power)
     power = SCALINGS[shared.release.scaling]
     shapes = np.stack([covariance(omega, moment / max(release.num_records, 1), power) for omega in omegas])
     free = np.zeros((d, d))

@@ -15,9 +15,9 @@ import numpy as np
 
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
-from mpmtl_prob.privacy.accounting.composition import delta as composed_delta
-from mpmtl_prob.privacy.accounting.composition import epsilon as composed_epsilon
-from mpmtl_prob.privacy.laws import Law, VectorGaussian, VectorLaplace
+from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_delta
+from mpmtl_prob.privacy.accounting.composition import compute_epsilon as composed_epsilon
+from mpmtl_prob.privacy.mechanisms import Mechanism, VectorGaussian, VectorLaplace
 
 
 def default_delta(num_records: int) -> float:
@@ -72,7 +72,7 @@ def valid_up_to(delta: float) -> float:
     return float(brentq(excess, 4.0, 40.0, xtol=1e-8))
 
 
-def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Law] = ()) -> float:
+def calibrated_mu(epsilon: float, delta: float, besides: Sequence[Mechanism] = ()) -> float:
     """The largest mu of a Gaussian that keeps (eps, delta) together with what else is paid from it.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import moderate, numbers, one_of, optional, whole
+from mpmtl_prob._util.checks import as_float_array, moderate, one_of, optional, whole
 from mpmtl_prob.adaptation.data.domain import Domain, tell_of_cuts
 from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.paper import descent
@@ -139,7 +139,7 @@ class CnvxAdap(Adaptation):
         if isinstance(self.start, str):
             one_of("start", self.start, ("source",))
             return descent.project(robust(public).w, radius)
-        start = np.zeros(d) if self.start is None else numbers("start", self.start)
+        start = np.zeros(d) if self.start is None else as_float_array("start", self.start)
         if start.shape != (d,) or not np.all(np.isfinite(start)):
             raise ValueError(f"start: expected {d} numbers, got shape {start.shape}")
         return descent.project(start, radius)

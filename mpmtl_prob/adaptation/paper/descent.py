@@ -21,7 +21,7 @@ from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper.losses import Loss
 from mpmtl_prob.adaptation.paper.objective import Penalties, Sizes
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.laws import VectorGaussian
+from mpmtl_prob.privacy.mechanisms import VectorGaussian
 
 
 def law(steps: int, size: int, queries: int, ratio: float) -> VectorGaussian:

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import moderate, positive, settle
+from mpmtl_prob._util.checks import moderate, normalise_fields, positive
 from mpmtl_prob.adaptation.data.domain import Domain, pair
 from mpmtl_prob.privacy import lattice
-from mpmtl_prob.privacy.door import draw_each
+from mpmtl_prob.privacy.charge_and_draw import draw_each
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.laws import VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import VectorLaplace
 from mpmtl_prob.privacy.units import Unit
 
 #: What the solver may be wrong by, relative to the range of the loss; it is part of the sensitivity. Decompositions of
@@ -64,7 +64,7 @@ class Ball:
     row_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "radius", "residual_bound", "row_bound")
+        normalise_fields(self, moderate, "radius", "residual_bound", "row_bound")
 
     @property
     def loss_range(self) -> float:

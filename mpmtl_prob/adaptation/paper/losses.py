@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import moderate, settle, whole
+from mpmtl_prob._util.checks import moderate, normalise_fields, whole
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Loss(ABC):
     weight_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "row_bound", "weight_bound")
+        normalise_fields(self, moderate, "row_bound", "weight_bound")
 
     #: columns of the weights
     outputs = 1
@@ -80,7 +80,7 @@ class Squared(Loss):
     target_bound: float = 1.0
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "row_bound", "weight_bound", "target_bound")
+        normalise_fields(self, moderate, "row_bound", "weight_bound", "target_bound")
 
     @property
     def _largest(self) -> float:
@@ -143,8 +143,8 @@ class Softmax(Loss):
     outputs: int = 2
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "row_bound", "weight_bound")
-        settle(self, whole, "outputs")
+        normalise_fields(self, moderate, "row_bound", "weight_bound")
+        normalise_fields(self, whole, "outputs")
 
     @property
     def bound(self) -> float:

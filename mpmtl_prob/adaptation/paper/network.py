@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import MANY, moderate, settle, whole
+from mpmtl_prob._util.checks import MANY, moderate, normalise_fields, whole
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper import descent
@@ -48,8 +48,8 @@ class Network(Loss):
     convex = False
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "row_bound", "weight_bound", "gradient_bound", "loss_bound")
-        settle(self, whole, "outputs", "hidden")
+        normalise_fields(self, moderate, "row_bound", "weight_bound", "gradient_bound", "loss_bound")
+        normalise_fields(self, whole, "outputs", "hidden")
         whole("hidden", self.hidden, upto=MANY // self.outputs)
 
     @property

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import fraction, moderate, one_of, positive, settle, whole
+from mpmtl_prob._util.checks import fraction, moderate, normalise_fields, one_of, positive, whole
 from mpmtl_prob.adaptation.paper.losses import Loss
 
 _or_zero = partial(moderate, zero=True)
@@ -42,7 +42,7 @@ class Sizes:
     source_weight: float = 0.5
 
     def __post_init__(self) -> None:
-        settle(self, whole, "public")
+        normalise_fields(self, whole, "public")
         object.__setattr__(self, "private", whole("private", self.private, 0))
         share = positive("source_weight", self.source_weight)
         share = share if share == 1.0 else fraction("source_weight", share)
@@ -90,7 +90,7 @@ class Convex:
     kappa_inf: float = 0.0
 
     def __post_init__(self) -> None:
-        settle(self, _or_zero, "kappa_1", "kappa_2", "kappa_inf")
+        normalise_fields(self, _or_zero, "kappa_1", "kappa_2", "kappa_inf")
 
     @property
     def total(self) -> float:
@@ -138,7 +138,7 @@ class Smoothed:
     inverse_temperature: float = 1e4
 
     def __post_init__(self) -> None:
-        settle(self, _or_zero, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
+        normalise_fields(self, _or_zero, "lambda_1", "lambda_2", "lambda_inf", "inverse_temperature")
 
     @property
     def total(self) -> float:

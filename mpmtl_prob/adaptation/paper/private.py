@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import fraction, in_range, moderate, one_of, settle, whole
+from mpmtl_prob._util.checks import fraction, in_range, moderate, normalise_fields, one_of, whole
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper import accounting, descent
 from mpmtl_prob.adaptation.paper.discrepancy import Ball, discrepancy, grid, noisy, price
-from mpmtl_prob.privacy.door import draw_each
+from mpmtl_prob.privacy.charge_and_draw import draw_each
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.laws import VectorGaussian, VectorLaplace
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import VectorGaussian, VectorLaplace
 from mpmtl_prob.privacy.units import Unit
 
 ADAPTIVE = (
@@ -42,11 +42,11 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            settle(self, moderate, "epsilon")
+            normalise_fields(self, moderate, "epsilon")
         if self.delta is not None:
-            settle(self, fraction, "delta")
+            normalise_fields(self, fraction, "delta")
         one_of("accounting", self.accounting, ACCOUNTING)
-        settle(self, fraction, "discrepancy_share")
+        normalise_fields(self, fraction, "discrepancy_share")
 
     def at(self, num_records: int) -> float:
         """delta of that many records."""

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob._util.files import write_text
 from mpmtl_prob.data.shards import TaskShards
-from mpmtl_prob.federated import scattered
-from mpmtl_prob.federated.account import Account, RunRefused
-from mpmtl_prob.federated.conditions import Conditions
+from mpmtl_prob.federated import sharded as scattered
 from mpmtl_prob.federated.flower import wire
-from mpmtl_prob.federated.flower.kept import KeptSite
+from mpmtl_prob.federated.flower.persistent_site import PersistentSite
 from mpmtl_prob.federated.invitation import Invitation, invite
 from mpmtl_prob.federated.local import Outcome, conduct, size
 from mpmtl_prob.federated.protocol import Message, Source, serve, settle
+from mpmtl_prob.federated.run_log import RunLog, RunRefused
 from mpmtl_prob.federated.secure_sum import TooFewOwners
+from mpmtl_prob.federated.site_policy import SitePolicy
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.terms import default_delta
+from mpmtl_prob.releases.spec import default_delta
 
 if TYPE_CHECKING:
     from flwr.app import Message as FlowerMessage
@@ -58,7 +58,7 @@ def run(
         invitation: to the run; its sites are the connected nodes, in the order of their ids.
         timeout: of every stage, in seconds, and of the wait for enough nodes. Who has not answered by then has vanished.
         shards: nodes read one table in shards, and one does what another has lost; see
-            :mod:`mpmtl_prob.federated.scattered`.
+            :mod:`mpmtl_prob.federated.sharded`.
         unsafe_seed: of the noise, for demonstrations.
         ledger: of the server, where it adds the noise.
 
@@ -143,7 +143,7 @@ class Nodes:
 
 
 def answer(
-    message: FlowerMessage, source: Source, folder: Path, *, conditions: Conditions, **options: Any
+    message: FlowerMessage, source: Source, folder: Path, *, policy: SitePolicy, **options: Any
 ) -> FlowerMessage:
     """What a client app returns: a site's answer, or the bare name of the error because of which there is none.
 
@@ -151,15 +151,15 @@ def answer(
         message: from the server app.
         source: as of a :class:`Site`; best a function, which is called when rows are needed.
         folder: on the owner's disk, for its account, its secrets between stages, and releases.
-        conditions: what the owner insists upon, whatever it is asked for.
-        options: of :class:`mpmtl_prob.federated.flower.kept.KeptSite`.
+        policy: what the owner insists upon, whatever it is asked for.
+        options: of :class:`mpmtl_prob.federated.flower.persistent_site.PersistentSite`.
     """
     from flwr.app import ConfigRecord, RecordDict
     from flwr.app import Message as FlowerMessage
 
     try:
         call, received = message.content.config_records["call"], message.content.config_records["message"]
-        site = _Owner(source, folder, conditions, options)
+        site = _Owner(source, folder, policy, options)
         replied = site.answer(call, _only_bytes(received))
         number = site.number(call)
     except Exception as error:  # Flower would send its text to the server
@@ -175,7 +175,7 @@ class _Owner(NamedTuple):
 
     source: Source
     folder: Path
-    conditions: Conditions
+    policy: SitePolicy
     options: Mapping[str, Any]
 
     def number(self, call: Mapping[str, Any]) -> int:
@@ -186,9 +186,9 @@ class _Owner(NamedTuple):
 
     def answer(self, call: Mapping[str, Any], received: Message) -> Message:
         invitation, number, stage = wire.read(call["invitation"]), self.number(call), call["stage"]
-        site = KeptSite(number, self.source, self.folder, conditions=self.conditions, **self.options)
+        site = PersistentSite(number, self.source, self.folder, policy=self.policy, **self.options)
         if stage == "release":
-            self._known(site.account, invitation)
+            self._known(site.run_log, invitation)
             with open(self.folder / f"release-{invitation.agreed.run.hex()[:8]}.nc", "xb") as file:
                 file.write(received["release"])
             return {}
@@ -196,16 +196,16 @@ class _Owner(NamedTuple):
             shards = self.source() if callable(self.source) else self.source
             if not isinstance(shards, TaskShards):
                 raise ValueError("shards: this site has none")
-            self.conditions.check(invitation)
+            self.policy.check(invitation)
             answered = scattered.answer(shards, invitation, stage, received)
             if stage == "list":  # later stages, of which there may be several, are of the same run and count no more
-                site.account.enter(invitation.agreed.run, invitation.trust, seen=True)
-            self._known(site.account, invitation)
+                site.run_log.enter(invitation.agreed.run, invitation.trust, seen=True)
+            self._known(site.run_log, invitation)
             return answered
         return site.answer(invitation, stage, received)
 
     @staticmethod
-    def _known(account: Account, invitation: Invitation) -> None:
+    def _known(account: RunLog, invitation: Invitation) -> None:
         run = invitation.agreed.run.hex()
         if run not in (known for known, *_ in account.answered()):
             raise RunRefused(f"run {run[:8]}: this site has not answered it")

@@ -8,8 +8,8 @@ from typing import Any
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import RUN, Agreed
-from mpmtl_prob.privacy.laws import MatrixNoise, read_law, write_law
-from mpmtl_prob.releases.terms import Terms
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism, read_mechanism, write_mechanism
+from mpmtl_prob.releases.spec import Terms
 
 _TERMS = ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
 
@@ -18,7 +18,7 @@ def write(invitation: Invitation) -> bytes:
     """The numbers of an invitation, and nothing that a reader would have to run."""
     said = invitation.terms
     fields: dict[str, Any] = {
-        "mechanisms": [write_law(law) for law in said.mechanisms],
+        "mechanisms": [write_mechanism(law) for law in said.mechanisms],
         "terms": {name: getattr(said, name) for name in _TERMS},
         "trust": invitation.trust,
         "sites": invitation.sites,
@@ -32,8 +32,8 @@ def read(text: bytes) -> Invitation:
     try:
         fields = json.loads(text)
         said = fields["terms"]
-        read_laws = [read_law(law) for law in fields["mechanisms"]]
-        laws = tuple(law for law in read_laws if isinstance(law, MatrixNoise))
+        read_laws = [read_mechanism(law) for law in fields["mechanisms"]]
+        laws = tuple(law for law in read_laws if isinstance(law, MatrixMechanism))
         if len(laws) < len(read_laws):
             raise TypeError("mechanisms")
         run, length, threshold, partners, least = fields["agreed"]

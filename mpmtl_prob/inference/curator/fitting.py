@@ -22,10 +22,10 @@ from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling import chains as loop
-from mpmtl_prob.sampling.chains import Draws, Reached
+from mpmtl_prob.sampling.chains import ChainStates, Draws
 from mpmtl_prob.sampling.checkpoint import fingerprint, read, write
 from mpmtl_prob.sampling.langevin import ProximalLangevin
-from mpmtl_prob.sampling.runs import Interrupted, Part, Sampling
+from mpmtl_prob.sampling.runs import Chunk, Interrupted, Sampling
 
 Model = Callable[..., None]
 
@@ -150,7 +150,7 @@ class _Run:
 
     def start(self, draws: int, progress_bar: bool) -> Posterior:
         begin = time.perf_counter()
-        reached = self._run.begin(self.chains, self.seed)
+        reached = self._run.init(self.chains, self.seed)
         lost = sum(not np.isfinite(getattr(state, "potential_energy", 0.0)) for state in reached.state)
         if lost:  # they would stay where they are
             raise ValueError(
@@ -173,12 +173,12 @@ class _Run:
         return fingerprint(settings | {"x64": jax.config.jax_enable_x64}, self.args)
 
     def _go_on(
-        self, reached: Reached, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
+        self, reached: ChainStates, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
     ) -> Posterior:
         """Until there are that many draws; ``seconds`` is what the run took so far, less the time now."""
         parts, latest, saved = [found] if found[0] else [], reached, time.monotonic()
 
-        def after(now: Reached, parts: list[Part]) -> None:
+        def after(now: ChainStates, parts: list[Chunk]) -> None:
             nonlocal latest, saved
             latest = now
             if time.monotonic() - saved >= _SAVE_EVERY:
@@ -186,7 +186,7 @@ class _Run:
                 saved = time.monotonic()
 
         try:
-            self._run.go_on(reached, parts, draws, progress_bar=progress_bar, after=after)
+            self._run.extend(reached, parts, draws, progress_bar=progress_bar, after=after)
         except (KeyboardInterrupt, Interrupted):
             self._save(latest, parts)
             raise
@@ -203,12 +203,12 @@ class _Run:
             _extend=partial(self._more, latest),
         )
 
-    def _more(self, reached: Reached, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
+    def _more(self, reached: ChainStates, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
         found = (dict(posterior.draws), dict(posterior.statistics))
         seconds = posterior.seconds - time.perf_counter()
         return self._go_on(reached, found, reached.drawn + whole("draws", draws), progress_bar, seconds)
 
-    def _save(self, reached: Reached, parts: list[tuple[Draws, Draws]]) -> None:
+    def _save(self, reached: ChainStates, parts: list[tuple[Draws, Draws]]) -> None:
         if self.checkpoint is not None:
             write(
                 self.checkpoint,

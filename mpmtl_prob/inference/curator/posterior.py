@@ -16,7 +16,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
-from mpmtl_prob.data.matching import places
+from mpmtl_prob.data.matching import match_positions
 from mpmtl_prob.data.prediction import Prediction, power_above
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.subspace import Subspace, subspace
@@ -139,7 +139,7 @@ class Posterior:
         Raises:
             ValueError: data with other tasks or features, or a posterior without sigma.
         """
-        feature, task = places(tasks, self.tasks.tasks, self.tasks.features)
+        feature, task = match_positions(tasks, self.tasks.tasks, self.tasks.features)
         if "sigma" not in self.draws:
             raise ValueError(f"predict: the model has no site sigma, the sd of a row; it has {', '.join(self.draws)}")
         W = self.draws["W"].reshape(-1, *self.W.shape)[:, feature][..., task]

@@ -21,7 +21,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import not_negative, whole
-from mpmtl_prob._util.discreet import Discreet, shown
+from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import (
     Carry,
@@ -29,14 +29,14 @@ from mpmtl_prob.estimators.framework import (
     Proximal,
     ProximalSum,
     Run,
-    Sharing,
+    SharingRule,
     check_sharing,
     first_round,
     one_round,
 )
 from mpmtl_prob.estimators.mp_mtl import MPMTL, Plan
 from mpmtl_prob.inference.curator.posterior import Posterior
-from mpmtl_prob.sampling.chains import advance, begin, join, program
+from mpmtl_prob.sampling.chains import advance, init, join, program
 
 
 class Rounds(NamedTuple):
@@ -72,7 +72,7 @@ class RoundState(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MPMTLKernel(Discreet, MCMCKernel):
+class MPMTLKernel(HidesArrays, MCMCKernel):
     """Algorithms 2 to 4 as a NumPyro kernel: clip, perturb, project, extrapolate, gradient step, and Langevin noise.
 
     The kernel draws no noise of its own for the releases: it uses what :class:`Rounds` brings, one matrix a round, and stays
@@ -83,7 +83,7 @@ class MPMTLKernel(Discreet, MCMCKernel):
         rounds: bound to the kernel, as a block of ``Gibbs`` needs it; else it is the model's first argument.
     """
 
-    sharing: Sharing
+    sharing: SharingRule
     rounds: Rounds | None = field(default=None, repr=False)
 
     sample_field = "z"
@@ -200,12 +200,12 @@ class _HotPlan(Plan):
     seed: int
     progress_bar: bool
 
-    def execute(self, noise: Noise, sharing: Sharing, record: bool = True) -> tuple[FloatArray, FloatArray]:
+    def execute(self, noise: Noise, sharing: SharingRule, record: bool = True) -> tuple[FloatArray, FloatArray]:
         kernel = MPMTLKernel(sharing)
         with jax.enable_x64(True):  # what is published is computed in double precision
             args = (Rounds(self.run, self.W0, noise, np.float64(self.temperature)),)
             compiled = program(kernel, 0)
-            reached = begin(compiled, args, chains=1, seed=self.seed)
+            reached = init(compiled, args, chains=1, seed=self.seed)
             kept = []
             steps = advance(
                 compiled, kernel, (), reached, warmup=0, draws=len(noise.moment), thin=1, progress_bar=self.progress_bar

@@ -19,7 +19,7 @@ from mpmtl_prob.data.prediction import Prediction, in_single, power_above
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
 from mpmtl_prob.sampling.chains import Draws
-from mpmtl_prob.taskwise import conjugate, intercepts, laplace, student
+from mpmtl_prob.single_task import conjugate, intercepts, laplace, student
 
 
 class Posteriors(Protocol):
@@ -63,13 +63,13 @@ class Jointly(NamedTuple):
 class Likelihood(ABC):
     """The law of a task's targets given its weights, with the priors of its own scales.
 
-    ``name``, :meth:`given` and :meth:`predict` are enough.
+    ``name``, :meth:`posteriors` and :meth:`predict` are enough.
 
     Attributes:
         name: in tables and files.
-        exact: the draws of :meth:`given` are the posterior's own. If not, their ``log_ratio`` makes them so.
+        exact: the draws of :meth:`posteriors` are the posterior's own. If not, their ``log_ratio`` makes them so.
         intercept: tasks may have one; omega and scale are then of the other features.
-        nodes: of the grid over the sharpness of Omega, for each of which :meth:`given` is called.
+        nodes: of the grid over the sharpness of Omega, for each of which :meth:`posteriors` is called.
     """
 
     name: ClassVar[str]
@@ -83,7 +83,7 @@ class Likelihood(ABC):
             raise ValueError(f"likelihood: {self.name!r} knows no intercept; take tasks without")
 
     @abstractmethod
-    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         """All tasks' posteriors given the shape of the shared covariance.
 
         Each may depend on its own rows alone, in every bit.
@@ -118,7 +118,7 @@ class Likelihood(ABC):
 
 @dataclass(frozen=True)
 class NormalErrors(Likelihood):
-    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.taskwise.conjugate`.
+    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.single_task.conjugate`.
 
     Attributes:
         snr: what is publicly known of a task's signal-to-noise ratio, the variance of X w over sigma^2 (with an intercept, of
@@ -145,7 +145,7 @@ class NormalErrors(Likelihood):
     def __str__(self) -> str:
         return self.name if self.snr is None else f"{self.name} with snr"
 
-    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         def of_numbers(ordinary: TaskData) -> Posteriors:
             if tasks.intercept:
                 return intercepts.gaussian(ordinary, omega, scale, self.snr or conjugate.SLOPES)
@@ -162,17 +162,17 @@ class NormalErrors(Likelihood):
         return None if self.snr is not None else _jointly(model.joint, X, y)
 
 
-class HeavyTails(Likelihood):
+class StudentTErrors(Likelihood):
     """Numbers, some of which are far off: ``y = X w + sigma e``, e of Student's t with four degrees of freedom.
 
-    Nearly normal given what every row counts: :mod:`mpmtl_prob.taskwise.student`.
+    Nearly normal given what every row counts: :mod:`mpmtl_prob.single_task.student`.
     """
 
     name = "student_t"
     exact = False
     nodes = 3  # ten to thirty times the cost of normal errors
 
-    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         return _in_units(tasks, lambda ordinary: student.student_posteriors(ordinary, omega, scale))
 
     def predict(
@@ -184,8 +184,8 @@ class HeavyTails(Likelihood):
         return _jointly(model.joint_student_t, X, y)
 
 
-class TwoLabels(Likelihood):
-    """Labels -1 and 1: ``P(y = 1) = 1 / (1 + exp(-X w))``. Nearly normal: :mod:`mpmtl_prob.taskwise.laplace`."""
+class BernoulliLabels(Likelihood):
+    """Labels -1 and 1: ``P(y = 1) = 1 / (1 + exp(-X w))``. Nearly normal: :mod:`mpmtl_prob.single_task.laplace`."""
 
     name = "bernoulli"
     exact = False
@@ -197,7 +197,7 @@ class TwoLabels(Likelihood):
         if not _are_labels(tasks):
             raise ValueError("tasks: expected targets -1 and 1 for likelihood='bernoulli', got others")
 
-    def given(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
         return (intercepts.bernoulli if tasks.intercept else laplace.logistic_posteriors)(tasks, omega, scale)
 
     def predict(
@@ -242,7 +242,7 @@ OF_TARGETS = ("w", "W", "sigma", "centre")
 
 def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Posteriors:
     """Return posteriors of numbers of any size: where a task's targets are extreme, by those of targets that are not."""
-    units = np.array([unit(tasks.own(i)[1]) for i in range(tasks.num_tasks)])
+    units = np.array([unit(tasks.rows_of(i)[1]) for i in range(tasks.num_tasks)])
     if (units == 1).all():
         return given(tasks)
     return _InUnits(given(replace(tasks, y=tasks.y / units[:, None])), units)
@@ -276,14 +276,14 @@ def _numbers(
 
 
 GAUSSIAN = NormalErrors()
-LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, HeavyTails(), TwoLabels())}
+LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, StudentTErrors(), BernoulliLabels())}
 
 
 def posteriors_given(
     likelihood: Likelihood, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None
 ) -> Posteriors:
     """Return what a likelihood gives. Raises ValueError for a user's that gives something else than :class:`Posteriors`."""
-    found = likelihood.given(tasks, omega, scale)
+    found = likelihood.posteriors(tasks, omega, scale)
     protocols.implements("likelihood.given(...)", found, Posteriors)
     return found
 

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
-from mpmtl_prob._util.discreet import shown
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.prediction import power_above
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import (
@@ -23,10 +23,10 @@ from mpmtl_prob.inference.owner.likelihoods import (
     Posteriors,
     posteriors_given,
 )
-from mpmtl_prob.inference.public.shapes import Shapes
+from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
+from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.shared import SharedPosterior
-from mpmtl_prob.inference.public.starts import observed
-from mpmtl_prob.inference.public.structures import reading
+from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.sampling.nuts import Draws, run_nuts
@@ -35,8 +35,8 @@ from mpmtl_prob.sampling.nuts import Draws, run_nuts
 MIXED = 64
 #: Prior of the sharpness p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
 #: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
-SHARPNESS_MEDIAN = 1.5
-SHARPNESS_LOG_SD = 0.5
+POWER_MEDIAN = 1.5
+POWER_LOG_SD = 0.5
 _FEATURES = 1e-12, 1e12  # sizes of features that a sampler meets as they are
 
 
@@ -59,23 +59,23 @@ class Found(NamedTuple):
         return {name: value for name, value in found.items() if value is not None}
 
 
-def sharpened(
-    shared: SharedPosterior | Shapes, sharpness: float | None, likelihood: Likelihood = GAUSSIAN
+def raised_shapes(
+    shared: SharedPosterior | CovarianceDraws, power: float | None, likelihood: Likelihood = GAUSSIAN
 ) -> tuple[FloatArray, FloatArray]:
     """The mean of Omega's shape at one sharpness, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
-    if sharpness is not None:
-        return shared.shape(sharpness)[None], np.ones(1)
+    if power is not None:
+        return shared.shape(power)[None], np.ones(1)
     z = np.linspace(-2.0, 2.0, likelihood.nodes)  # in prior standard deviations of log p
-    p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * z)
+    p = POWER_MEDIAN * np.exp(POWER_LOG_SD * z)
     return np.stack([shared.shape(each) for each in p]), np.exp(-0.5 * z**2)
 
 
-def drawn(shared: SharedPosterior, sharpness: float | None) -> FloatArray:
+def drawn(shared: SharedPosterior, power: float | None) -> FloatArray:
     """Draws of Omega's shape, each at one sharpness or at a draw of it, (S, d, d)."""
-    if sharpness is not None:
-        return shared.shapes(np.full(MIXED, positive("sharpness", sharpness)))
+    if power is not None:
+        return shared.shapes(np.full(MIXED, positive("sharpness", power)))
     quantiles = ndtri((np.arange(MIXED) + 0.5) / MIXED)
-    p = SHARPNESS_MEDIAN * np.exp(SHARPNESS_LOG_SD * np.random.default_rng(0).permutation(quantiles))
+    p = POWER_MEDIAN * np.exp(POWER_LOG_SD * np.random.default_rng(0).permutation(quantiles))
     return shared.shapes(p)
 
 
@@ -158,12 +158,12 @@ def joint(
 ) -> Found:
     """NUTS on an owner's model and the public one together, one owner at a time: exact, and slow."""
     d, public = tasks.num_features, observed(release)
-    start = reading("full", release).start
+    start = model_for("full", release).start
     S = np.ones((tasks.num_tasks, d)) if scale is None else scale
     kept: list[Draws] = []
     divergences = np.zeros(tasks.num_tasks, dtype=np.int64)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar):
-        X, y = tasks.own(i)
+        X, y = tasks.rows_of(i)
         own = jointly(likelihood, X, y)
         near, scale, back = _near_one(X, S[i])
         per_chain = -(-num_draws // chains)

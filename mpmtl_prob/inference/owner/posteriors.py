@@ -17,10 +17,11 @@ from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
-from mpmtl_prob.data.matching import in_order, places, task_data
+from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner import methods, own_message
+from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
@@ -29,7 +30,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
-from mpmtl_prob.taskwise import conjugate, intercepts
+from mpmtl_prob.single_task import conjugate, intercepts
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -93,7 +94,7 @@ class OwnerPosteriors:
         Raises:
             ValueError: data with other tasks or features.
         """
-        feature, task = places(tasks, self.tasks, self.features)
+        feature, task = match_positions(tasks, self.tasks, self.features)
         found = self._tree.children["posterior"].dataset
         draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in found.items()}
         draws["W"] = draws["W"][:, feature]
@@ -217,7 +218,7 @@ def task_posteriors(
     *,
     method: str = "plug_in",
     likelihood: str | Likelihood | None = None,
-    sharpness: float | None = None,
+    power: float | None = None,
     exclude_own: bool | None = None,
     chains: int = 4,
     draws: int = 300,
@@ -239,12 +240,12 @@ def task_posteriors(
         likelihood: of the targets: "gaussian"; "student_t" where some rows are far off, with four degrees of freedom; or
             "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has them. Default "gaussian", but targets
             that are all -1 or 1 could be meant either way: then it must be said.
-        sharpness: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
+        power: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
             a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
             weights; every owner averages over it by its own evidence.
         exclude_own: whether an owner's own message is taken out of the public posterior, so that its rows count once. True
             conditions on the release without it, Sigma - w~_i w~_i': exact, with "plug_in", one public posterior per owner,
-            for releases of default messages. The default does so roughly, by :meth:`SharedPosterior.without`, where it
+            for releases of default messages. The default does so roughly, by :meth:`SharedPosterior.leave_one_out`, where it
             matters: with "plug_in" and structure "full", up to five tasks per feature, and noise that moves the message's
             place by less than half its size. False takes out nothing, as is right of tasks that are not in the release, or
             whose messages are not made of these rows: brought as a matrix, or made without the intercept that they have now.
@@ -278,7 +279,7 @@ def task_posteriors(
         )
     release = shared.release
     kind = likelihood_of(likelihood, tasks)
-    check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, sharpness)
+    check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, power)
     whole("chains", chains)
     whole("draws", draws)
     whole("seed", seed, 0)
@@ -291,15 +292,15 @@ def task_posteriors(
     if exclude_own:
         _check_exclusion(tasks, shared, method)
     if exclude_own or (twice and method == "plug_in"):
-        found = own_message.excluding(
-            tasks, shared, scale, sharpness, total, seed, progress_bar, kind, exactly=bool(exclude_own)
+        found = own_message.leave_one_out_posteriors(
+            tasks, shared, scale, power, total, seed, progress_bar, kind, exactly=bool(exclude_own)
         )
     elif method == "mixture":
-        found = methods.mixture(tasks, methods.drawn(shared, sharpness), scale, total, seed, kind)
+        found = methods.mixture(tasks, methods.drawn(shared, power), scale, total, seed, kind)
     elif method == "joint":
         found = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
     else:
-        found = methods.plug_in(tasks, *methods.sharpened(shared, sharpness, kind), scale, total, seed, kind)
+        found = methods.plug_in(tasks, *methods.raised_shapes(shared, power, kind), scale, total, seed, kind)
     kept = dict(found.draws)
     if "log_snr" in kept:
         kept["snr"] = np.exp(kept.pop("log_snr"))
@@ -341,19 +342,19 @@ def check_method(
     structure: Structure,
     num_tasks: int,
     rounds: int,
-    sharpness: float | None = None,
+    power: float | None = None,
 ) -> None:
     """Raise ValueError for a method that does not go with the tasks, or with a release of so many tasks and rounds."""
     if one_of("method", method, METHODS) != "joint":
         return
     if tasks.intercept:
         raise ValueError("method: 'joint' knows no intercept; take 'plug_in' or 'mixture', or tasks without")
-    if not joinable(structure, num_tasks, tasks.num_features, rounds) or (sharpness or 1.0) != 1.0:
+    if not joinable(structure, num_tasks, tasks.num_features, rounds) or (power or 1.0) != 1.0:
         raise ValueError(
             "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, and "
             "sharpness 1"
         )
-    methods.jointly(likelihood, *tasks.own(0))
+    methods.jointly(likelihood, *tasks.rows_of(0))
 
 
 def joinable(structure: Structure, num_tasks: int, num_features: int, rounds: int) -> bool:
@@ -364,7 +365,7 @@ def joinable(structure: Structure, num_tasks: int, num_features: int, rounds: in
 def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
     """Whether an owner's own message weighs so much in the release that its rows as good as count twice."""
     release = shared.release
-    if type(shared.structure.given(release)) is not Full or release.rounds > 1 or not _can_exclude(tasks, release):
+    if type(shared.structure.resolve(release)) is not Full or release.rounds > 1 or not _can_exclude(tasks, release):
         return False
     law, few = release.mechanisms[0], release.num_tasks <= _TASKS_PER_FEATURE * release.num_features
     return few and bool(np.sqrt(law.variance) <= _MESSAGE * law.clip**2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.inference.public import omega as law
+from mpmtl_prob.inference.public import inverse_wishart as law
 
 if TYPE_CHECKING:
     import xarray as xr

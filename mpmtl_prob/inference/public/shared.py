@@ -16,23 +16,23 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import MANY, numbers, whole
+from mpmtl_prob._util.checks import MANY, as_float_array, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
-from mpmtl_prob.inference.public import omega as law
-from mpmtl_prob.inference.public.first import first_look
+from mpmtl_prob.inference.public import inverse_wishart as law
+from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
+from mpmtl_prob.inference.public.datatree import as_tree
 from mpmtl_prob.inference.public.information import Information, information
-from mpmtl_prob.inference.public.shapes import Shapes
-from mpmtl_prob.inference.public.starts import observed
+from mpmtl_prob.inference.public.init import observed
+from mpmtl_prob.inference.public.moment_estimate import first_look
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
-from mpmtl_prob.inference.public.trees import as_tree
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws, Reached, join
+from mpmtl_prob.sampling.chains import ChainStates, Draws, join
 from mpmtl_prob.sampling.diagnostics import SHARED, Diagnosis, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Part, Sampling, Until
+from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -107,7 +107,7 @@ class SharedPosterior:
         """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
         return self.shape()
 
-    def shape(self, sharpness: float = 1.0) -> FloatArray:
+    def shape(self, power: float = 1.0) -> FloatArray:
         """Posterior mean of the shape of Omega^p, p the sharpness, scaled to mean variance 1, (d, d): what a plug-in needs.
 
         Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
@@ -116,30 +116,30 @@ class SharedPosterior:
         Raises:
             ValueError: sharpness that is not positive.
         """
-        return self._shapes.shape(sharpness)
+        return self._shapes.shape(power)
 
-    def shapes(self, sharpness: ArrayLike) -> FloatArray:
+    def shapes(self, power: ArrayLike) -> FloatArray:
         """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
-        return self._shapes.shapes(sharpness)
+        return self._shapes.shapes(power)
 
     @cached_property
-    def _shapes(self) -> Shapes:
-        posterior, structure = self._tree.children["posterior"].dataset, self.structure.given(self.release)
+    def _shapes(self) -> CovarianceDraws:
+        posterior, structure = self._tree.children["posterior"].dataset, self.structure.resolve(self.release)
         conditional = law.given_second_moment(posterior, self.release.num_tasks)
         M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
         eigenvalues, U = np.linalg.eigh(M.reshape(-1, *M.shape[-2:]))
         if not structure.rotation_invariant:
-            return Shapes(eigenvalues, U)
+            return CovarianceDraws(eigenvalues, U)
         # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
         # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
         V = np.linalg.eigh(self.release.sigma[-1])[1]
         if type(structure) is not Full:
-            return Shapes(eigenvalues, V.T @ U, V)
+            return CovarianceDraws(eigenvalues, V.T @ U, V)
         # A is of rank m, and Phi the same in every direction
         m, floor = self.release.num_tasks, posterior["prior_scale"].values[..., 0].ravel()
-        return Shapes(eigenvalues[:, -m:], V.T @ U[..., -m:], V, floor)
+        return CovarianceDraws(eigenvalues[:, -m:], V.T @ U[..., -m:], V, floor)
 
-    def without(self, message: ArrayLike) -> Shapes:
+    def leave_one_out(self, message: ArrayLike) -> CovarianceDraws:
         """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner alone.
 
         What comes out is as private as the message; with the release it gives the message away.
@@ -152,11 +152,11 @@ class SharedPosterior:
         """
         if self._shapes.floor is None or self.release.rounds > 1:
             raise ValueError("without: expected a posterior of structure 'full' and of one round")
-        w, d = numbers("message", message), self.release.num_features
+        w, d = as_float_array("message", message), self.release.num_features
         if w.shape != (d,) or not np.isfinite(w).all():
             raise ValueError(f"message: expected {d} finite numbers, one per feature, got an array of shape {w.shape}")
         share = self._share(w)
-        return self._shapes.less(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
+        return self._shapes.leave_one_out(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
 
     def _share(self, w: FloatArray) -> float:
         """How far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
@@ -176,12 +176,12 @@ class SharedPosterior:
     @cached_property
     def information(self) -> Information:
         """What the release says: how wide intervals are, against those without its noise and those before it."""
-        prior = self.structure.given(self.release).prior
+        prior = self.structure.resolve(self.release).prior
         return information(self._tree["posterior"].to_dataset(), prior, self.release.num_tasks)
 
     def structure_in_words(self) -> str:
         """What is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
-        return self.structure.given(self.release).describe(self._tree["posterior"].to_dataset())
+        return self.structure.resolve(self.release).describe(self._tree["posterior"].to_dataset())
 
     def diagnose(self) -> Diagnosis:
         """r-hat and effective sample sizes, what they mean, and what the release says, in words.
@@ -321,7 +321,7 @@ def shared_covariance(
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
-    chosen = asked.reading(release)
+    chosen = asked.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
     sampled = _Sampled(
@@ -332,8 +332,8 @@ def shared_covariance(
         asked.double,
     )
     with sampled.precision():
-        reached = sampled.run.begin(int(chains), seed, chosen.start)
-    return sampled.go_on(reached, [], most, until, progress_bar, time.perf_counter() - begin)
+        reached = sampled.run.init(int(chains), seed, chosen.start)
+    return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
 
 def settled(shared: SharedPosterior, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> SharedPosterior:
@@ -363,18 +363,24 @@ class _Sampled:
     def precision(self) -> AbstractContextManager[Any]:
         return jax.enable_x64(self.double or bool(jax.config.jax_enable_x64))
 
-    def go_on(
-        self, reached: Reached, parts: list[Part], most: int, until: Until | None, progress_bar: bool, seconds: float
+    def extend(
+        self,
+        reached: ChainStates,
+        parts: list[Chunk],
+        most: int,
+        until: Until | None,
+        progress_bar: bool,
+        seconds: float,
     ) -> SharedPosterior:
         """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
         begin = time.perf_counter()
         with self.precision():
-            reached = self.run.go_on(reached, parts, most, until=until, progress_bar=progress_bar)
+            reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)
         found, statistics = (join([part[i] for part in parts]) for i in (0, 1))
         seconds += time.perf_counter() - begin
 
         def extend(more: int, until: Until | None, progress_bar: bool) -> SharedPosterior:
-            return self.go_on(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
+            return self.extend(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
 
         tree = as_tree(self.release, found, statistics, self.seed)
         tree.attrs |= {"seat": SharedPosterior.seat, "structure": self.structure.name}

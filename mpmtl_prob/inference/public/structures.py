@@ -14,15 +14,15 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.protocols import named
-from mpmtl_prob.inference.public import omega as law
-from mpmtl_prob.inference.public.starts import (
-    drowned,
+from mpmtl_prob.inference.public import inverse_wishart as law
+from mpmtl_prob.inference.public.init import (
+    noise_dominated,
     observed,
     start_adaptive,
-    start_drowned,
     start_full,
     start_group_sparse,
     start_low_rank,
+    start_noise_dominated,
 )
 from mpmtl_prob.models import latent_weights
 from mpmtl_prob.models import shared_covariance as model
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class Reading(NamedTuple):
+class ModelAndInit(NamedTuple):
     """A model of a release, and where its chains start.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class Structure(ABC):
-    """A prior on Omega, and a model that reads a release with it. ``name`` and :meth:`reading` are enough.
+    """A prior on Omega, and a model that reads a release with it. ``name`` and :meth:`model_for` are enough.
 
     Attributes:
         name: in tables, files and words.
@@ -66,7 +66,7 @@ class Structure(ABC):
         return None
 
     @abstractmethod
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         """The model of this release. Raises ValueError for a release that the structure cannot read."""
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray | None:
@@ -77,7 +77,7 @@ class Structure(ABC):
         """What is known of the structure given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`, in words."""
         return f"{self.name}, as asked for"
 
-    def given(self, release: Release) -> Structure:
+    def resolve(self, release: Release) -> Structure:
         """What this structure comes to where a release has fewer tasks than features: itself, but for "auto"."""
         return self
 
@@ -92,11 +92,13 @@ class Full(Structure):
     rotation_invariant = True
     double = True
 
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         if release.num_tasks > release.num_features:  # of as many, A's density is infinite where A is singular
-            return Reading(model.full, start_full(observed(release)))
-        if drowned(release):
-            return Reading(latent_weights.drowned_weights(release.num_tasks), start_drowned(observed(release)))
+            return ModelAndInit(model.full, start_full(observed(release)))
+        if noise_dominated(release):
+            return ModelAndInit(
+                latent_weights.noise_dominated_weights(release.num_tasks), start_noise_dominated(observed(release))
+            )
         return _latent(release, "matrix_t", {"z": 0.0, "z_kappa": 0.0})
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
@@ -115,9 +117,9 @@ class Diagonal(Structure):
     def check(self, num_tasks: int, num_features: int) -> None:
         _as_many_tasks(self, num_tasks, num_features)
 
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         self.check(release.num_tasks, release.num_features)
-        return Reading(model.few_features, start_group_sparse(observed(release)))
+        return ModelAndInit(model.few_features, start_group_sparse(observed(release)))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         s = law.above_a_floor(np.random.default_rng(seed), (num_draws, num_features))
@@ -133,13 +135,13 @@ class Adaptive(Structure):
     name = "auto"
     double = True
 
-    def given(self, release: Release) -> Structure:
+    def resolve(self, release: Release) -> Structure:
         return self if release.num_tasks >= release.num_features else STRUCTURES["full"]
 
-    def reading(self, release: Release) -> Reading:
-        if (other := self.given(release)) is not self:
-            return other.reading(release)
-        return Reading(model.adaptive, start_adaptive(observed(release)))
+    def model_for(self, release: Release) -> ModelAndInit:
+        if (other := self.resolve(release)) is not self:
+            return other.model_for(release)
+        return ModelAndInit(model.adaptive, start_adaptive(observed(release)))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         rng = np.random.default_rng(seed)
@@ -164,7 +166,7 @@ class Adaptive(Structure):
         )
 
 
-class Directions(Structure):
+class LowRankStructure(Structure):
     """A few directions above a floor."""
 
     name = "low_rank"
@@ -174,10 +176,10 @@ class Directions(Structure):
     def check(self, num_tasks: int, num_features: int) -> None:
         _as_many_tasks(self, num_tasks, num_features)
 
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         self.check(release.num_tasks, release.num_features)
         rank = min(model.MAX_RANK, release.num_features)
-        return Reading(_of_rank(rank), start_low_rank(observed(release), rank))
+        return ModelAndInit(_of_rank(rank), start_low_rank(observed(release), rank))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         rng, rank = np.random.default_rng(seed), min(model.MAX_RANK, num_features)
@@ -194,7 +196,7 @@ class TraceNormWeights(Structure):
     name = "paper"
     rotation_invariant = True
 
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         return _latent(release, "trace_norm", {"z": 0.0})
 
     def describe(self, posterior: xr.Dataset) -> str:
@@ -206,7 +208,7 @@ class RowNormWeights(Structure):
 
     name = "paper_group_sparse"
 
-    def reading(self, release: Release) -> Reading:
+    def model_for(self, release: Release) -> ModelAndInit:
         return _latent(release, "group_laplace", {"z": 0.0})
 
     def describe(self, posterior: xr.Dataset) -> str:
@@ -214,7 +216,8 @@ class RowNormWeights(Structure):
 
 
 STRUCTURES: dict[str, Structure] = {
-    each.name: each for each in (Adaptive(), Full(), Directions(), Diagonal(), TraceNormWeights(), RowNormWeights())
+    each.name: each
+    for each in (Adaptive(), Full(), LowRankStructure(), Diagonal(), TraceNormWeights(), RowNormWeights())
 }
 
 
@@ -237,7 +240,7 @@ def _relative_noise(release: Release) -> float:
     """How far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
     law = release.mechanisms[-1]
     average = float(np.trace(release.sigma[-1] - law.mean)) / release.num_features
-    return law.fluctuation / average if average > 0 else np.inf
+    return law.operator_norm / average if average > 0 else np.inf
 
 
 def structure_of(structure: str | Structure) -> Structure:
@@ -246,13 +249,13 @@ def structure_of(structure: str | Structure) -> Structure:
     return found
 
 
-def reading(structure: str | Structure, release: Release) -> Reading:
+def model_for(structure: str | Structure, release: Release) -> ModelAndInit:
     """The model by which a structure reads a release.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has.
     """
-    return structure_of(structure).reading(release)
+    return structure_of(structure).model_for(release)
 
 
 def _as_many_tasks(structure: Structure, m: int, d: int) -> None:
@@ -263,9 +266,9 @@ def _as_many_tasks(structure: Structure, m: int, d: int) -> None:
         )
 
 
-def _latent(release: Release, prior: str, scales: Mapping[str, float]) -> Reading:
+def _latent(release: Release, prior: str, scales: Mapping[str, float]) -> ModelAndInit:
     """The weights themselves, under a prior of :mod:`mpmtl_prob.models.latent_weights`."""
-    return Reading(latent_weights.latent_weights(release.num_tasks, prior), {**scales, "Z": _weights(release)})
+    return ModelAndInit(latent_weights.latent_weights(release.num_tasks, prior), {**scales, "Z": _weights(release)})
 
 
 def _weights(release: Release) -> FloatArray:

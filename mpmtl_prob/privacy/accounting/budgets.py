@@ -1,7 +1,7 @@
 """The papers' budget: what they claim for T rounds, and how they spread it over rounds.
 
 Source: TPAMI 2022, equation (6) and section 4.5; Kairouz, Oh and Viswanath (2015), Theorem 3.5. What is true of a release
-is in :mod:`mpmtl_prob.privacy.laws.closed_forms`.
+is in :mod:`mpmtl_prob.privacy.mechanisms.closed_forms`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.laws import Gaussian, Law, Wishart
+from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.units import Adjacency
 
 #: The grid of k that is searched. Beyond its end the noise is nearly Gaussian, and its fluctuation could fall by no more
@@ -35,7 +35,7 @@ def calibrate(
     schedule: None = ...,
     clip: float = ...,
     adjacency: str = ...,
-    besides: Sequence[Law] = ...,
+    composed_with: Sequence[Mechanism] = ...,
     max_shape: float = ...,
 ) -> Wishart: ...
 @overload
@@ -48,7 +48,7 @@ def calibrate(
     schedule: ArrayLike,
     clip: float = ...,
     adjacency: str = ...,
-    besides: Sequence[Law] = ...,
+    composed_with: Sequence[Mechanism] = ...,
     max_shape: float = ...,
 ) -> tuple[Wishart, ...]: ...
 
@@ -62,7 +62,7 @@ def calibrate(
     schedule: ArrayLike | None = None,
     clip: float = 1.0,
     adjacency: str = "replace",
-    besides: Sequence[Law] = (),
+    composed_with: Sequence[Mechanism] = (),
     max_shape: float = SHAPES[-1],
 ) -> Wishart | tuple[Wishart, ...]:
     """The Wishart noise with the least fluctuation whose T releases are together (eps, delta)-private.
@@ -79,7 +79,7 @@ def calibrate(
             papers, a round's noise scale is inversely proportional to its weight.
         clip: K, the largest norm of a message.
         adjacency: "replace" or "zero_out".
-        besides: what else is paid from the same (eps, delta), such as the law of :func:`buy_clip`.
+        composed_with: what else is paid from the same (eps, delta), such as the law of :func:`private_clip_norm`.
         max_shape: the largest k to consider, >= 1.5; the degrees of freedom are d - 1 + 2k.
 
     Returns:
@@ -89,7 +89,7 @@ def calibrate(
         ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-18.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
-    >>> print(f"{mp.privacy.delta(1.0, law):.4f}, noise of {law.fluctuation:.0f} beside messages of length {law.clip:g}")
+    >>> print(f"{mp.privacy.compute_delta(1.0, law):.4f}, noise of {law.operator_norm:.0f} beside messages of length {law.clip:g}")
     0.0010, noise of 10 beside messages of length 1
     """
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
@@ -97,13 +97,13 @@ def calibrate(
     clip = positive("clip", clip)
     adjacency = Adjacency.of(adjacency)
     weights = _weights(rounds, schedule)
-    if besides and composition.delta(epsilon, tuple(besides), adjacency) >= delta:
+    if composed_with and composition.compute_delta(epsilon, tuple(composed_with), adjacency) >= delta:
         raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
 
     shapes = tuple(shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9))
     if not shapes:
         raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
-    found = _least_noise(epsilon, delta, d, tuple(weights.tolist()), clip, adjacency, tuple(besides), shapes)
+    found = _least_noise(epsilon, delta, d, tuple(weights.tolist()), clip, adjacency, tuple(composed_with), shapes)
     return found if schedule is not None else found[0]
 
 
@@ -115,7 +115,7 @@ def _least_noise(
     weights: tuple[float, ...],
     clip: float,
     adjacency: str,
-    besides: tuple[Law, ...],
+    composed_with: tuple[Mechanism, ...],
     shapes: tuple[float, ...],
 ) -> tuple[Wishart, ...]:
     def laws(shape: float, log_theta: float) -> tuple[Wishart, ...]:
@@ -124,7 +124,7 @@ def _least_noise(
 
     def excess(shape: float, cells: int | None = None) -> Callable[[float], float]:
         def at(log_theta: float) -> float:
-            together = composition.profile((*laws(shape, log_theta), *besides), adjacency, cells=cells)
+            together = composition.profile((*laws(shape, log_theta), *composed_with), adjacency, cells=cells)
             return float(np.log(max(together.delta(epsilon), 1e-300)) - np.log(delta))
 
         return at
@@ -132,7 +132,7 @@ def _least_noise(
     guess, best = float(np.log(len(weights)) / 2), (np.inf, shapes[-1], 0.0)
     for shape in reversed(shapes):  # roughly: the fluctuation has one minimum, and is flat round it
         guess = crossing(excess(shape, ROUGH_CELLS), guess, 1e-3)
-        fluctuation = sum(law.fluctuation for law in laws(shape, guess))
+        fluctuation = sum(law.operator_norm for law in laws(shape, guess))
         if fluctuation > best[0]:
             break
         best = (fluctuation, shape, guess)
@@ -148,7 +148,7 @@ def calibrate_gaussian(
     *,
     clip: float = 1.0,
     adjacency: str = "replace",
-    besides: Sequence[Law] = (),
+    composed_with: Sequence[Mechanism] = (),
 ) -> Gaussian:
     """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
@@ -159,7 +159,7 @@ def calibrate_gaussian(
         return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)
 
     def excess(log_sd: float) -> float:
-        found = composition.delta(epsilon, ((law(log_sd),) * T) + tuple(besides), adjacency)
+        found = composition.compute_delta(epsilon, ((law(log_sd),) * T) + tuple(composed_with), adjacency)
         return float(np.log(max(found, 1e-300)) - np.log(delta))
 
     return law(crossing(excess, float(np.log(T) / 2), 1e-10))

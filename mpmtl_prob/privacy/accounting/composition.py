@@ -19,10 +19,10 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
 from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
-from mpmtl_prob.privacy.laws.closed_forms import delta_pure
-from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.pld import cells, directions
-from mpmtl_prob.privacy.laws.profile import Profile
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_pure
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
+from mpmtl_prob.privacy.mechanisms.pld import cells, directions
+from mpmtl_prob.privacy.mechanisms.profile import LossProfile
 from mpmtl_prob.privacy.units import Adjacency
 
 #: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
@@ -36,21 +36,23 @@ LARGEST_EPSILON = 1e9
 
 
 @lru_cache(maxsize=32)
-def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = True, cells: int | None = None) -> Profile:
+def profile(
+    mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True, cells: int | None = None
+) -> LossProfile:
     """delta(eps) of the mechanisms composed, one per round, in the two directions.
 
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
     is zeroed; a bound otherwise.
     """
     for law in mechanisms:
-        derives("mechanisms", law, Law)
+        derives("mechanisms", law, Mechanism)
     with _in_doubles(mechanisms):
-        known = (law.together(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
+        known = (law.compose_closed_form(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
         if (found := next(filter(None, known), None)) is not None:
             return found
         remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
     by_quadrature = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
-    pure = Counter(law.pure(adjacency) for law in mechanisms)
+    pure = Counter(law.max_loss(adjacency) for law in mechanisms)
     total = sum(Fraction(each) * times for each, times in pure.items()) if max(pure) < np.inf else np.inf
 
     def read(losses: LossSum) -> Callable[[float], float]:
@@ -69,10 +71,10 @@ def profile(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool = Tru
 
         return curve
 
-    return Profile(read(add), read(remove))
+    return LossProfile(read(add), read(remove))
 
 
-def delta(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str = "replace") -> float:
+def compute_delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
     """The delta at which the mechanisms, one per round, are together (eps, delta)-private for one task.
 
     Args:
@@ -85,29 +87,29 @@ def delta(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str = "rep
 
     Of the papers' noise of eps = 1, when a task is missing:
 
-    >>> round(mp.privacy.delta(1.0, mp.privacy.PaperWishart(4, 1.0), "zero_out"), 2)
+    >>> round(mp.privacy.compute_delta(1.0, mp.privacy.PaperWishart(4, 1.0), "zero_out"), 2)
     0.63
     """
     return _delta(epsilon, as_rounds(mechanisms), adjacency)
 
 
-def delta_bracket(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str = "replace") -> Bracket:
-    """delta(eps) with every loss rounded down, and as :func:`delta` has it; they differ by the grid's error only.
+def delta_bracket(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> Bracket:
+    """delta(eps) with every loss rounded down, and as :func:`compute_delta` has it; they differ by the grid's error only.
 
-    Arguments and errors as :func:`delta`. For a closed form both are the same number.
+    Arguments and errors as :func:`compute_delta`. For a closed form both are the same number.
     """
     rounds = as_rounds(mechanisms)
     upper = _delta(epsilon, rounds, adjacency)
     return Bracket(min(_delta(epsilon, rounds, adjacency, pessimistic=False), upper), upper)
 
 
-def epsilon(delta: float, mechanisms: Law | Sequence[Law], adjacency: str = "replace") -> float:
+def compute_epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
     """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if none up to 1e9 is.
 
-    Arguments and errors as :func:`delta`.
+    Arguments and errors as :func:`compute_delta`.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
-    >>> [round(mp.privacy.epsilon(1e-3, [law] * rounds), 1) for rounds in (1, 2, 4)]
+    >>> [round(mp.privacy.compute_epsilon(1e-3, [law] * rounds), 1) for rounds in (1, 2, 4)]
     [1.0, 1.5, 2.3]
     """
     target = in_range("delta", delta, 0, 1)
@@ -136,14 +138,14 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
     return float(found)
 
 
-def loss_when_there(mechanisms: Law | Sequence[Law], adjacency: str) -> tuple[FloatArray, FloatArray]:
+def loss_when_there(mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> tuple[FloatArray, FloatArray]:
     """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
     rounds = as_rounds(mechanisms)
     with _in_doubles(rounds):
         return _compose(rounds, adjacency, True, CELLS)[0].masses()
 
 
-def loss_above(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str) -> float:
+def loss_above(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> float:
     """The probability that the privacy loss of all rounds is above eps when the unit is there.
 
     As delta = P(loss > eps) - e^eps Q(loss > eps), that is delta less its derivative. The derivative is that to the right, so
@@ -157,24 +159,26 @@ def loss_above(epsilon: float, mechanisms: Law | Sequence[Law], adjacency: str) 
     return float(np.clip(here - slope, here, 1.0))
 
 
-def as_rounds(mechanisms: Law | Sequence[Law]) -> tuple[Law, ...]:
+def as_rounds(mechanisms: Mechanism | Sequence[Mechanism]) -> tuple[Mechanism, ...]:
     """One mechanism per round. Raises ValueError for none, or for one of which nothing is proved."""
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
     if not rounds:
         raise ValueError("mechanisms: expected at least one round, got none")
     for mechanism in rounds:
-        derives("mechanisms", mechanism, Law)
+        derives("mechanisms", mechanism, Mechanism)
     if unproved := next((mechanism for mechanism in rounds if mechanism.unproved), None):
         raise ValueError(f"mechanisms: expected mechanisms with a proof, got {unproved.kind}. {unproved.unproved}")
     return rounds
 
 
-def _delta(epsilon: float, rounds: tuple[Law, ...], adjacency: str, pessimistic: bool = True) -> float:
+def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True) -> float:
     epsilon = in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
     return float(profile(rounds, Adjacency.of(adjacency), pessimistic).delta(epsilon))
 
 
-def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, num_cells: int) -> tuple[LossSum, LossSum]:
+def _compose(
+    mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, num_cells: int
+) -> tuple[LossSum, LossSum]:
     """The sums of all rounds' losses, of "remove" and of "add"."""
     counted = Counter(mechanisms)
     step = max(law.loss_spread for law in counted) / num_cells
@@ -191,7 +195,7 @@ def _compose(mechanisms: tuple[Law, ...], adjacency: str, pessimistic: bool, num
 
 
 @contextmanager
-def _in_doubles(mechanisms: Sequence[Law]) -> Iterator[None]:
+def _in_doubles(mechanisms: Sequence[Mechanism]) -> Iterator[None]:
     """Raise a named ValueError for noise of a size at which doubles overflow or have no digits left."""
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):

@@ -17,9 +17,9 @@ from scipy.special import expit, logit
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.privacy.accounting import composition
-from mpmtl_prob.privacy.laws.closed_forms import delta_gaussian
-from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.profile import LARGEST, Profile
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
+from mpmtl_prob.privacy.mechanisms.profile import LARGEST, LossProfile
 from mpmtl_prob.privacy.units import Adjacency
 
 _SPLITS = 200  # of an eps between two members of a group; any split gives a valid bound
@@ -28,7 +28,7 @@ _FALSE_ALARMS = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
 
 
 @dataclass(frozen=True, repr=False)
-class Curve:
+class PrivacyProfile:
     """delta(eps) of all rounds together, and what follows from it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Curve:
         group: how many units change together.
     """
 
-    mechanisms: tuple[Law, ...]
+    mechanisms: tuple[Mechanism, ...]
     adjacency: str
     group: int = 1
 
@@ -62,7 +62,7 @@ class Curve:
         if not self.mechanisms:
             return 0.0
         if self.group == 1:
-            return composition.epsilon(target, self.mechanisms, self.adjacency)
+            return composition.compute_epsilon(target, self.mechanisms, self.adjacency)
         return composition.smallest_epsilon(self.delta, target, 1e-6)
 
     def power(self, false_alarms: ArrayLike) -> FloatArray:
@@ -75,7 +75,7 @@ class Curve:
             at = np.linspace(0.0, LARGEST, 4 * _SPLITS + 1)
             found = _together(self._one, at, self.group)
             delta = lambda epsilon: float(found[np.searchsorted(at, epsilon, side="right") - 1])
-        return Profile(delta, delta).power(false_alarms)
+        return LossProfile(delta, delta).power(false_alarms)
 
     def tradeoff(self, false_alarms: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
         """Errors of type I and the least errors of type II that any test can have with them: the trade-off curve.
@@ -124,7 +124,7 @@ class Curve:
         return f"Curve({who}, {self.adjacency}; eps at delta = {at})"
 
     @cached_property
-    def _one(self) -> Profile:
+    def _one(self) -> LossProfile:
         return composition.profile(self.mechanisms, self.adjacency)
 
     @cached_property
@@ -133,7 +133,7 @@ class Curve:
         return None if mu is None else mu * self.group
 
 
-def _together(one: Profile, at: FloatArray, group: int) -> FloatArray:
+def _together(one: LossProfile, at: FloatArray, group: int) -> FloatArray:
     """delta of a group at equally spaced eps from 0: delta_{a+b}(eps) <= min over c of delta_a(c) + e^c delta_b(eps - c)."""
     step = np.array([one.delta(value) for value in at])
 
@@ -197,7 +197,7 @@ class MembershipOdds:
         )
 
 
-def membership_odds(curve: Curve, epsilon: float, prior: float = 0.5) -> MembershipOdds:
+def membership_odds(curve: PrivacyProfile, epsilon: float, prior: float = 0.5) -> MembershipOdds:
     """The odds of membership that releases allow, from the law of their privacy loss.
 
     For Wishart noise that law is exact where a task is zeroed, and a bound where it is replaced.

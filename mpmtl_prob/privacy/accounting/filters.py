@@ -43,15 +43,15 @@ import numpy as np
 from scipy.special import xlog1py
 
 from mpmtl_prob.privacy.accounting.composition import ROUND_OFF
-from mpmtl_prob.privacy.laws.law import Law
-from mpmtl_prob.privacy.laws.pld import directions, masses
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
+from mpmtl_prob.privacy.mechanisms.pld import directions, masses
 
 #: The share of a total's delta for losses above the cuts.
 _ABOVE = 0.2
 _ORDERS = 1 + np.geomspace(1e-2, 1e6, 4001)
 
 
-def adaptive_epsilon(mechanisms: Sequence[Law], epsilon: float, delta: float, adjacency: str) -> float:
+def adaptive_epsilon(mechanisms: Sequence[Mechanism], epsilon: float, delta: float, adjacency: str) -> float:
     """The eps that the filter of a declared total has counted up to now, at the declared delta.
 
     It is a reading of the filter, whose order is fixed by the declared total: everything together is
@@ -93,7 +93,7 @@ def _fixed(epsilon: float, delta: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=256)
-def _price(mechanism: Law, epsilon: float, delta: float, adjacency: str) -> np.ndarray:
+def _price(mechanism: Mechanism, epsilon: float, delta: float, adjacency: str) -> np.ndarray:
     """delta_t and R_t of one charge in the two directions, (2, 2), where the cut uses up the least of both budgets.
 
     From its pessimistic loss distribution, which dominates the charge; what that may be wrong by goes to delta_t.

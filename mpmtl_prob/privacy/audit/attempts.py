@@ -15,11 +15,11 @@ from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Drawn, distance, surprise
 from mpmtl_prob.privacy.audit.game import SecondMoments, game, published, unit
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws import Law, MatrixNoise, VectorNoise, Wishart
 from mpmtl_prob.privacy.ledger import Ledger
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Mechanism, VectorMechanism, Wishart
 
 
-def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
+def support(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
     """Can the task have been there at all? With it, Sigma - A is positive semi-definite for noise that is.
 
     Args:
@@ -37,7 +37,7 @@ def support(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
     return played.play("support", played.impossible)
 
 
-def likelihood_ratio(mechanisms: Law | Sequence[Law], claim: Bound, **options: Any) -> Audit:
+def likelihood_ratio(mechanisms: Mechanism | Sequence[Mechanism], claim: Bound, **options: Any) -> Audit:
     """The best test there is, for an adversary who knows all but the task: the privacy loss itself, summed over rounds.
 
     Arguments as :func:`support`; with several mechanisms of one dimension the task's vector and the others' are the same in
@@ -76,7 +76,7 @@ def ledger(book: Ledger, **options: Any) -> Audit:
     return replace(likelihood_ratio(laws, book.spent, **options), test="everything in the ledger")
 
 
-def tracing(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
+def tracing(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
     """Does the release lean towards the task's vector? w'(Sigma - E Sigma)w, the others unknown and different every time.
 
     Arguments as :func:`support`. Where a task is replaced, the same of the other vector is taken off.
@@ -85,7 +85,7 @@ def tracing(mechanism: MatrixNoise, claim: Bound, **options: Any) -> Audit:
     return played.play("tracing", played.leaning)
 
 
-def representable(mechanism: MatrixNoise, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
+def representable(mechanism: MatrixMechanism, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
     """Is there a double E with A + E = Sigma, entry by entry? The last bits of a sum show what was added.
 
     The adversary knows both data sets bit for bit, and counts the entries that the one cannot have led to and the other can.
@@ -143,7 +143,7 @@ def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> 
 
 
 def drawn(
-    mechanism: MatrixNoise | VectorNoise, *, trials: int = 10_000, confidence: float = 0.99, seed: int = 0
+    mechanism: MatrixMechanism | VectorMechanism, *, trials: int = 10_000, confidence: float = 0.99, seed: int = 0
 ) -> Drawn:
     """Is the noise that is published of the law that is stated?
 
@@ -161,11 +161,11 @@ def drawn(
     Raises:
         ValueError: an argument outside its range, or a law of another kind.
     """
-    if not isinstance(mechanism, (MatrixNoise, VectorNoise)):
+    if not isinstance(mechanism, (MatrixMechanism, VectorMechanism)):
         raise ValueError(f"mechanism: expected noise on second moments or vectors, got {type(mechanism).__name__}")
     trials, confidence = whole("trials", trials, 100), in_range("confidence", confidence, 0, 1)
     rng, d = np.random.default_rng([whole("seed", seed, 0), 4]), mechanism.num_features
-    nothing = np.zeros((d, d) if isinstance(mechanism, MatrixNoise) else (d,))
+    nothing = np.zeros((d, d) if isinstance(mechanism, MatrixMechanism) else (d,))
     on_grid = published(mechanism, unit(mechanism, num_tasks=1))(
         rng, np.broadcast_to(nothing, (trials, *nothing.shape))
     )
@@ -180,15 +180,15 @@ def drawn(
     return Drawn(mechanism, confidence, p_values)
 
 
-def own_claim(mechanisms: Law | Sequence[Law], delta: float = 0.05, adjacency: str = "replace") -> Bound:
+def own_claim(mechanisms: Mechanism | Sequence[Mechanism], delta: float = 0.05, adjacency: str = "replace") -> Bound:
     """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
     rounds = composition.as_rounds(mechanisms)
-    at = composition.epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
+    at = composition.compute_epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
     at = at if np.isfinite(at) else 1.0  # delta has a floor above it, as the papers' noise has: state what it is there
-    return Bound(at, composition.delta(at, rounds, adjacency), adjacency)
+    return Bound(at, composition.compute_delta(at, rounds, adjacency), adjacency)
 
 
-def _second_moments(mechanism: MatrixNoise, claim: Bound, **options: Any) -> SecondMoments:
+def _second_moments(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> SecondMoments:
     """The game of noise on second moments. Raises ValueError for a law of another kind."""
     played = game(mechanism, claim, **options)
     if not isinstance(played, SecondMoments):

@@ -14,7 +14,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws.law import Law
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Audit:
     absent: FloatArray
     present: FloatArray
     confidence: float
-    mechanisms: tuple[Law, ...]
+    mechanisms: tuple[Mechanism, ...]
 
     @property
     def epsilon_lower(self) -> float:
@@ -150,7 +150,7 @@ class Drawn:
         p_values: of what was compared, by its name.
     """
 
-    mechanism: Law
+    mechanism: Mechanism
     confidence: float
     p_values: dict[str, float]
 
@@ -191,6 +191,6 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
     return low, high
 
 
-def proved_power(mechanisms: Sequence[Law], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
+def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
     return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)

@@ -15,7 +15,7 @@ from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.laws import GaussianShares, Law, MatrixNoise, Quantile, VectorNoise, exact
+from mpmtl_prob.privacy.mechanisms import GaussianShares, MatrixMechanism, Mechanism, Quantile, VectorMechanism, exact
 from mpmtl_prob.privacy.units import Adjacency
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
@@ -28,7 +28,7 @@ _CHUNK = 1000
 _ROUNDING = 1e-9  # relative: eigenvalues this far below zero are rounding errors
 
 
-def published(mechanism: MatrixNoise | VectorNoise, unit: float) -> Sampler:
+def published(mechanism: MatrixMechanism | VectorMechanism, unit: float) -> Sampler:
     """A sampler that draws as releases do: real noise, rounded to multiples of ``unit``."""
 
     def sample(rng: np.random.Generator, A: FloatArray) -> FloatArray:
@@ -46,7 +46,7 @@ class Game:
 
     def __init__(
         self,
-        mechanism: Law,
+        mechanism: Mechanism,
         claim: Bound,
         *,
         view: View | None = None,
@@ -89,11 +89,11 @@ class SecondMoments(Game):
     that gives most away, or nearly. In one dimension all vectors of a length have one second moment, and it is zero.
     """
 
-    law: MatrixNoise
+    law: MatrixMechanism
 
     def __init__(
         self,
-        mechanism: MatrixNoise,
+        mechanism: MatrixMechanism,
         claim: Bound,
         *,
         num_tasks: int | None = None,
@@ -182,17 +182,17 @@ class SecondMoments(Game):
         return u if self.h is None else lattice.sent(u[:, None], self.law.clip, self.h)[:, 0]
 
     def _noise_size(self) -> FloatArray:
-        return self.law.mean if np.any(self.law.mean) else self.law.fluctuation * np.eye(self.d)
+        return self.law.mean if np.any(self.law.mean) else self.law.operator_norm * np.eye(self.d)
 
 
 class Vectors(Game):
     """Noise on a vector that moves as far as the law's sensitivity allows, from the centre of its ball if it is zeroed."""
 
-    law: VectorNoise
+    law: VectorMechanism
 
     def __init__(
         self,
-        mechanism: VectorNoise,
+        mechanism: VectorMechanism,
         claim: Bound,
         *,
         exact: bool = True,
@@ -237,16 +237,16 @@ class Quantiles(Game):
         return loss[np.searchsorted(grid, bought)]
 
 
-def unit(mechanism: MatrixNoise | VectorNoise, num_tasks: int) -> float:
+def unit(mechanism: MatrixMechanism | VectorMechanism, num_tasks: int) -> float:
     """Of what published draws are whole multiples: by the rule of releases, or the step on which shares are drawn."""
     if isinstance(mechanism, GaussianShares):
         return mechanism.step
-    if isinstance(mechanism, MatrixNoise):
+    if isinstance(mechanism, MatrixMechanism):
         return lattice.step(mechanism.clip, mechanism.num_features, num_tasks, [mechanism]) ** 2
     return lattice.step(mechanism.sensitivity, mechanism.num_features, 1, [])
 
 
-def _usual(mechanism: Law) -> int:
+def _usual(mechanism: Mechanism) -> int:
     """Releases of either kind; shares take a draw for every number of every owner, a tenth of a millisecond each."""
     if not isinstance(mechanism, GaussianShares):
         return TRIALS
@@ -254,15 +254,15 @@ def _usual(mechanism: Law) -> int:
     return max(500, min(TRIALS, 60_000 // numbers))
 
 
-def game(mechanism: Law, claim: Bound, **options: object) -> Game:
+def game(mechanism: Mechanism, claim: Bound, **options: object) -> Game:
     """The one that is about this law; of noise in shares, what is left to whoever knows those of all that collude."""
     if isinstance(mechanism, GaussianShares):
         return SecondMoments(mechanism.honest, claim, **options)  # type: ignore[arg-type]
-    if isinstance(mechanism, MatrixNoise):
+    if isinstance(mechanism, MatrixMechanism):
         return SecondMoments(mechanism, claim, **options)  # type: ignore[arg-type]
-    if isinstance(mechanism, VectorNoise):
+    if isinstance(mechanism, VectorMechanism):
         return Vectors(mechanism, claim, **options)  # type: ignore[arg-type]
     if isinstance(mechanism, Quantile):
         return Quantiles(mechanism, claim, **options)  # type: ignore[arg-type]
-    derives("mechanism", mechanism, Law)
+    derives("mechanism", mechanism, Mechanism)
     raise ValueError(f"mechanism: expected noise on second moments or vectors, or a quantile, got {mechanism.kind}")

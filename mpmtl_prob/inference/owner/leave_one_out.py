@@ -1,0 +1,99 @@
+"""An owner's own message, which is in the release: its rows count once where it is taken out of what the release says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
+from mpmtl_prob.inference.owner.methods import Found, plug_in, raised_shapes
+from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
+from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
+from mpmtl_prob.releases.messages import messages
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.runs import uninterrupted
+
+
+def leave_one_out(release: Release, message: FloatArray) -> Release:
+    """The release as if one task had not sent its message: Sigma - w~ w~' by m - 1 tasks, which has exactly that law.
+
+    Only the owner can compute it, who knows w~ (d,); what follows from it is its own.
+
+    Raises:
+        ValueError: a release of several rounds, or of one task, or a message that cannot be in it.
+    """
+    if release.rounds != 1:
+        raise ValueError(f"release: expected one round, whose message the owner can recompute, got {release.rounds}")
+    if release.num_tasks == 1:
+        raise ValueError("release: expected more tasks than the one whose message is left out")
+    rest = release.sigma[0] - np.outer(message, message)
+    if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(rest)[0] <= 0:
+        raise ValueError("message: expected the message behind the release; without it Sigma is not positive definite")
+    return Release(
+        sigma=rest[None],
+        mechanisms=release.mechanisms,
+        num_tasks=release.num_tasks - 1,
+        features=release.features,
+        guarantee=Guarantee(
+            None, None, "It is the release without one owner's message, which that owner alone can make."
+        ),
+        message=release.message,
+        scaling=release.scaling,
+        library_version=release.library_version,
+        composed_with=release.composed_with,
+        lattice=release.lattice,
+    )
+
+
+def as_sent(tasks: TaskData, release: Release) -> FloatArray:
+    """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
+    W, _, _ = messages(tasks, release.scaling)
+    K = release.mechanisms[0].clip
+    W = unit_columns(W) if release.message == "direction" else clipped(W, K)
+    return W if release.lattice is None else sent(W, K, release.lattice)
+
+
+def leave_one_out_posteriors(
+    tasks: TaskData,
+    shared: SharedPosterior,
+    scale: FloatArray | None,
+    power: float | None,
+    num_draws: int,
+    seed: int,
+    progress_bar: bool,
+    likelihood: Likelihood = GAUSSIAN,
+    *,
+    exactly: bool = True,
+) -> Found:
+    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message.
+
+    Exactly, with chains for every owner, or nearly, by :meth:`SharedPosterior.leave_one_out` and no chains but those of ``shared``.
+    """
+    own = as_sent(tasks, shared.release)
+
+    def read(i: int) -> SharedPosterior | CovarianceDraws:
+        if not exactly:
+            return shared.leave_one_out(own[:, i])
+        with uninterrupted():
+            rest = leave_one_out(shared.release, own[:, i])
+            return shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+
+    kept = []
+    for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):
+        this = slice(i, i + 1)
+        one = replace(
+            tasks, X=tasks.X[this], y=tasks.y[this], mask=tasks.mask[this], tasks=tasks.tasks[this], subject=None
+        )
+        S = None if scale is None else scale[this]
+        kept.append(plug_in(one, *raised_shapes(read(i), power, likelihood), S, num_draws, seed + i, likelihood))
+    draws = {k: np.concatenate([each.draws[k] for each in kept], axis=-1) for k in kept[0].draws}
+    corrected = [each.khat_draws for each in kept if each.khat_draws is not None]
+    return Found(
+        np.concatenate([each.W for each in kept], axis=1), draws, None, np.concatenate(corrected) if corrected else None
+    )

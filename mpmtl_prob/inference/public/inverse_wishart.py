@@ -1,0 +1,60 @@
+"""The law of Omega: before a release, and given the second moment A behind one.
+
+With ``w_i ~ N(0, Omega)`` and ``Omega ~ InverseWishart(kappa, Phi)``, ``Omega | A ~ InverseWishart(kappa + m, Phi + A)``,
+whatever the release says of A: what m tasks leave open is known in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.models import shared_covariance as model
+from mpmtl_prob.privacy.mechanisms.wishart import bartlett
+
+
+def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> tuple[FloatArray, FloatArray] | None:
+    """Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
+
+    Args:
+        posterior: draws of A (chain, draw, d, d), of ``prior_scale``, the diagonal of Phi, and of kappa.
+        num_tasks: m.
+    """
+    if "prior_scale" not in posterior:
+        return None
+    M, prior_scale = np.array(posterior["A"]), np.asarray(posterior["prior_scale"])
+    np.einsum("...ii->...i", M)[...] += prior_scale
+    return M, np.asarray(posterior["kappa"]) + num_tasks
+
+
+def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
+    """Omega ~ InverseWishart(df, M), exactly, (..., d, d); df broadcasts over the leading axes."""
+    d = M.shape[-1]
+    L = np.linalg.cholesky(M)
+    T = bartlett(rng, df, d, M.shape[:-2])
+    half = np.empty_like(T)
+    for into, lower, right in zip(*(X.reshape(-1, d, d) for X in (half, T, L)), strict=True):
+        into[:] = solve_triangular(lower, right.T, lower=True, check_finite=False)
+    return np.swapaxes(half, -1, -2) @ half  # Omega = L T'^{-1} T^{-1} L'
+
+
+def with_kappa(rng: np.random.Generator, s: FloatArray) -> FloatArray:
+    """Omega ~ InverseWishart(kappa, kappa diag(s)) before any release, kappa from its prior: (S, d, d), for s (S, d)."""
+    draws, d = s.shape
+    kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(draws))
+    return inverse_wishart(rng, (kappa[:, None] * s)[..., None] * np.eye(d), kappa)
+
+
+def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Variances over their floor, 1 + lambda^2, lambda ~ HalfCauchy(1)."""
+    return 1 + half_cauchy(rng, shape) ** 2
+
+
+def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Cut, so that Omega stays well enough conditioned to factor."""
+    return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)

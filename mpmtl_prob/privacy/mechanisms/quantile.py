@@ -1,0 +1,56 @@
+"""What a clip norm costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import normalise_fields, positive
+from mpmtl_prob.privacy.mechanisms.exact import Source, exponential
+from mpmtl_prob.privacy.mechanisms.loss_distributions import pure_loss
+from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, register
+from mpmtl_prob.privacy.units import Adjacency
+
+
+@register
+@dataclass(frozen=True)
+class Quantile(Mechanism):
+    """A quantile of the messages' norms on a public grid, by the exponential mechanism: what a clip norm costs.
+
+    Attributes:
+        epsilon: what it costs, when a task is zeroed or replaced alike.
+
+    Source: McSherry and Talwar (2007); the utility -|count - target| changes by at most 1 with one task.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        normalise_fields(self, positive, "epsilon")
+
+    def draw(self, norms: FloatArray, grid: FloatArray, quantile: float, source: Source) -> float:
+        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - [quantile m]|), exactly."""
+        count = np.searchsorted(np.sort(norms), grid, side="right")
+        rank = round(quantile * len(norms))  # whole, so that utilities are
+        return float(grid[exponential((-np.abs(count - rank)).tolist(), self.epsilon, source)])
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        return 2 * self.epsilon
+
+    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Law.loss_distribution`."""
+        return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)
+
+    def max_loss(self, adjacency: str) -> float:
+        """eps, under either adjacency."""
+        Adjacency.of(adjacency)
+        return self.epsilon
+
+    def justification(self, adjacency: str, rounds: int) -> str:
+        """Why the guarantee holds, in a sentence."""
+        return "The clip norm was bought by the exponential mechanism."

@@ -1,0 +1,226 @@
+"""Wishart noise, calibrated or the papers'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from flint import arb, arb_mat
+from scipy.special import multigammaln
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import normalise_fields, positive, whole
+from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
+from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
+from mpmtl_prob.privacy.mechanisms.loss_distributions import gamma_loss, gamma_spread, replaced, two_point_loss
+from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
+from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.units import Adjacency
+
+#: k up to which rounds are composed right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails
+#: beyond 4.5 standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.
+LARGEST_SHAPE = 2e5
+
+
+@register
+@dataclass(frozen=True)
+class Wishart(MatrixMechanism):
+    """E ~ Wishart_d(df, scale I).
+
+    Attributes:
+        num_features: d.
+        df: degrees of freedom nu, from d + 1 to d - 1 + 4e5, in units of rows.
+        scale: s, in squared units of the weights; E has mean df * scale * I.
+        clip: K, the largest norm of a column of W, in units of the weights.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+
+    num_features: int
+    df: float
+    scale: float
+    clip: float = 1.0
+
+    positive_definite: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        normalise_fields(self, whole, "num_features")
+        normalise_fields(self, positive, "df", "scale", "clip")
+        if not self.df >= self.num_features + 1:
+            # with fewer the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways
+            raise ValueError(f"df: expected at least num_features + 1 = {self.num_features + 1}, got {self.df!r}")
+        if not self.shape <= LARGEST_SHAPE:
+            most = self.num_features - 1 + 2 * LARGEST_SHAPE
+            raise ValueError(f"df: expected at most num_features - 1 + 4e5 = {most:g}, beyond which nobody can tell delta, "
+                             f"got {self.df!r}; Gaussian noise is what it comes to")  # fmt: skip
+
+    @property
+    def shape(self) -> float:
+        """k of the Gamma(k, theta) noise that this release is exactly as private as: df = d - 1 + 2k."""
+        return (self.df - self.num_features + 1) / 2
+
+    @property
+    def theta(self) -> float:
+        """Scale of that Gamma noise, in units of clip^2: theta = 2 s / K^2."""
+        return 2 * self.scale / self.clip**2
+
+    @property
+    def mean(self) -> FloatArray:
+        """E[Sigma - A] = df * scale * I, (d, d)."""
+        return self.df * self.scale * np.eye(self.num_features)
+
+    @property
+    def operator_norm(self) -> float:
+        """Size of Sigma - A - mean in operator norm, s (2 sqrt(nu d) + d), in squared units of the weights."""
+        return self.scale * (2 * np.sqrt(self.df * self.num_features) + self.num_features)
+
+    @property
+    def variance(self) -> float:
+        """Of w' E w, for w of length 1: 2 df scale^2."""
+        return 2 * self.df * self.scale**2
+
+    def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
+        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
+        d, batch = self.num_features, A.shape[:-2]
+        T = bartlett(rng, self.df, d, batch) * np.sqrt(self.scale)
+        E = T @ np.swapaxes(T, -1, -2)
+        return (A + np.swapaxes(A, -1, -2)) / 2 + (E + np.swapaxes(E, -1, -2)) / 2
+
+    def draw(self, unit: float, source: Source) -> FloatArray:
+        """E in whole multiples of ``unit``, (d, d): the real draw, correctly rounded. This is what is published."""
+        d = self.num_features
+
+        def lower(draws: Draws) -> list[arb]:
+            below = iter(draws.normals(d * (d - 1) // 2))
+            T = arb_mat(d, d)  # Bartlett's decomposition
+            for i in range(d):
+                for j in range(i):
+                    T[i, j] = next(below)
+                T[i, i] = (2 * draws.gamma((self.df - i) / 2)).sqrt()
+            return _lower(T * T.transpose() * (arb(self.scale) / arb(unit)))
+
+        return unit * symmetric(rounded(lower, source), d)
+
+    def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
+        """log density of the release sigma given A, (...); -inf where sigma - A is not positive definite."""
+        d = self.num_features
+        eigenvalues = np.linalg.eigvalsh(sigma - A)
+        with np.errstate(divide="ignore"):
+            log_det = np.sum(np.log(np.maximum(eigenvalues, 0.0)), axis=-1)
+        log_norm = 0.5 * self.df * d * np.log(2 * self.scale) + multigammaln(0.5 * self.df, d)
+        # at df = d + 1 the density does not depend on log_det, but on its sign it does
+        power = np.where(np.isneginf(log_det), -np.inf, 0.5 * (self.df - d - 1) * np.maximum(log_det, -1e300))
+        return power - 0.5 * np.sum(eigenvalues, axis=-1) / self.scale - log_norm
+
+    @property
+    def loss_spread(self) -> float:
+        """The width of the privacy loss, from which composition takes its grid."""
+        if self.shape == 1:
+            return 1 / self.theta
+        # with k hardly above 1 the loss hardly varies, round -1/theta: the grid reaches from there to zero
+        return max(gamma_spread(self.shape, self.theta), 4e-3 / self.theta)
+
+    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+        """As :meth:`Law.loss_distribution`; a replacement's is the sum of an independent removal's and addition's."""
+        step = self._interval(interval)
+        if self.shape == 1:  # infinite with probability 1 - e^{-1/theta}, else -1/theta
+            zeroed = two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
+        else:
+            zeroed = gamma_loss(self.shape, self.theta, step, pessimistic)
+        return zeroed if Adjacency.of(adjacency) is Adjacency.ZERO_OUT else replaced(zeroed)
+
+    @staticmethod
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+        """One round when a task is zeroed, or any number of the papers' rounds.
+
+        The loss of the papers' noise (k = 1) takes one finite value, so that rounds are together one with
+        1/theta = sum 1/theta_t; of a replacement that value is 0, and delta is the same at every eps.
+        """
+        own = [law for law in laws if isinstance(law, Wishart)]
+        papers = all(law.shape == 1 for law in own)
+        zeroed = Adjacency.of(adjacency) is Adjacency.ZERO_OUT
+        if len(own) < len(laws) or not (papers or (len(own) == 1 and zeroed)):
+            return None
+        shape, theta = own[0].shape, 1 / sum(1 / law.theta for law in own)
+        if zeroed:
+            return LossProfile(
+                lambda epsilon: delta_add(epsilon, shape, theta), lambda epsilon: delta_remove(epsilon, shape, theta)
+            )
+        certain = float(-np.expm1(-1 / theta))
+        return LossProfile(
+            *2 * (lambda epsilon: certain if epsilon >= 0 else float(1 - np.exp(epsilon) * (1 - certain)),)
+        )
+
+    def justification(self, adjacency: str, rounds: int) -> str:
+        """Why the guarantee of so many draws holds, in a sentence."""
+        if self.shape == 1:
+            return (
+                "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
+                "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
+            )
+        one, exactly = "one-sided Gamma noise on a number in [0, clip^2]", "exactly"
+        if Adjacency.of(adjacency) is Adjacency.REPLACE:
+            one, exactly = f"a removal and an addition together, each with {one} of its own", "at least"
+        if rounds > 1:
+            return (
+                f"A round is {exactly} as private as {one}; the rounds' privacy losses are composed numerically, rounded so "
+                "that delta is never too small."
+            )
+        return f"The release is {exactly} as private as {one}."
+
+
+@register
+@dataclass(frozen=True, init=False)
+class PaperWishart(Wishart):
+    """The papers' noise for one round of nominal budget eps: Wishart_d(d + 1, K^2 / (2 eps) I), that is k = 1.
+
+    It is not (eps, 0)-private, as the papers claim: delta is at least 1 - e^{-eps} at every finite eps.
+
+    Source: TPAMI 2022, Algorithm 1, step 5.
+    """
+
+    def __init__(self, num_features: int, epsilon: float, clip: float = 1.0) -> None:
+        d = whole("num_features", num_features)
+        super().__init__(d, d + 1.0, positive("clip", clip) ** 2 / (2 * positive("epsilon", epsilon)), clip)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """The law of Wishart's numbers: from eps and back would not give the same bits."""
+        found = object.__new__(cls)
+        Wishart.__init__(found, **fields)
+        return found
+
+    @property
+    def epsilon(self) -> float:
+        """The nominal budget of the round."""
+        return 1 / self.theta
+
+
+@register
+@dataclass(frozen=True, init=False)
+class PaperTaskWishart(PaperWishart):
+    """The papers' noise on W'W (m x m), from which they learn how tasks relate; ``num_features`` is m here.
+
+    Source: TPAMI 2022, section 4.4.
+    """
+
+    unproved: ClassVar[str] = (
+        "Changing one task changes a whole row and column of W'W, by a matrix with eigenvalues up to about "
+        "clip^2 sqrt(m) in both signs: the support of the noise moves either way, and the papers' bound does not cover it."
+    )
+
+
+def _lower(E: arb_mat) -> list[arb]:
+    entries, d = E.entries(), E.nrows()
+    return [entries[d * i + j] for i in range(d) for j in range(i + 1)]
+
+
+def bartlett(rng: np.random.Generator, df: FloatArray | float, d: int, batch: tuple[int, ...] = ()) -> FloatArray:
+    """T lower triangular, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
+    T = rng.standard_normal((*batch, d, d))
+    T *= np.tri(d, k=-1)  # in place: np.tril takes longer than the draws
+    T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), (*batch, d)))
+    return T

@@ -1,0 +1,44 @@
+"""The second moment of tasks that do not fit in memory, part by part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.shards import TaskShards
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.releases.silent import silent_tasks, tell
+from mpmtl_prob.releases.spec import Terms, quiet_message
+
+_DIGEST = 32  # bytes of SHA-256
+
+
+def second_moment(shards: TaskShards, terms: Terms) -> tuple[FloatArray, NDArray[np.uint8]]:
+    """The sum of v v' over all messages, (d, d), and what tells these rows from others, whatever their order.
+
+    Messages lie on the grid of the terms, on which sums of m of them are exact: in any order, and over any parts.
+    Only a d x d matrix of every part is kept, and the names of tasks that say nothing, of which a warning tells.
+    """
+    A, seen, silent = np.zeros((len(terms.features),) * 2), 0, list[Hashable]()
+    for own, digest, without in shards.each(partial(_of_part, terms)):
+        A += own
+        seen += digest
+        silent += without
+    tell(silent, A, terms.features, terms.message)
+    return A, np.frombuffer((seen % 2 ** (8 * _DIGEST)).to_bytes(_DIGEST), dtype=np.uint8)
+
+
+def _of_part(terms: Terms, tasks: TaskData) -> tuple[FloatArray, int, list[Hashable]]:
+    """Return the second moment and the digest of one part, and the tasks that say nothing, by whichever process."""
+    v = quiet_message(tasks, terms)
+    return v @ v.T, sum(_digest(*tasks.rows_of(i)) for i in range(tasks.num_tasks)), silent_tasks(v, tasks)
+
+
+def _digest(X: FloatArray, y: FloatArray) -> int:
+    """Of one task's rows; a sum of them does not depend on the order of tasks."""
+    return int.from_bytes(hashlib.sha256(str(X.shape).encode() + X.tobytes() + y.tobytes()).digest())
