@@ -95,8 +95,8 @@ def test_as_much_noise_as_nobody_can_hold_is_not_paid_for(monkeypatch):
     monkeypatch.setattr(exact, "source", lambda *_: pytest.fail("drawn"))
     for name, argument in (
         ("adaptation.paper.cnvx.CnvxAdap", "steps"),
-        ("adaptation.moments.one_release.MomentAdaptation", "draws"),
-        ("privacy.door.draw_vectors", "vectors"),
+        ("adaptation.moments.moment_adaptation.MomentAdaptation", "draws"),
+        ("privacy.charge_and_draw.draw_vectors", "vectors"),
     ):
         outcome = tried(DOORS[name], **{argument: 10**13})
         assert isinstance(outcome.error, ValueError)
@@ -106,13 +106,13 @@ def test_as_much_noise_as_nobody_can_hold_is_not_paid_for(monkeypatch):
 def test_a_lattice_on_which_noise_has_no_room_is_not_paid_for(monkeypatch):
     monkeypatch.setattr(exact, "source", lambda *_: pytest.fail("drawn"))
     for lattice in (5e-324, 1e-30, 2.0**-40):
-        outcome = tried(DOORS["privacy.door.draw_matrices"], lattice=lattice)
+        outcome = tried(DOORS["privacy.charge_and_draw.draw_matrices"], lattice=lattice)
         assert str(outcome.error).startswith("lattice: ")
         assert not outcome.charges
 
 
 NUMBERS = {
-    "adaptation.moments.one_release.MomentAdaptation": (
+    "adaptation.moments.moment_adaptation.MomentAdaptation": (
         "shift_scale",
         "residual_bound",
         "row_bound",
@@ -144,7 +144,7 @@ def test_numbers_of_any_size_are_refused_before_or_do(name):
 def test_nonsense_is_accepted_by_no_argument_that_is_looked_at():
     accepted = []
     for name in ("adaptation.paper.cnvx.CnvxAdap", "estimators.dp_aggr.DPAggr", "estimators.mp_mtl.LowRank",
-                 "releases.publish.release", "adaptation.moments.one_release.MomentAdaptation"):  # fmt: skip
+                 "releases.publish.release", "adaptation.moments.moment_adaptation.MomentAdaptation"):  # fmt: skip
         for argument in DOORS[name].arguments:
             tries = {} if argument in FREE else {label: values()[label] for label in NONSENSE}
             accepted += [

@@ -92,7 +92,7 @@ def test_a_public_posterior_reads_a_law_of_ones_own(written, tasks):
     with jax.enable_x64(True):
         density = quickly(likelihood.log_density)
         assert_allclose(density(A, 0.0) - density(B, 0.0), expected, rtol=1e-10)
-        given = quickly(lambda A: likelihood.given(A).log_prob(release.sigma[0]))(A)
+        given = quickly(lambda A: likelihood.sampling_distribution(A).log_prob(release.sigma[0]))(A)
     assert_allclose(given, noise.log_prob(release.sigma[0], A), rtol=1e-10)
     public = observed(release)
     start = model_for("full", release).start

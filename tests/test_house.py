@@ -18,14 +18,14 @@ SOURCE = Path(__file__).parents[1] / "mpmtl_prob"
 ROOMS = """
     _util
     privacy.units privacy.lattice
-    privacy.laws
+    privacy.mechanisms
     privacy.accounting
     privacy.guarantee
     privacy.ledger_file
     privacy.ledger
-    privacy.door privacy.audit privacy.tables
+    privacy.charge_and_draw privacy.audit privacy.tables
     privacy data
-    datasets convex taskwise theory.utility theory.people
+    datasets convex single_task theory.utility theory.people
     releases
     estimators models
     sampling inference.subspace
@@ -188,11 +188,11 @@ def test_every_way_to_import_is_seen(text, found):
 @pytest.mark.parametrize(
     ("module", "target", "upwards"),
     [
-        ("privacy.laws.gaussian", "_util.arrays", False),
-        ("privacy.laws.gaussian", "privacy.laws.vectors", False),
-        ("privacy.laws.gaussian", "privacy.accounting.curves", True),
-        ("privacy.laws.gaussian", "privacy", True),
-        ("privacy.door", "privacy.audit.game", True),
+        ("privacy.mechanisms.gaussian", "_util.arrays", False),
+        ("privacy.mechanisms.gaussian", "privacy.mechanisms.vectors", False),
+        ("privacy.mechanisms.gaussian", "privacy.accounting.curves", True),
+        ("privacy.mechanisms.gaussian", "privacy", True),
+        ("privacy.charge_and_draw", "privacy.audit.game", True),
         ("inference.owner.methods", "inference.public.shared", False),
         ("inference.public.shared", "inference.owner.methods", True),
         ("inference.owner.methods", "inference.curator.fitting", True),

@@ -69,7 +69,7 @@ ENTRANCES = {
     "MPMTL(start)": (extend.SingleTask, (), lambda it, tasks: protect(tasks, start=it)),
     "MPMTLKernel(sharing)": (extend.SharingRule, (), lambda it, tasks: inference.MPMTLKernel(it)),
     "release(mechanism)": (extend.MatrixMechanism, (), lambda it, tasks: mp.release(tasks, 1.0, mechanism=it)),
-    "releases.terms": (extend.MatrixMechanism, (), lambda it, tasks: mp.releases.terms(1.0, 12, 3, mechanism=it)),
+    "releases.spec": (extend.MatrixMechanism, (), lambda it, tasks: mp.releases.terms(1.0, 12, 3, mechanism=it)),
     "NoiseAware(mechanism)": (extend.MatrixMechanism, (), lambda it, tasks: mp.NoiseAware(1.0, mechanism=it).fit(tasks)),
     "Ledger.charge": (extend.Mechanism, (), lambda it, tasks: privacy.Ledger(epsilon=1.0, delta=1e-3).charge(it)),
     "privacy.compute_delta": (extend.Mechanism, (), lambda it, tasks: privacy.compute_delta(1.0, it)),

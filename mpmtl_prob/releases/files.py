@@ -41,7 +41,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
         meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
         if sigma.dtype.kind != "f":
             raise ValueError(f"sigma: expected floating-point numbers, got {sigma.dtype}")
-        read, besides = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
+        read, composed_with = _laws(meta["mechanisms"]), _laws(meta.get("besides", ()))
         laws = tuple(law for law in read if isinstance(law, MatrixMechanism))
         if not laws or laws != read:
             raise ValueError("mechanisms: expected the noise of every round")
@@ -56,13 +56,13 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
             "num_tasks": num_tasks,
             "features": features,
             "guarantee": guarantee(
-                meta["guarantee"], laws, besides,
+                meta["guarantee"], laws, composed_with,
                 unit=Unit.TASK, vectors=num_tasks, sigma=sigma, lattice=lattice,
             ),
             "message": message,
             "scaling": one_of("scaling", meta["scaling"], SCALINGS),
             "library_version": _text("library_version", meta["library_version"]),
-            "besides": besides,
+            "composed_with": composed_with,
             "lattice": lattice,
         }  # fmt: skip
     except (KeyError, TypeError, AttributeError, OverflowError) as error:

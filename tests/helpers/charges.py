@@ -331,7 +331,7 @@ def doors() -> dict[str, Door]:
         "adaptation.paper.network.NetworkAdap": _adapted(
             adaptation.NetworkAdap, True, steps=2, hidden=2, discrepancy=0.1
         )._replace(often=("step_size", "hidden", "gradient_bound", "loss_bound", "seed", "lambda_1")),
-        "adaptation.moments.one_release.MomentAdaptation": _adapted(adaptation.MomentAdaptation, draws=5, chains=1),
+        "adaptation.moments.moment_adaptation.MomentAdaptation": _adapted(adaptation.MomentAdaptation, draws=5, chains=1),
         "adaptation.paper.discrepancy.private_discrepancy": Door(
             called(adaptation.private_discrepancy),
             _pair(ball=adaptation.Ball((0.0, 0.0), 0.5), epsilon=1.0),
@@ -370,20 +370,20 @@ def doors() -> dict[str, Door]:
             _curator, lambda: {"tasks": _tasks(), "progress_bar": False}, (curator.private_langevin,), {},
             ("temperature", "skip", "seed"),
         ),
-        "privacy.door.draw_matrices": Door(
+        "privacy.charge_and_draw.draw_matrices": Door(
             called(door.draw_matrices),
             lambda: {"mechanisms": [Gaussian(2, 1.0)], "epsilon": 1.0, "adjacency": "replace", "lattice": 2.0**-12},
             (door.draw_matrices,),
         ),
-        "privacy.door.draw_vectors": Door(
+        "privacy.charge_and_draw.draw_vectors": Door(
             called(door.draw_vectors), lambda: vectors | {"vectors": 3}, (door.draw_vectors,), {"unit": "row"}
         ),
-        "privacy.door.draw_each": Door(
+        "privacy.charge_and_draw.draw_each": Door(
             called(door.draw_each),
             lambda: {"mechanisms": [VectorGaussian(2, 1.0, 1.0)], "lattices": [2.0**-20], "epsilon": 1.0, "unit": "row"},
             (door.draw_each,), {"unit": "row"},
         ),
-        "privacy.door.draw_share": Door(
+        "privacy.charge_and_draw.draw_share": Door(
             called(door.draw_share),
             lambda: {"law": GaussianShares(2, 1.0, 3, 2.0**-12, 0), "adjacency": "replace"}, (door.draw_share,),
         ),
@@ -411,10 +411,10 @@ def doors() -> dict[str, Door]:
             ),
             lambda: {"people": _people(), "epsilon": 1.0}, (NoisyMeans.publish,), {"unit": "person"},
         ),
-        "federated.account.RunLog": Door(
+        "federated.run_log.RunLog": Door(
             _site, lambda: {"source": np.ones((2, 2))}, (federated.RunLog,),
         ),
-        "federated.flower.kept.PersistentSite": Door(
+        "federated.flower.persistent_site.PersistentSite": Door(
             _kept_site, lambda: {"number": 0, "source": np.ones((2, 2))}, (PersistentSite,),
         ),
         "federated.local.run": Door(

@@ -26,7 +26,7 @@ def conforms(law):
     if law.unproved:
         return
     for adjacency in ("zero_out", "replace"):
-        assert law.reason(adjacency, 1).endswith(".")
+        assert law.justification(adjacency, 1).endswith(".")
         for rounds in ((law,), (law, law)):
             _loses_what_it_says(rounds, adjacency)
     for epsilon in (0.0, 0.5, 2.0):

@@ -45,7 +45,7 @@ def test_with_an_intercept_it_is_that_of_the_slopes(tasks):
 
 
 def test_without_it_the_prior_is_everybodys(tasks):
-    given = lambda likelihood, of: likelihood.given(of, None, None).mean
+    given = lambda likelihood, of: likelihood.posteriors(of, None, None).mean
     assert_allclose(given(NormalErrors(), tasks), given(NormalErrors(SnrPrior()), tasks), rtol=0)
     offset = tasks.with_intercept()
     assert_allclose(given(NormalErrors(), offset), given(NormalErrors(conjugate.SLOPES), offset), rtol=0)

@@ -76,7 +76,7 @@ def test_noise_follows_the_square_of_a_clip_norm_of_any_type(clip, least):
     found, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
     assert found == expected
     assert type(found.clip) is float
-    assert expected.operator_norm == pytest.approx(least(1.0, 1e-3, 3).fluctuation * float(clip) ** 2)
+    assert expected.operator_norm == pytest.approx(least(1.0, 1e-3, 3).operator_norm * float(clip) ** 2)
     assert replace(found, clip=clip).clip ** 2 == expected.clip**2
 
 

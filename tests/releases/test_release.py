@@ -148,7 +148,7 @@ def test_a_release_survives_the_disk(tmp_path, mechanism):
         "message",
         "scaling",
         "library_version",
-        "besides",
+        "composed_with",
     ):
         assert getattr(back, name) == getattr(out, name)
     assert list(tmp_path.iterdir()) == [tmp_path / "out.nc"]

@@ -26,7 +26,7 @@ def alone(i):
 
 def same(one, other):
     assert_array_equal(one.sigma, other.sigma)
-    for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "besides", "lattice"):
+    for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "composed_with", "lattice"):
         assert getattr(one, name) == getattr(other, name)
 
 

@@ -220,7 +220,7 @@ class MomentAdaptation(Adaptation):
         if draws * chains > MANY:
             raise ValueError(f"draws: expected at most {MANY // chains} in each of {chains} chains, got {draws}")
         flag("intercept", self.intercept)
-        for name in ("row_bound", "target_bound", "sharpness", "shift_scale", "residual_bound"):
+        for name in ("row_bound", "target_bound", "power", "shift_scale", "residual_bound"):
             optional(moderate, name, getattr(self, name))
         return {
             "posterior": one_of("posterior", self.posterior, ("conditional", "nuts")),
