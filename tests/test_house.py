@@ -25,7 +25,7 @@ ROOMS = """
     privacy.ledger
     privacy.door privacy.audit privacy.tables
     privacy data
-    datasets convex taskwise theory.utility theory.people
+    datasets convex taskwise theory.utility theory.people theory.projection
     releases
     estimators models
     sampling inference.subspace
