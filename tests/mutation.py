@@ -652,6 +652,9 @@ MUTANTS = [
     Mutant("a signature is for any adjacency", "federated/invitation.py",
            '("epsilon", "adjacency", "num_tasks",', '("epsilon", "num_tasks",',
            "federated/test_federated_signing.py::test_what_is_signed_tells_all_terms_apart"),
+    Mutant("Lemma 1 without what is left out", "theory/projection.py",
+           "max(0, rank - kept) * np.sqrt(noise)", "0.0 * np.sqrt(noise)",
+           "theory/test_lemmas.py::test_the_bounds_by_hand"),
     # The house
     Mutant("the accountant imports JAX", "privacy/ledger.py",
            "import numpy as np\n", "import jax\nimport numpy as np\n",

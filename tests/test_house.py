@@ -25,7 +25,7 @@ ROOMS = """
     privacy.ledger
     privacy.charge_and_draw privacy.audit privacy.tables
     privacy data
-    datasets convex single_task theory.utility theory.people
+    datasets convex single_task theory.utility theory.people theory.projection
     releases
     estimators models
     sampling inference.subspace

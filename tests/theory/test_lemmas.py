@@ -5,12 +5,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from helpers.effort import effort
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from mpmtl_prob.convex.penalties import GroupLasso, TraceNorm
+from mpmtl_prob.theory.projection import group_sparse_error, low_rank_error
 
 shapes = effort(st.sampled_from([(2, 7), (5, 3)]), st.tuples(st.integers(1, 8), st.integers(1, 12)))
 instances = given(
@@ -34,15 +36,14 @@ def proximal_error(norm, C, E, eta, penalty):
 def low_rank(rng, d, m, rank):
     r = min(rank, d, m)
     C = rng.standard_normal((d, r)) @ rng.standard_normal((r, m)) * np.exp(rng.normal())
-    s = np.linalg.svd(C, compute_uv=False)
-    return C, s, int(np.sum(s > 1e-10 * s[0]))
+    return C, np.linalg.svd(C, compute_uv=False)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @instances
 def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shape, rank, noise, penalty, eta):
     (d, m), rng = shape, np.random.default_rng(seed)
-    C, s, r_C = low_rank(rng, d, m, rank)
+    C, s = low_rank(rng, d, m, rank)
     k = int(np.sum(s > eta * penalty))
     root = rng.standard_normal((d, d + 1))
     E = root @ root.T
@@ -51,8 +52,7 @@ def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shap
     E *= 10**noise * min(gap, s[0] ** 2) / 2 / np.linalg.norm(E, 2)
     sigma_1 = np.linalg.norm(E, 2)
     assume(2 * sigma_1 <= gap)
-    bound = (s[0] ** 2 / (eta * penalty) + s[0]) / eta
-    bound *= (k**2 / (eta * penalty) + 2 * k) * sigma_1 + max(0, r_C - k) * np.sqrt(sigma_1)
+    bound = low_rank_error(C, sigma_1, step_size=eta, penalty=penalty)
     error = proximal_error(TraceNorm(), C, E, eta, penalty)
     assert -1e-8 * (1 + s[0] ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
 
@@ -64,10 +64,7 @@ def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, 
     C = rng.standard_normal((d, m)) * np.exp(rng.normal(size=(d, 1))) * (rng.permutation(d) < rank)[:, None]
     rows = np.linalg.norm(C, axis=1)
     E = np.diag(10**noise * rng.chisquare(2, d))
-    r, k = int(np.sum(rows > 0)), int(np.sum(rows >= eta * penalty))
-    largest = np.diag(E).max()
-    bound = (r / (eta * penalty) * rows.max() ** 2 + rows.max()) / eta
-    bound *= k / (2 * eta * penalty) * largest + max(0, r - k) * np.sqrt(largest)
+    bound = group_sparse_error(C, np.diag(E).max(), step_size=eta, penalty=penalty)
     error = proximal_error(GroupLasso(), C, E, eta, penalty)
     assert -1e-9 * (1 + rows.max() ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
 
@@ -79,3 +76,17 @@ def test_the_error_of_lemma_1_vanishes_with_the_noise_and_not_before():
     assert_allclose(errors[0], 0, atol=1e-12)
     assert errors[1] < errors[2] < errors[3]
     assert errors[3] > 0.01
+
+
+def test_the_bounds_by_hand():
+    """Singular values 3 and 1 with eta lambda = 2: one is kept, the other is not."""
+    C = np.diag([3.0, 1.0])
+    expected = (9 / 2 + 3) * ((1 / 2 + 2) * 0.25 + np.sqrt(0.25))
+    assert_allclose(low_rank_error(C, 0.25, step_size=1.0, penalty=2.0), expected)
+    expected = (2 / 2 * 9 + 3) * (1 / 4 * 0.25 + np.sqrt(0.25))
+    assert_allclose(group_sparse_error(C, 0.25, step_size=1.0, penalty=2.0), expected)
+
+
+def test_noise_beyond_the_gap_is_refused():
+    with pytest.raises(ValueError, match="noise: expected at most 4, half the least gap of the spectrum, got 5"):
+        low_rank_error(np.diag([3.0, 1.0]), 5.0, step_size=1.0, penalty=2.0)
