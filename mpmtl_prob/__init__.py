@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     )
     from mpmtl_prob.data import Prediction, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
-    from mpmtl_prob.releases import Release, release
+    from mpmtl_prob.releases import Release, ReleaseSpec, release
 
 __all__ = [
     "NoiseAware",
     "Prediction",
     "Release",
+    "ReleaseSpec",
     "TaskData",
     "TaskShards",
     "adaptation",
@@ -70,6 +71,7 @@ _LIVES_IN = {
     "NoiseAware": "inference",
     "Prediction": "data",
     "Release": "releases",
+    "ReleaseSpec": "releases",
     "TaskData": "data",
     "TaskShards": "data",
     "release": "releases",

@@ -1,11 +1,11 @@
 """Protocols and base classes of all that can be brought from outside: docs/extend.md has an example of each.
 
-- noise: :class:`Mechanism`, :class:`MatrixMechanism`, :class:`VectorMechanism`, made known to files by :func:`register`; its likelihood in
-  the public model: :class:`NoisyRelease`, registered with :func:`of_law`.
+- noise: :class:`Mechanism`, :class:`MatrixMechanism`, :class:`VectorMechanism`, made known to files by :func:`register`;
+  its likelihood in the public model: :class:`NoisyRelease`, registered with :func:`of_law`.
 - convex problems: :class:`Penalty`, :class:`SharedPenalty` (with a projection of the second moment), :class:`Loss`, which
   bound to rows is a :class:`Smooth`.
-- algorithms: :class:`SharingRule` (what Algorithm 1 leaves open), :class:`SingleTask` (what starts it), :class:`Estimator` and
-  its :class:`Fit`, :class:`Fitted` where that has weights.
+- algorithms: :class:`SharingRule` (what Algorithm 1 leaves open), :class:`SingleTask` (what starts it), :class:`Estimator`
+  and its :class:`Fit`, :class:`Fitted` where that has weights.
 - posteriors: :class:`Structure` with its :class:`ModelAndInit`, :class:`Likelihood` with its :class:`Posteriors` and
   :class:`Jointly`, :class:`Kernel`.
 - :class:`Billboard`, an algorithm with one public result that newcomers read.

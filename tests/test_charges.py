@@ -117,7 +117,7 @@ NUMBERS = {
         "residual_bound",
         "row_bound",
         "target_bound",
-        "sharpness",
+        "power",
     ),
     "adaptation.paper.cnvx.CnvxAdap, printed": (
         "kappa_1",

@@ -18,7 +18,7 @@ PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """Functions, estimators (classes with ``fit``) and methods that users call, by the name that they have there."""
+    """Functions, estimators (with ``fit``), the specification of a release, and methods, by the name that users call them."""
     for package in PACKAGES:
         home = package.__name__.removeprefix("mpmtl_prob").removeprefix(".")
         names = getattr(package, "__all__", None) or [k for k, v in vars(package).items() if inspect.isfunction(v)]
@@ -26,7 +26,9 @@ def public() -> Iterator[tuple[str, Any]]:
             thing, called = getattr(package, name), f"{home}.{name}".removeprefix(".")
             if name.startswith("_") or (package is not mp and getattr(mp, name, None) is thing):
                 continue
-            if inspect.isfunction(thing) or (inspect.isclass(thing) and hasattr(thing, "fit")):
+            if inspect.isfunction(thing) or (
+                inspect.isclass(thing) and (hasattr(thing, "fit") or thing is mp.ReleaseSpec)
+            ):
                 yield called, thing
             if inspect.isclass(thing):
                 for method, kind in vars(thing).items():

@@ -95,7 +95,8 @@ def test_examples_in_docstrings_print_what_they_say(module):
 
 def test_the_most_used_functions_have_an_example():
     shown = (mp, mp.release, mp.inference.shared_covariance, mp.inference.task_posteriors, mp.evaluation.nmse,
-             mp.privacy.calibrate, mp.privacy.compute_delta, mp.privacy.compute_epsilon, mp.privacy.schedule, mp.privacy.Ledger)  # fmt: skip
+             mp.privacy.calibrate, mp.privacy.compute_delta, mp.privacy.compute_epsilon, mp.privacy.schedule,
+             mp.privacy.Ledger)  # fmt: skip
     assert [thing.__name__ for thing in shown if ">>> " not in thing.__doc__] == []
 
 

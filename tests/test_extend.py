@@ -239,7 +239,9 @@ def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path, mon
     release = mp.release(tasks, epsilon=5.0)
     shared = mp.inference.shared_covariance(release, draws=100, **QUICK)
     mine = written("known_error").KnownError(0.5)
-    own = mp.inference.task_posteriors(tasks, shared, likelihood=mine, power=1.0, draws=2500, exclude_own=False)
+    own = mp.inference.task_posteriors(
+        tasks, shared, likelihood=mine, power=1.0, draws=2500, leave_one_out="not_in_release"
+    )
 
     gram, scale = tasks.gram, np.mean(tasks.X**2, axis=1) ** -0.25  # Pareto's, by which messages are scaled
     for i in range(tasks.num_tasks):

@@ -91,8 +91,10 @@ def test_a_release_says_what_it_said(name):
     np.testing.assert_array_equal(release.sigma, expected["sigma"])
     assert [write_mechanism(law) for law in release.mechanisms] == expected["mechanisms"]
     assert list(release.features) == expected["features"]
-    for field in ("message", "scaling", "num_tasks", "lattice"):
+    for field in ("message", "num_tasks", "lattice"):
         assert getattr(release, field) == expected[field]
+    assert release.scaling == {"unit": "unit_variance"}.get(expected["scaling"], expected["scaling"])
+    assert json.loads(release.to_xarray().attrs["release"])["scaling"] == expected["scaling"]
     same_guarantee(release.guarantee, expected["guarantee"])
 
 

@@ -18,6 +18,7 @@ Everything is about one record of the target, replaced by another; the number of
 Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
 """
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.adaptation.data import paper_files, problems, real
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.moments.adassp import AdaSSP
@@ -62,3 +63,10 @@ __all__ = [
     "release_moments",
     "tilted",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "OneRelease": "MomentAdaptation",
+    },
+)

@@ -30,7 +30,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     publish.add_argument(
         "--scaling",
-        help="of features by every task's own rows: unit variance (unit), the default of a CSV file; pareto; none",
+        help="of features by every task's own rows: unit_variance, the default of a CSV file; pareto; none",
     )
     publish.add_argument("--clip", type=float, help="messages up to this length, a public number, and no directions")
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
@@ -152,9 +152,9 @@ def fit(options: argparse.Namespace) -> None:
         seed=options.seed,
         progress_bar=not options.quiet,
     )
-    exclude_own = False if options.newcomers else None
+    leave_one_out = "not_in_release" if options.newcomers else "auto"
     own = inference.task_posteriors(
-        tasks, shared, likelihood=options.likelihood, exclude_own=exclude_own, seed=options.seed,
+        tasks, shared, likelihood=options.likelihood, leave_one_out=leave_one_out, seed=options.seed,
         progress_bar=not options.quiet,
     )  # fmt: skip
     own.save(options.out)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import FormerName
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +26,8 @@ class Prediction:
         mean: (m, n_max), zero on padding.
         mask: as in the TaskData predicted on.
         tasks: task names.
-        centered_draws: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point predictor.
-            In single precision they lose a part of how far they vary, and no more.
+        centered_draws: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point
+            predictor. In single precision they lose a part of how far they vary, and no more.
         quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
         around: (m, n_max), or one number.
         unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target.
@@ -39,6 +40,8 @@ class Prediction:
     quantity: str = "target"
     around: FloatArray | float = 0.0
     unit: FloatArray | float = 1.0
+
+    away = FormerName("centered_draws")
 
     @property
     def draws(self) -> NDArray[np.floating[Any]] | None:

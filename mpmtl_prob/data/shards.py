@@ -31,7 +31,7 @@ class Part(NamedTuple):
         tasks: their names, in the order in which they are read.
         features: as the part has them.
         read: the rows; another process can call it.
-        scaling: as of :class:`TaskData`, "unit" for a table in a parquet file.
+        scaling: as of :class:`TaskData`, "unit_variance" for a table in a parquet file.
     """
 
     name: str
@@ -139,7 +139,9 @@ class TaskShards:
             names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
             check_labels("task", names)
             read = partial(_parquet, str(path), task, target, own, intercept)
-            parts.append(Part(path.name, tuple(names), (*own, NAME) if intercept else own, read, scaling="unit"))
+            parts.append(
+                Part(path.name, tuple(names), (*own, NAME) if intercept else own, read, scaling="unit_variance")
+            )
         if other := next((name for name, kind in types.items() if kind != next(iter(types.values()))), None):
             first, kind = next(iter(types.items()))
             raise ValueError(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, in_range, whole
+from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
 from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
@@ -52,8 +53,8 @@ class TaskData:
         intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
         centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
         scaling: how messages and estimators scale the features by every task's own rows, unless they are told otherwise:
-            "unit", to unit variance, for tasks that come from a table, whose columns may be age and income; "pareto", by the
-            root of that, for tasks that come from arrays. It never follows from the rows.
+            "unit_variance" for tasks that come from a table, whose columns may be age and income; "pareto", by the root of
+            that, for tasks that come from arrays. It never follows from the rows.
         has_targets: False where rows were made without targets: they can be predicted, and not fitted.
         numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
@@ -217,7 +218,7 @@ class TaskData:
         labels = task_labels(dict(table)[task])
         X = numeric_columns("features", dict(table), columns, labels)
         y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
-        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit")
+        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit_variance")
         return tasks.with_intercept() if intercept else tasks
 
     @classmethod
@@ -255,6 +256,8 @@ class TaskData:
         """Raise ValueError for rows without targets, which cannot be fitted; ``name`` is of the argument."""
         if not self.has_targets:
             raise ValueError(f"{name}: expected rows with targets, got rows made without, which can be predicted alone")
+
+    own = FormerName("rows_of")
 
     def rows_of(self, i: int) -> tuple[FloatArray, FloatArray]:
         """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
@@ -380,7 +383,7 @@ class TaskData:
         return (
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
             f"{n.min()} to {n.max()} per task{'' if self.has_targets else ', no targets'}"
-            f"{_IN_UNITS if self.scaling == 'unit' else ''})"
+            f"{_IN_UNITS if self.scaling == 'unit_variance' else ''})"
         )
 
     def _repr_html_(self) -> str:
@@ -391,6 +394,6 @@ class TaskData:
             "features": f"{self.num_features}: {', '.join(shown)}",
             "rows": f"{self.num_rows}, from {n.min()} to {n.max()} per task, median {np.median(n):g}",
         }
-        if self.scaling == "unit":
+        if self.scaling == "unit_variance":
             facts["scaling"] = "to unit variance, by every task's own rows"
         return card("TaskData", facts, "Rows are private, and not shown.")

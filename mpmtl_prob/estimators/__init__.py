@@ -1,5 +1,6 @@
 """The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.convex.losses import LeastSquares, Logistic
 from mpmtl_prob.convex.penalties import (
     L1,
@@ -68,3 +69,11 @@ __all__ = [
     "framework",
     "one_round",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "Alone": "LocalGradientDescent",
+        "Sharing": "SharingRule",
+    },
+)

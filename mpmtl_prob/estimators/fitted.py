@@ -97,9 +97,9 @@ def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
         The scaled tasks, and the scale S, (m, d): weights in the table's own units are ``S.T * W``. Tasks that come from
         arrays stay as they are, and S is None. An intercept is not scaled.
     """
-    if tasks.scaling != "unit":
+    if tasks.scaling != "unit_variance":
         return tasks, None
-    scale = conjugate.scales(tasks.slopes.gram, "unit")
+    scale = conjugate.scales(tasks.slopes.gram, "unit_variance")
     if tasks.intercept:
         scale = np.column_stack([scale, np.ones(len(scale))])
     return replace(tasks, X=tasks.X * scale[:, None, :], scaling="none"), scale
@@ -109,7 +109,7 @@ def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:
     """Return a fit of :func:`in_unit_variance` tasks with weights in the units of the table."""
     if scale is None:
         return fitted
-    release = None if fitted.release is None else replace(fitted.release, scaling="unit")
+    release = None if fitted.release is None else replace(fitted.release, scaling="unit_variance")
     history = {name: scale.T * values if name == "W" else values for name, values in fitted.history.items()}
     return replace(fitted, W=scale.T * fitted.W, release=release, history=history)
 

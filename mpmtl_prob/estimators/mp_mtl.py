@@ -37,10 +37,10 @@ from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import PrivateClipNorm, purchases_of
 from mpmtl_prob.releases.publish import publish_rounds
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.spec import Terms, default_delta
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
-MECHANISMS = ("paper", "calibrated")
+MECHANISMS = ("wishart", "calibrated", "paper")
 STEP_READ_OFF = (
     "The step size, and with it the threshold of the mapping and the growth of budgets and momentum, follows the largest "
     "curvature of all tasks' rows, which reaches the releases around the noise. Give curvature, or a step_size, chosen "
@@ -65,10 +65,12 @@ class MPMTL(HidesArrays):
         sharing: what is published and what owners do with it: :class:`Proximal` (Algorithms 2 and 3),
             :class:`ProximalSum` (Algorithm 4), :class:`TaskRelations`, or your own.
         penalty: lambda >= 0, how strongly tasks are tied; for Algorithm 4 the pair (lambda_1, lambda_2).
-        epsilon: the budget for all rounds together; None runs without noise and without privacy.
+        epsilon: the budget for all rounds together; None runs without noise and without privacy. A :class:`ReleaseSpec` with
+            message="clip" in its place says delta, clip, mechanism, adjacency and rounds too.
         rounds: T.
         clip: K, the norm to which models are clipped each round: a number chosen without looking at the models, or one
-            from :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then in the guarantee. Infinite only without noise.
+            from :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then in the guarantee. Infinite only without
+            noise.
         delta: default 1 / (m log m).
         loss: L_i, :class:`LeastSquares` or :class:`Logistic`, with its strong convexity.
         acceleration: beta_t: "none" is 0, "convex" (t-1)/(t+2), "strongly_convex" (1 - sqrt(mu/L)) / (1 + sqrt(mu/L));
@@ -82,8 +84,8 @@ class MPMTL(HidesArrays):
             larger step by their own 1/L_i. It sets mu/L too. None takes max_i L_i unless step_size is a number: then nothing
             is proved, as the releases depend on this number of private rows.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
-        mechanism: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed) or "calibrated" (the least
-            Wishart noise whose T rounds are (epsilon, delta)-private, proved).
+        mechanism: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed) or "wishart" (the least
+            Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated").
         debias: subtract the mean of the noise from what the mapping reads. Eigenvalues below 0 are floored there, and
             Proposition 1 (enormous noise leaves every task alone) no longer holds.
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
@@ -95,7 +97,7 @@ class MPMTL(HidesArrays):
 
     sharing: SharingRule
     penalty: float | tuple[float, float]
-    epsilon: float | None = 1.0
+    epsilon: float | ReleaseSpec | None = 1.0
     rounds: int = 30
     clip: float | PrivateClipNorm = float("inf")
     delta: float | None = None
@@ -113,6 +115,17 @@ class MPMTL(HidesArrays):
     ledger: Ledger | None = None
     record: bool = True
     rows: RowProtection | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(spec := self.epsilon, ReleaseSpec):
+            return
+        if spec.message != "clip" or spec.scaling is not None:
+            raise ValueError(
+                "epsilon: expected a ReleaseSpec with message='clip' and without scaling, as rounds publish models that are "
+                f"clipped, got message={spec.message!r} and scaling={spec.scaling!r}"
+            )
+        for name in ("epsilon", "delta", "clip", "mechanism", "adjacency", "rounds"):
+            object.__setattr__(self, name, getattr(spec, name))
 
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
@@ -334,7 +347,7 @@ class MPMTL(HidesArrays):
             flag("acceleration", self.acceleration)
         if self._acceleration == "strongly_convex" and not self.loss.strong_convexity > 0:
             raise ValueError("acceleration: 'strongly_convex' needs a loss with strong_convexity > 0, got 0")
-        if self.mechanism == "calibrated" and self.sharing.moment == "tasks":
+        if self.mechanism != "paper" and self.sharing.moment == "tasks":
             raise ValueError("mechanism: expected 'paper' for W'W, of which nothing is proved with any noise")
         pair = isinstance(self.sharing, ProximalSum)
         penalty = as_float_array("penalty", self.penalty)

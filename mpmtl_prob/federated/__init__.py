@@ -5,6 +5,7 @@ try:
 except ImportError:
     raise ImportError("federated needs cryptography: pip install 'mpmtl-prob[federated]'") from None
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.federated.invitation import Invitation, Trust, invite
 from mpmtl_prob.federated.local import Outcome, run
 from mpmtl_prob.federated.protocol import Site, serve, settle
@@ -35,3 +36,11 @@ __all__ = [
     "settle",
     "write_key",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "Account": "RunLog",
+        "Conditions": "SitePolicy",
+    },
+)

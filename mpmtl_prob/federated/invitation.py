@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from bisect import bisect
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -21,7 +21,7 @@ from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.mechanisms import GaussianShares
 from mpmtl_prob.privacy.mechanisms.mechanism import write_mechanism
 from mpmtl_prob.privacy.mechanisms.shares import slack
-from mpmtl_prob.releases.spec import Terms, default_delta, terms
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta
 
 #: The risk of no release that comes with the number of dropouts that nobody chose, and one that nobody may choose.
 SAFE, RISKY = 1e-6, 1e-2
@@ -90,7 +90,7 @@ class Invitation:
 
 
 def invite(
-    epsilon: float,
+    epsilon: float | ReleaseSpec,
     num_tasks: int,
     features: Sequence[Hashable] | int,
     delta: float | None = None,
@@ -100,15 +100,12 @@ def invite(
     dropouts: int | None = None,
     colluders: int = 1,
     partners: int | None = None,
-    mechanism: str = "wishart",
-    adjacency: str = "replace",
-    scaling: str = "pareto",
-    message: str = "direction",
+    **options: Any,
 ) -> Invitation:
     """The terms of one release over several sites, from public numbers alone.
 
     Args:
-        epsilon: > 0.
+        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any.
         num_tasks: how many there are at all sites together, at most.
         features: their names, or how many there are.
         delta: in (0, 1); default 1 / (m log m).
@@ -122,10 +119,9 @@ def invite(
             one site with 1.
         partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
             for thousands, the more the more may vanish: see ``Invitation.risk``.
-        mechanism: "wishart" or "gaussian", where the server adds the noise; shares are Gaussian.
-        adjacency: "replace" or "zero_out".
-        scaling: "pareto", "unit" or "none".
-        message: "direction", or "clip" for vectors that are shortened to length 1 where they are longer.
+        options: further fields of :class:`ReleaseSpec`: ``mechanism`` ("wishart" or "gaussian", where the server adds the
+            noise; shares are Gaussian), ``adjacency``, ``scaling`` (default "pareto") and ``message`` ("clip" shortens
+            vectors to length 1 where they are longer).
 
     Raises:
         ValueError: an argument outside its range.
@@ -140,20 +136,27 @@ def invite(
     m = whole("num_tasks", num_tasks)
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
-    if d == 1 and message == "direction":
+    spec = _spec(epsilon, delta, options)
+    if d == 1 and spec.message == "direction":
         raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
-    options: dict[str, Any] = {"adjacency": adjacency, "scaling": scaling, "message": message}
-    if message == "clip":
-        options["clip"] = 1.0
-    if how is Trust.NO_CURATOR:
-        settled = _with_shares(epsilon, m, features, delta, agreed.least, colluders, options)
-    else:
-        settled = terms(
-            epsilon, m, features, delta, mechanism=one_of("mechanism", mechanism, ("wishart", "gaussian")), **options
-        )
+    no_curator = how is Trust.NO_CURATOR
+    settled = _with_shares(spec, m, features, agreed.least, colluders) if no_curator else spec.terms(m, features)
     return Invitation(settled, how, n, agreed)
+
+
+def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[str, Any]) -> ReleaseSpec:
+    """The specification of what sites can do together. Raises ValueError for another."""
+    if options.get("message") == "clip":
+        options = {"clip": 1.0, **options}
+    spec = ReleaseSpec.of(epsilon, delta, **options)
+    one_of("mechanism", spec.mechanism, ("wishart", "gaussian"))
+    if spec.clip not in (None, 1.0):
+        raise ValueError(f"clip: expected 1 where sites send messages, got {spec.clip!r}; divide the messages by it")
+    if spec.rounds not in (1, "auto"):
+        raise ValueError(f"rounds: expected 1, as sites send one message, got {spec.rounds!r}")
+    return replace(spec, rounds=1)
 
 
 def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: int, partners: int | None) -> Agreed:
@@ -209,21 +212,18 @@ def _may_vanish(agreed: Agreed, owners: int, most: float) -> int:
     return bisect(range(1, owners + 1), most, key=lambda gone: risk(agreed, owners, gone))
 
 
-def _with_shares(
-    epsilon: float, m: int, features: Sequence[Hashable] | int, delta: float | None, least: int, colluders: int,
-    options: dict[str, Any],
-) -> Terms:  # fmt: skip
+def _with_shares(spec: ReleaseSpec, m: int, features: Sequence[Hashable] | int, least: int, colluders: int) -> Terms:
     """Terms whose noise is private though only ``least - colluders`` shares protect."""
     d = features if isinstance(features, int) else len(features)
-    wanted = default_delta(m) if delta is None else delta
-    adjacency = options["adjacency"]
+    wanted = default_delta(m) if spec.delta is None else spec.delta
+    epsilon, adjacency = spec.epsilon, spec.adjacency
     real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)
     h = lattice.step(1.0, d, m, [real])
     for _ in range(2):  # what discreteness costs is next to nothing, and paid too
         lost = slack(d, real.sd / h**2, real.mu("replace"))
         real = calibrate_gaussian(epsilon, wanted - 1.01 * lost, d, adjacency=adjacency)
     law = GaussianShares(d, float(real.sd / np.sqrt(least - colluders)), least, h**2, colluders)
-    settled = terms(epsilon, m, features, wanted, mechanism=law, **options)
+    settled = replace(spec, delta=wanted, mechanism=law).terms(m, features)
     if settled.lattice != h:
         law = replace(law, step=settled.lattice**2)
         settled = replace(settled, mechanisms=(law,))

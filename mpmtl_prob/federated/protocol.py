@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.former import FormerName, former_arguments
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.federated import secure_sum
@@ -69,6 +70,7 @@ class Site:
         ValueError: a number that is none, or another than the signer's.
     """
 
+    @former_arguments(account="run_log", conditions="policy")
     def __init__(
         self,
         number: int,
@@ -91,6 +93,8 @@ class Site:
         self._keys: secure_sum.Keys | None = None
         self._shared: secure_sum.Shared | None = None
         self._masked: secure_sum.Masked | None = None
+
+    account = FormerName("run_log")
 
     def __repr__(self) -> str:
         return f"Site({self.number})"

@@ -189,7 +189,7 @@ def mask(
         me: the owner's number.
         keys: its private ones.
         shared: what it kept.
-        encryption: to this owner, by who wrote them: from every partner who is still there.
+        encrypted_shares: to this owner, by who wrote them: from every partner who is still there.
         vector: whole numbers modulo 2^64, (length,).
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, fields, replace
 
 import numpy as np
 
@@ -18,25 +18,22 @@ from mpmtl_prob.inference.public.structures import Structure, structure_for, str
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism
-from mpmtl_prob.releases import release
+from mpmtl_prob.releases import ReleaseSpec, release
 from mpmtl_prob.releases.rounds import attach_paid_release
 from mpmtl_prob.sampling.nuts import WARMUP
 
 
 @dataclass(frozen=True)
-class NoiseAware:
+class NoiseAware(ReleaseSpec):
     """One release, its posterior, and every owner's own: what stands beside the papers' algorithms in a comparison.
 
     ``fit`` is :func:`mpmtl_prob.release`, :func:`shared_covariance` and :func:`task_posteriors` in a row; use these to
     keep the release, or to be only one of the seats. There is nothing to tune but what is promised.
 
+    What is published is said as by :class:`ReleaseSpec`, whose fields it has: ``NoiseAware(epsilon=1.0)``, or
+    ``NoiseAware(spec)``.
+
     Attributes:
-        epsilon: of the release, > 0.
-        delta: in (0, 1); default 1 / (m log m).
-        adjacency: what a task's data are compared with: "replace" or "zero_out".
-        mechanism: of the noise, as in :func:`mpmtl_prob.release`.
-        scaling: of the features, as in :func:`mpmtl_prob.release`: "pareto", "unit" or "none"; default by the tasks, "unit"
-            where they come from a table.
         rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
             method "joint".
         structure: of the shared covariance; default "low_rank" where tasks and features are many and noise is small, else
@@ -53,11 +50,7 @@ class NoiseAware:
         progress_bar: show one.
     """
 
-    epsilon: float = 1.0
-    delta: float | None = None
-    adjacency: str = "replace"
-    mechanism: str | MatrixMechanism = "wishart"
-    scaling: str | None = None
+    _: KW_ONLY
     rounds: int | str = "auto"
     structure: str | Structure | None = None
     method: str = "plug_in"
@@ -69,6 +62,18 @@ class NoiseAware:
     unsafe_seed: int | None = None
     ledger: Ledger | None = None
     progress_bar: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epsilon, ReleaseSpec):
+            spec = self.epsilon
+            for field in fields(ReleaseSpec):
+                object.__setattr__(self, field.name, getattr(spec, field.name))
+        super().__post_init__()
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """What is published."""
+        return ReleaseSpec(**{field.name: getattr(self, field.name) for field in fields(ReleaseSpec)})
 
     def fit(self, tasks: TaskData) -> OwnerPosteriors:
         """Publish, once, and let every owner use it.
@@ -83,12 +88,7 @@ class NoiseAware:
         kind = self._checked(tasks)
         published = release(
             tasks,
-            self.epsilon,
-            self.delta,
-            mechanism=self.mechanism,
-            adjacency=self.adjacency,
-            scaling=self.scaling,
-            rounds=self._rounds,
+            replace(self.spec, rounds=self._rounds),
             respond=posterior_draws(tasks, self.seed, kind),
             unsafe_seed=self.unsafe_seed,
             ledger=self.ledger,

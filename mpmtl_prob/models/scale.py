@@ -2,7 +2,8 @@
 
 Given A and kappa the matrix-F law of :func:`mpmtl_prob.models.shared_covariance.full` knows log(phi) up to
 ``1 / sqrt(d kappa m / (2 (kappa + m)))``, about: closely where kappa is large, hardly at all where it is small. With a fixed
-unit that is a funnel, at whose narrow end, large kappa, chains diverge. Here the unit of the site follows kappa, and its centre A.
+unit that is a funnel, at whose narrow end, large kappa, chains diverge. Here the unit of the site follows kappa, and its
+centre A.
 """
 
 from __future__ import annotations

@@ -259,7 +259,8 @@ def _given_kappa(observed: Observed, kappa: Array) -> _Triangular:
 
     Near Sigma's eigenvectors ``A_kj`` moves ``T_kj`` by ``-1 / sqrt(a_k a_j weak_k weak_j)``, a the eigenvalues of A and weak
     the share of Sigma's that is noise. The prior leaves ``A_kj`` an sd of ``sqrt(a_k a_j (1/m + 1/kappa))``, and the noise
-    its own: only where the noise is the larger does the unit follow kappa. Twice ``log T_jj`` likewise, with twice the variances.
+    its own: only where the noise is the larger does the unit follow kappa. Twice ``log T_jj`` likewise, with twice the
+    variances.
 
     Args:
         observed: from :func:`observe`.

@@ -5,6 +5,7 @@ It knows vectors and matrices of bounded norm, and nothing of models; what is ma
 
 from __future__ import annotations
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.accounting.budgets import composition_bound, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
@@ -70,3 +71,15 @@ __all__ = [
     "schedule",
     "views",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "Law": "Mechanism",
+        "MatrixNoise": "MatrixMechanism",
+        "VectorNoise": "VectorMechanism",
+        "Curve": "PrivacyProfile",
+        "delta": "compute_delta",
+        "epsilon": "compute_epsilon",
+    },
+)

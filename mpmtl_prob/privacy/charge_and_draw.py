@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, positive, whole
+from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger, PaddedTasks, Purchase, check_ledger
 from mpmtl_prob.privacy.mechanisms import GaussianShares, exact
@@ -68,6 +69,7 @@ def draw_matrices(
     return np.stack([law.draw(step, exact.source(unsafe_seed, t)) for t, law in enumerate(rounds)]), guarantee
 
 
+@former_arguments(besides="purchases")
 def draw_vectors(
     mechanisms: Sequence[VectorMechanism],
     vectors: int,

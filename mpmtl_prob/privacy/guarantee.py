@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.composition import compute_delta
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds, PrivacyProfile, membership_odds
@@ -105,6 +106,8 @@ class Guarantee:
     mechanisms: tuple[Mechanism, ...] = field(default=(), repr=False, compare=False)
     adversary: str = ANYBODY
     shared_subjects: bool = False
+
+    against = FormerName("adversary")
 
     def __str__(self) -> str:
         proved = str(self.proved) if self.proved else "nothing"

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.checks import in_range, positive, whole
+from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
@@ -168,6 +169,7 @@ class Ledger:
             raise ValueError(ledger_file.IN_MEMORY)
         return _reopened, (type(self), self.path, self._file.timeout, self._file.seen)
 
+    @former_arguments(bought="purchases")
     def charge(
         self,
         mechanisms: Mechanism | Sequence[Mechanism],

@@ -1,13 +1,15 @@
 """What leaves the room: bounded messages, their second moment plus noise, and the file that it is kept in."""
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.releases.messages import PrivateClipNorm, private_clip_norm
 from mpmtl_prob.releases.publish import publish, release
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.spec import Terms, default_delta, message, terms
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta, message, terms
 
 __all__ = [
     "PrivateClipNorm",
     "Release",
+    "ReleaseSpec",
     "Terms",
     "default_delta",
     "message",
@@ -16,3 +18,11 @@ __all__ = [
     "release",
     "terms",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "BoughtClip": "PrivateClipNorm",
+        "buy_clip": "private_clip_norm",
+    },
+)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 #: A recomputed delta may exceed the stated one by this much of it: another processor rounds in another way.
 _SLACK = 1e-6
+#: Names that files keep from 0.3.0, so that either version reads what the other wrote.
+SCALING_IN_FILES = {"unit_variance": "unit"}
+_SCALING_OF_FILES = {name: today for today, name in SCALING_IN_FILES.items()}
 
 
 def fields(data: xr.Dataset) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
                 unit=Unit.TASK, vectors=num_tasks, sigma=sigma, lattice=lattice,
             ),
             "message": message,
-            "scaling": one_of("scaling", meta["scaling"], SCALINGS),
+            "scaling": one_of("scaling", _SCALING_OF_FILES.get(meta["scaling"], meta["scaling"]), SCALINGS),
             "library_version": _text("library_version", meta["library_version"]),
             "composed_with": composed_with,
             "lattice": lattice,

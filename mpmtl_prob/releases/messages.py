@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, in_range, one_of, positive
+from mpmtl_prob._util.former import former_value
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
@@ -83,11 +84,19 @@ def private_clip_norm(
 
 
 def scaling_of(source: Any, scaling: str | None) -> str:
-    """Return the scaling that was asked for, or else that of the tasks: "unit" for tables, "pareto" for arrays.
+    """Return the scaling that was asked for, or else that of the tasks: "unit_variance" for tables, "pareto" for arrays.
 
     Raises ValueError for one that is none.
     """
-    return one_of("scaling", getattr(source, "scaling", "pareto") if scaling is None else scaling, SCALINGS)
+    return scaling_named(getattr(source, "scaling", "pareto") if scaling is None else scaling)
+
+
+def scaling_named(scaling: str) -> str:
+    """Return the scaling of this name, which may be that of 0.3.0. Raises ValueError for another name."""
+    if scaling == "unit":
+        former_value("scaling", "unit", "unit_variance")
+        return "unit_variance"
+    return one_of("scaling", scaling, SCALINGS)
 
 
 def purchases_of(clip: float | PrivateClipNorm | None) -> tuple[PrivateClipNorm, ...]:

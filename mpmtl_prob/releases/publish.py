@@ -1,4 +1,6 @@
-"""The only code that turns models into something that may be published, with noise from :mod:`mpmtl_prob.privacy.charge_and_draw`.
+"""The only code that turns models into something that may be published.
+
+Noise comes from :mod:`mpmtl_prob.privacy.charge_and_draw`.
 
 A curator holds one vector per task, or their second moment. :func:`release` and :func:`publish` let out the perturbed second
 moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`publish_rounds`.
@@ -7,13 +9,15 @@ moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import as_float_array, function, in_range, one_of, positive
+from mpmtl_prob._util.checks import as_float_array, function
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
@@ -21,61 +25,42 @@ from mpmtl_prob.privacy.accounting.calibration import calibrate
 from mpmtl_prob.privacy.charge_and_draw import draw_matrices
 from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import MatrixMechanism
-from mpmtl_prob.privacy.units import Adjacency
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Wishart
 from mpmtl_prob.releases.files import library_version
-from mpmtl_prob.releases.messages import MESSAGES, PrivateClipNorm, clip_norm, messages, scaling_of
+from mpmtl_prob.releases.messages import clip_norm, messages, scaling_of
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.rounds import attach_paid_release, checked_answer, how_many
 from mpmtl_prob.releases.sharded import second_moment as streamed
 from mpmtl_prob.releases.silent import silent_tasks, tell
-from mpmtl_prob.releases.spec import Terms, check_lattice, default_delta, terms
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms, check_lattice, default_delta
 
 
 def release(
     source: TaskData | TaskShards | ArrayLike,
-    epsilon: float,
+    epsilon: float | ReleaseSpec,
     delta: float | None = None,
     *,
-    message: str = "direction",
-    clip: float | PrivateClipNorm | None = None,
-    mechanism: str | MatrixMechanism = "wishart",
-    adjacency: str = "replace",
-    scaling: str | None = None,
-    rounds: int | str = 1,
     respond: Callable[[Release], ArrayLike] | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
+    **options: Any,
 ) -> Release:
     """Let out the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
         source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
             evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same of tasks on disk, in
-            one round; or the messages themselves, d x m.
-        epsilon: > 0.
+            one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros, a warning tells you,
+            who hold the rows.
+        epsilon: > 0; or a :class:`ReleaseSpec`, which says everything that is promised.
         delta: in (0, 1); default 1 / (m log m).
-        message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
-            spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
-            has to be "clip". Of tasks that say nothing, which send zeros, a warning tells you, who hold the rows.
-        clip: K, only with message="clip": a number chosen without looking at the messages, or one from :func:`private_clip_norm`,
-            whose price is then part of the total.
-        mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
-            "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
-            claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
-        adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        scaling: with TaskData, "unit" lets every owner scale its features by its own rows to unit variance, whatever their
-            units, which is the default for tasks that come from a table; "pareto" by the root of that, which makes tasks
-            alike whose features have one unit, the default for tasks that come from arrays; "none" leaves them. It is
-            public, and never follows from the rows. Messages that you bring are taken as they are.
-        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
-            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
             ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. It is asked when all rounds are paid
             for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
+        options: further fields of :class:`ReleaseSpec`: ``message``, ``clip``, ``mechanism``, ``adjacency``, ``scaling`` and
+            ``rounds``.
 
     Returns:
         A :class:`Release` of T rounds.
@@ -94,32 +79,24 @@ def release(
     >>> print(f"eps = {proved.epsilon:g}, delta = {proved.delta:.4f} = 1 / (40 log 40)")
     eps = 1, delta = 0.0068 = 1 / (40 log 40)
     """
-    one_of("message", message, MESSAGES)
-    scaling = scaling_of(source, scaling)
-    epsilon = positive("epsilon", epsilon)
-    adjacency = Adjacency.of(adjacency)
+    spec = ReleaseSpec.of(epsilon, delta, **options)
+    scaling = scaling_of(source, spec.scaling)
+    spec = replace(spec, scaling=scaling)
     if isinstance(source, TaskShards):
-        if rounds not in (1, "auto") or respond is not None:
-            raise ValueError(f"rounds: expected 1 with TaskShards, whose messages are read once, got {shown(rounds)}")
-        settled = terms(
-            epsilon, source.num_tasks, source.slopes, delta,
-            message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling,
-        )  # fmt: skip
+        if spec.rounds not in (1, "auto") or respond is not None:
+            raise ValueError(
+                f"rounds: expected 1 with TaskShards, whose messages are read once, got {shown(spec.rounds)}"
+            )
+        settled = replace(spec, rounds=1).terms(source.num_tasks, source.slopes)
         A, rows = streamed(source, settled)
         return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
     W, features, scaling = messages(source, scaling)
+    spec = replace(spec, scaling=scaling)
     d, m = W.shape
-    K, purchases = clip_norm(message, clip)
-    promised = default_delta(m) if delta is None else in_range("delta", delta, 0, 1)
-    prices = tuple(purchase.law for purchase in purchases)
-    one_round = partial(calibrate, epsilon, promised, d, clip=K, adjacency=adjacency, composed_with=prices)
-    T = how_many(rounds, (d, m), respond, one_round if isinstance(mechanism, str) else None)
-    settled = terms(
-        epsilon, m, features, delta,
-        message=message, clip=clip, mechanism=mechanism, adjacency=adjacency, scaling=scaling, rounds=T,
-    )  # fmt: skip
+    one_round = None if isinstance(spec.mechanism, MatrixMechanism) else partial(_calibrated, spec, d, m)
+    settled = replace(spec, rounds=how_many(spec.rounds, (d, m), respond, one_round)).terms(m, features)
     W = settled.bounded(W)
-    tell(silent_tasks(W, source), W @ W.T, features, message)
+    tell(silent_tasks(W, source), W @ W.T, features, spec.message)
     noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
     sigma = [W @ W.T + noise[0]]
     for each in noise[1:]:
@@ -128,6 +105,14 @@ def release(
             W = settled.bounded(checked_answer(respond(so_far), W.shape))
         sigma.append(W @ W.T + each)
     return _published(sigma, settled, guarantee)
+
+
+def _calibrated(spec: ReleaseSpec, d: int, m: int) -> Wishart:
+    """The noise that one round of m messages would have."""
+    K, purchases = clip_norm(spec.message, spec.clip)
+    delta = default_delta(m) if spec.delta is None else spec.delta
+    prices = tuple(purchase.law for purchase in purchases)
+    return calibrate(spec.epsilon, delta, d, clip=K, adjacency=spec.adjacency, composed_with=prices)
 
 
 def publish(

@@ -12,6 +12,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -34,8 +35,8 @@ class Release:
         features: feature names, d of them.
         guarantee: claimed and proved.
         message: "direction" (every column of W has unit length or is zero) or "clip" (length at most K).
-        scaling: the coordinates of the messages: "pareto" or "unit" (every owner scaled its features by its own rows), or
-            "none".
+        scaling: the coordinates of the messages: "pareto" or "unit_variance" (every owner scaled its features by its own
+            rows), or "none".
         library_version: of the code that made it.
         composed_with: what else was bought for this release and is in its guarantee, such as the clip norm.
         lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
@@ -55,6 +56,8 @@ class Release:
     library_version: str
     composed_with: tuple[Mechanism, ...] = ()
     lattice: float | None = None
+
+    besides = FormerName("composed_with")
 
     def __post_init__(self) -> None:
         d = len(self.features)
@@ -109,7 +112,7 @@ class Release:
             "features": list(self.features),
             "guarantee": self.guarantee.to_dict(),
             "message": self.message,
-            "scaling": self.scaling,
+            "scaling": files.SCALING_IN_FILES.get(self.scaling, self.scaling),
             "library_version": self.library_version,
             "lattice": self.lattice,
         }

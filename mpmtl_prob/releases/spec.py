@@ -1,4 +1,4 @@
-"""What is settled before anybody looks at a row: the noise, what it promises, and how messages are bounded. Public.
+"""The specification of a release, and its terms for m tasks of d features: public, before anybody looks at a row.
 
 Whoever has the terms can make its own message, and whoever sums up what these give can publish: see :func:`message` and
 :func:`mpmtl_prob.releases.publish`.
@@ -7,13 +7,15 @@ Whoever has the terms can make its own message, and whoever sums up what these g
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import in_range, normalise_fields, one_of, positive, whole
+from mpmtl_prob._util.checks import fraction, normalise_fields, one_of, positive, whole
+from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.data.cells import check_spelling
 from mpmtl_prob.data.matching import in_order
@@ -24,7 +26,7 @@ from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.messages import MESSAGES, SCALINGS, PrivateClipNorm, clip_norm, messages
+from mpmtl_prob.releases.messages import MESSAGES, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
 #: Noise by name; "calibrated" is a synonym of "wishart".
@@ -43,7 +45,7 @@ class Terms:
         features: names, d of them.
         lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
         message: "direction" or "clip", how messages are bounded.
-        scaling: "pareto", "unit" or "none", the coordinates that they are in.
+        scaling: "pareto", "unit_variance" or "none", the coordinates that they are in.
         claimed: what the papers say, if anything.
         purchases: what was bought for the release, and is part of its guarantee.
 
@@ -62,12 +64,14 @@ class Terms:
     claimed: Bound | None = None
     purchases: tuple[PrivateClipNorm, ...] = ()
 
+    bought = FormerName("purchases")
+
     def __post_init__(self) -> None:
         normalise_fields(self, positive, "epsilon", "lattice")
         object.__setattr__(self, "adjacency", Adjacency.of(self.adjacency))
         normalise_fields(self, whole, "num_tasks")
         one_of("message", self.message, MESSAGES)
-        one_of("scaling", self.scaling, SCALINGS)
+        object.__setattr__(self, "scaling", scaling_named(self.scaling))
         object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
         if len(set(self.features)) < len(self.features):
             raise ValueError("features: expected distinct names, got a name twice")
@@ -87,60 +91,137 @@ class Terms:
         return lattice.sent(lattice.unit_columns(W) if self.message == "direction" else W, self.clip, self.lattice)
 
 
+@dataclass(frozen=True)
+class ReleaseSpec:
+    """Specification of a release: what it promises and how messages are bounded. Public, before anybody looks at a row.
+
+    It stands in the place of ``epsilon`` wherever something is published: in :func:`mpmtl_prob.release`,
+    :class:`mpmtl_prob.NoiseAware`, the estimators that publish rounds, and :func:`mpmtl_prob.federated.invite`.
+
+    Attributes:
+        epsilon: > 0.
+        delta: in (0, 1); default 1 / (m log m) for m tasks.
+        mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
+            "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
+            claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
+        adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
+        message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
+            spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
+            has to be "clip".
+        clip: K, only with message="clip": a number chosen without looking at the messages, or one from
+            :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then part of the total.
+        scaling: "unit_variance" lets every owner scale its features by its own rows, whatever their units, which is the
+            default for tasks that come from a table; "pareto" by the root of that, which makes tasks alike whose features
+            have one unit, the default for tasks that come from arrays; "none" leaves them. It is public, and never follows
+            from the rows. Messages that you bring are taken as they are.
+        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
+            ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
+            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    >>> spec = mp.releases.ReleaseSpec(epsilon=1.0, adjacency="zero_out")
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
+    >>> mp.release(train, spec).guarantee.proved.adjacency
+    'zero_out'
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    _: KW_ONLY
+    mechanism: str | MatrixMechanism = "wishart"
+    adjacency: str = "replace"
+    message: str = "direction"
+    clip: float | PrivateClipNorm | None = None
+    scaling: str | None = None
+    rounds: int | str = 1
+
+    def __post_init__(self) -> None:
+        normalise_fields(self, positive, "epsilon")
+        if self.delta is not None:
+            normalise_fields(self, fraction, "delta")
+        named("mechanism", self.mechanism, MECHANISMS, MatrixMechanism)
+        object.__setattr__(self, "adjacency", Adjacency.of(self.adjacency))
+        one_of("message", self.message, MESSAGES)
+        clip_norm(self.message, self.clip)
+        if self.scaling is not None:
+            object.__setattr__(self, "scaling", scaling_named(self.scaling))
+        if isinstance(self.rounds, str):
+            one_of("rounds", self.rounds, ("auto",))
+        else:
+            normalise_fields(self, whole, "rounds")
+
+    @classmethod
+    def of(cls, epsilon: float | ReleaseSpec, delta: float | None = None, **options: Any) -> ReleaseSpec:
+        """Return the specification that stands in the place of epsilon, or that of an epsilon and further fields.
+
+        Raises:
+            ValueError: a specification with further fields beside it, or a field outside its range.
+            TypeError: a field that there is none of.
+        """
+        if not isinstance(epsilon, ReleaseSpec):
+            return ReleaseSpec(epsilon, delta, **options)
+        if delta is not None or options:
+            names = ", ".join(([] if delta is None else ["delta"]) + sorted(options))
+            raise ValueError(
+                f"epsilon: a ReleaseSpec says everything of a release; give it {names}, by dataclasses.replace"
+            )
+        return epsilon
+
+    def terms(self, num_tasks: int, features: Sequence[Hashable] | int) -> Terms:
+        """Work out the terms of a release of ``num_tasks`` messages, from public numbers alone.
+
+        Args:
+            num_tasks: m, at least two where delta is not given.
+            features: their names, or how many there are.
+
+        Raises:
+            ValueError: an argument outside its range, directions of a single feature, or rounds="auto".
+        """
+        names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
+        d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", self.rounds)  # type: ignore[arg-type]
+        law: MatrixMechanism
+        K, purchases = clip_norm(self.message, self.clip)
+        claimed = None
+        if isinstance(self.mechanism, MatrixMechanism):
+            if self.mechanism.num_features != d or self.mechanism.clip != K:
+                raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {self.mechanism}")
+            law = self.mechanism
+            if self.delta is not None:
+                _check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
+        elif self.mechanism == "paper":
+            law, claimed = PaperWishart(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
+        else:
+            delta = default_delta(m) if self.delta is None else self.delta
+            least = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
+            prices = tuple(purchase.law for purchase in purchases)
+            law = least(self.epsilon, delta, d, T, clip=K, adjacency=self.adjacency, composed_with=prices)
+        h = lattice.step(K, d, m, [law])
+        scaling = "pareto" if self.scaling is None else self.scaling
+        return Terms((law,) * T, self.epsilon, self.adjacency, m, names, h, self.message, scaling, claimed, purchases)
+
+
 def terms(
-    epsilon: float,
+    epsilon: float | ReleaseSpec,
     num_tasks: int,
     features: Sequence[Hashable] | int,
     delta: float | None = None,
-    *,
-    message: str = "direction",
-    clip: float | PrivateClipNorm | None = None,
-    mechanism: str | MatrixMechanism = "wishart",
-    adjacency: str = "replace",
-    scaling: str = "pareto",
-    rounds: int = 1,
+    **options: Any,
 ) -> Terms:
-    """The terms of a release of ``num_tasks`` messages, from public numbers alone.
+    """Work out the terms of a release of ``num_tasks`` messages, from public numbers alone.
 
     Args:
-        epsilon: > 0.
+        epsilon: > 0, or a :class:`ReleaseSpec`.
         num_tasks: m, at least two where delta is not given.
         features: their names, or how many there are.
         delta: in (0, 1); default 1 / (m log m).
-        message: as in :func:`mpmtl_prob.release`, like all that follow.
-        clip: K, only with message="clip".
-        mechanism: "wishart", "gaussian", "paper", or a law of your own, which must keep a given delta.
-        adjacency: "replace" or "zero_out".
-        scaling: "pareto", "unit" or "none".
-        rounds: T, over which the budget is spread evenly.
+        options: further fields of :class:`ReleaseSpec`.
 
     Raises:
         ValueError: an argument outside its range, or directions of a single feature.
     """
-    names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
-    epsilon = positive("epsilon", epsilon)
-    d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", rounds)
-    one_of("message", message, MESSAGES)
-    adjacency = Adjacency.of(adjacency)
-    delta = None if delta is None else in_range("delta", delta, 0, 1)
-    law: MatrixMechanism
-    K, bought = clip_norm(message, clip)
-    claimed = None
-    if isinstance(mechanism, MatrixMechanism):
-        if mechanism.num_features != d or mechanism.clip != K:
-            raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {mechanism}")
-        law = mechanism
-        if delta is not None:
-            _check_delta(delta, epsilon, (law,) * T, bought, adjacency)
-    elif named("mechanism", mechanism, MECHANISMS, MatrixMechanism) == "paper":
-        law, claimed = PaperWishart(d, epsilon / T, K), Bound(epsilon, 0.0, adjacency)
-    else:
-        delta = default_delta(m) if delta is None else delta
-        least = calibrate_gaussian if mechanism == "gaussian" else calibrate
-        prices = tuple(purchase.law for purchase in bought)
-        law = least(epsilon, delta, d, T, clip=K, adjacency=adjacency, composed_with=prices)
-    h = lattice.step(K, d, m, [law])
-    return Terms((law,) * T, epsilon, adjacency, m, names, h, message, scaling, claimed, bought)
+    return ReleaseSpec.of(epsilon, delta, **options).terms(num_tasks, features)
 
 
 def _check_delta(

@@ -114,19 +114,20 @@ class GaussianPosteriors:
 
 
 #: The powers of a feature's mean square that are its scale.
-SCALINGS = {"pareto": -0.25, "unit": -0.5, "none": 0.0}
+SCALINGS = {"pareto": -0.25, "unit_variance": -0.5, "none": 0.0}
 
 
 def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
-    """The diagonals of S_i, (m, d): rms(x_ij)^-1 with "unit", its root with "pareto", halfway there, or 1 with "none".
+    """Compute the diagonals of S_i, (m, d): rms(x_ij)^-1 with "unit_variance", its root with "pareto", 1 with "none".
 
     Each task computes them from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one
-    that is not; so is one below a millionth of the largest, but with "unit", as columns of a table may be in any units.
+    that is not; so is one below a millionth of the largest, but with "unit_variance", as columns of a table may be in any
+    units.
 
     Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
     """
     power = np.einsum("tii->ti", gram.xx) / gram.n[:, None]  # mean of x_ij^2 over rows
-    least = 0.0 if scaling == "unit" else 1e-12 * power.max(axis=1, keepdims=True)
+    least = 0.0 if scaling == "unit_variance" else 1e-12 * power.max(axis=1, keepdims=True)
     seen = power > least
     rarest = np.min(np.where(seen, power, np.inf), axis=1, keepdims=True)
     power = np.where(seen, power, np.where(np.isfinite(rarest), rarest, 1.0))

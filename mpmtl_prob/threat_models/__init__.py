@@ -15,8 +15,8 @@ look decides how much noise there is: one other person, k of them, all, or every
 - ``odds``: was this person in it? Bayes factors for somebody who does not know the others.
 - ``posterior``: what each seat knows of p; the population's spread is learnt in :mod:`mpmtl_prob.models.rates`.
 
-Views are those of :mod:`mpmtl_prob.privacy.audit.views`. Published noise comes through :mod:`mpmtl_prob.privacy.charge_and_draw`;
-simulations are in doubles, and promise nothing.
+Views are those of :mod:`mpmtl_prob.privacy.audit.views`. Published noise comes through
+:mod:`mpmtl_prob.privacy.charge_and_draw`; simulations are in doubles, and promise nothing.
 
 Source: Aliakbarpour, Bairaktari, Smith, Swanberg and Ullman (2024), Privacy in Metalearning and Multitask Learning: Modeling
 and Separations. What differs from it is said where it does.

@@ -126,7 +126,7 @@ class BillboardRelease:
 
     def personalise(self, h: SharedPosterior, own: TaskData) -> OwnerPosteriors:
         """Weights and predictions of tasks, new or in the release: a message of their own that is in it stays in it."""
-        return task_posteriors(own, h, exclude_own=False)
+        return task_posteriors(own, h, leave_one_out="not_in_release")
 
 
 def newcomers_error(participants_error: float, epsilon: float, delta: float) -> float:

@@ -10,7 +10,7 @@ prior, and its rows are normal.
   evidence for them, which is the posterior; it has to cover, or something is wrong.
 - *directions*: the messages are the owners' own true directions, of length 1, which are not quite Gaussian, and each owner's
   is in the release that it reads.
-- *estimates*: the messages are the owners' own estimates, and the plug-in averages over sharpness, as it does by
+- *estimates*: the messages are the owners' own estimates, and the plug-in averages over power, as it does by
   default: the product as it is used.
 
 Coverage is by ranks among 399 draws, which has no error of quantiles. An oracle that knows Omega covers exactly as often as

@@ -6,7 +6,7 @@
 139 tasks of 20 rows and 10 features, weights of rank two with four times the noise's variance, and one thing that is not as
 modelled. Errors are of a test row's mean, over the mean square of these means, as in shapes.py; ridge has every task's
 penalty by cross-validation on its own rows. Owners read one release twice: with normal errors, the default, and with
-`likelihood="student_t"`; and a second release, with `scaling="unit"`.
+`likelihood="student_t"`; and a second release, with `scaling="unit_variance"`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
     train, test, truth = made.tasks()
     of = lambda W: float(np.mean((np.einsum("tnj,jt->tn", test.X, W) - truth) ** 2) / np.mean(truth**2))
     fit = NoiseAware(epsilon, seed=seed, chains=2, progress_bar=False)
-    normal, unit = fit.fit(train), replace(fit, scaling="unit").fit(train)
+    normal, unit = fit.fit(train), replace(fit, scaling="unit_variance").fit(train)
     student = task_posteriors(train, normal.shared, likelihood="student_t", seed=seed)
     found = {"ridge, own penalty": of(own_penalty(train, seed))}
     for name, own in (("normal errors", normal), ("unit", unit), ("Student t", student)):

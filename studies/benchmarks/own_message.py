@@ -22,7 +22,7 @@ from mpmtl_prob import datasets, evaluation, inference, release  # noqa: E402
 
 SHAPES = ((20, 30), (40, 30), (80, 30), (120, 30), (20, 60))
 EPSILONS = (1.0, 10.0, 100.0, 1000.0)
-ARMS = {"with": False, "default": None, "exact": True}
+ARMS = {"with": "off", "default": "auto", "exact": "exact"}
 
 
 def scores(num_tasks: int, num_features: int, epsilon: float, seed: int, exact: bool) -> dict[str, tuple[float, float]]:
@@ -31,11 +31,11 @@ def scores(num_tasks: int, num_features: int, epsilon: float, seed: int, exact: 
     published = release(made.train, epsilon, adjacency="zero_out")
     shared = inference.shared_covariance(published, chains=2, warmup=150, draws=150, seed=seed, progress_bar=False)
     found = {}
-    for arm, exclude_own in ARMS.items():
-        if exclude_own and not exact:
+    for arm, leave_one_out in ARMS.items():
+        if arm == "exact" and not exact:
             continue
         own = inference.task_posteriors(
-            made.train, shared, exclude_own=exclude_own, draws=250, seed=seed, progress_bar=False
+            made.train, shared, leave_one_out=leave_one_out, draws=250, seed=seed, progress_bar=False
         ).predict(made.test)
         found[arm] = (evaluation.nmse(own, made.test), evaluation.coverage(own, made.test))
     return found

@@ -242,7 +242,7 @@ def misfit(report: Report) -> Iterable[str]:
         f"139 tasks of 20 rows and 10 features at eps = {report['epsilon']:g}, weights of rank two, and one thing that is "
         f"not as modelled; means over {report['replications']} data sets, with the standard error of the error in brackets. "
         "The error is that of a test row's mean, and zero weights have 1. Owners read one release twice, as it comes and "
-        'with `likelihood="student_t"`, and another one with `scaling="unit"`. Ridge has every task\'s own penalty.'
+        'with `likelihood="student_t"`, and another one with `scaling="unit_variance"`. Ridge has every task\'s own penalty.'
     )
     rows = []
     for cell in report["cells"]:
@@ -268,7 +268,7 @@ def own_message(report: Report) -> Iterable[str]:
     yield (
         "Owners of made-up tasks in a few groups read a release with their own messages in it; by default, which takes these "
         "out roughly where tasks are few and noise is little (elsewhere the two are the same); and without them exactly "
-        f"(`exclude_own=True`). Means over {report['replications']} data sets, with a release of its own each, zero-out. "
+        f"(`leave_one_out='exact'`). Means over {report['replications']} data sets, with a release each, zero-out. "
         "Errors are relative to the first arm's, paired; the intervals are to cover 90 %."
     )
     rows = []

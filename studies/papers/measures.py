@@ -144,7 +144,7 @@ def _distance(W: FloatArray, reference: FloatArray) -> float:
 def _claims(algorithm: MPMTL, train: TaskData) -> dict[str, Any]:
     """Both bounds of what a run of Algorithm 2 would release."""
     epsilon, delta = algorithm.epsilon, default_delta(train.num_tasks)
-    assert epsilon is not None
+    assert isinstance(epsilon, float)
     claimed = Bound(epsilon, delta, arms.ADJACENCY)
     laws = algorithm.plan(train).mechanisms
     return arms.bounds(of_release(laws, epsilon=epsilon, adjacency=arms.ADJACENCY, claimed=claimed, seeded=False))

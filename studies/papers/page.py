@@ -111,7 +111,7 @@ def brief(report: Report) -> str:
 
 _PRIORS = (
     "Its priors are the library's. That of owners' signal-to-noise ratios was set on made-up data of many other shapes; the "
-    "constants of messages, the sharpness and kappa by the test errors on School and the two synthetic sets."
+    "constants of messages, the power and kappa by the test errors on School and the two synthetic sets."
 )
 
 

@@ -116,7 +116,7 @@ def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
     np.testing.assert_allclose(with_one[:D, :D], T)
 
 
-def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monkeypatch):
+def test_other_tasks_share_the_odds_of_one_domain_as_their_power_has_it(monkeypatch):
     omegas, weights = np.stack([np.eye(D), OMEGA, OMEGA**2]), np.array([1.0, 2.0, 5.0])
     monkeypatch.setattr("mpmtl_prob.inference.owner.methods.raised_shapes", lambda *_: (omegas, weights))
     release = release_moments(records(1)[1], centre=np.zeros(D), residual_bound=5.0, epsilon=1.0, delta=0.01)
@@ -136,18 +136,18 @@ def test_other_tasks_share_the_odds_of_one_domain_as_their_sharpness_has_it(monk
 def drawn(seed, power=None):
     """A truth of the model, and its records: weights are sharper than messages by something unknown, or as said."""
     rng = np.random.default_rng(1000 + seed)
-    p = 1.5 * np.exp(0.5 * rng.standard_normal()) if sharpness is None else sharpness
+    p = 1.5 * np.exp(0.5 * rng.standard_normal()) if power is None else power
     values, U = np.linalg.eigh(OMEGA)
-    power = (values / values[-1]) ** p
+    spectrum = (values / values[-1]) ** p
     tau = np.sqrt(2 * D) * min(abs(rng.standard_t(3)), 3.0)  # scores as large as targets may be, in the median
     sigma = 0.25 * np.exp(0.6 * rng.standard_normal())
-    return records(seed, n=80, tau=tau, sigma=sigma, root=U * np.sqrt(D * power / power.sum()))
+    return records(seed, n=80, tau=tau, sigma=sigma, root=U * np.sqrt(D * spectrum / spectrum.sum()))
 
 
-def ranks(sharpness, assumed, seeds):
+def ranks(power, assumed, seeds):
     found = []
     for seed in range(seeds):
-        w, target = drawn(seed, sharpness)
+        w, target = drawn(seed, power)
         model = MomentAdaptation(
             row_bound=1.0,
             target_bound=1.0,
@@ -162,9 +162,9 @@ def ranks(sharpness, assumed, seeds):
     return np.array(found)
 
 
-@pytest.mark.parametrize("sharpness", [None, pytest.param(1.0, marks=pytest.mark.evidence)])
-def test_intervals_cover_for_tasks_like_the_others(sharpness):
-    found = ranks(sharpness, sharpness, effort(26, 40))
+@pytest.mark.parametrize("power", [None, pytest.param(1.0, marks=pytest.mark.evidence)])
+def test_intervals_cover_for_tasks_like_the_others(power):
+    found = ranks(power, power, effort(26, 40))
     for column in range(D):
         assert uniformity(found[:, column], draws=399, bins=effort(4, 8)) > RARE
     inside = (found >= 20) & (found < 380)

@@ -298,7 +298,9 @@ def alone(rng: np.random.Generator, effort: float) -> Iterator[Case]:
         if rng.random() < 0.15:
             rows = [rng.standard_normal((int(rng.integers(1, 30)), min(d, 8))) for _ in range(m)]
             y = [rng.standard_normal(len(x)) for x in rows]
-            agreed = terms(1.0, m, min(d, 8), 1e-3, scaling=["pareto", "unit", "none"][int(rng.integers(3))], **options)
+            agreed = terms(
+                1.0, m, min(d, 8), 1e-3, scaling=["pareto", "unit_variance", "none"][int(rng.integers(3))], **options
+            )
             every = message(mp.TaskData.from_lists(rows, y), agreed)[:, i]
             single = message(mp.TaskData.from_lists([rows[i]], [y[i]]), agreed)[:, 0]
             yield Case(ALONE, np.array_equal(every, single), f"rows of {m} tasks, {options or 'directions'}")
@@ -366,7 +368,7 @@ def _second_round(rng: np.random.Generator) -> Iterator[Case]:
     with jax.enable_x64(True):
         rows = [rng.standard_normal((8, 3)) for _ in range(8)]
         y = [x @ np.ones(3) + rng.standard_normal(8) for x in rows]
-        scaling = ["pareto", "unit", "none"][int(rng.integers(3))]
+        scaling = ["pareto", "unit_variance", "none"][int(rng.integers(3))]
         release = mp.release(mp.TaskData.from_lists(rows, y), 3.0, scaling=scaling)
         likelihood = ["gaussian", "bernoulli"][int(rng.integers(2))]
         for exponents in (rng.choice([-323.3, -310.0, -160.0, -150.0, 0.0, 149.0], 2), (-160.0, 149.0)):

@@ -52,11 +52,11 @@ def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
 
     asked, real = [], mp.inference.task_posteriors
     monkeypatch.setattr(
-        mp.inference, "task_posteriors", lambda *a, **k: asked.append(k["exclude_own"]) or real(*a, **k)
+        mp.inference, "task_posteriors", lambda *a, **k: asked.append(k["leave_one_out"]) or real(*a, **k)
     )
     for more in ([], ["--newcomers"]):
         assert main(["fit", *columns(csv), *options, *more]) == 0
-    assert asked == [None, False]
+    assert asked == ["auto", "not_in_release"]
 
 
 def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):

@@ -30,7 +30,7 @@ def tasks_of(frame, **options):
 
 def test_what_comes_from_a_table_remembers_it(tmp_path):
     tasks = tasks_of(table())
-    assert tasks.scaling == "unit"
+    assert tasks.scaling == "unit_variance"
     assert "scaled to unit variance by every task's own rows" in repr(tasks)
     train, test = tasks.split(0.5, seed=0)
     parts = [
@@ -41,10 +41,10 @@ def test_what_comes_from_a_table_remembers_it(tmp_path):
         tasks.unit_rows(),
         tasks.folds(2, seed=0)[0][0],
     ]
-    assert {part.scaling for part in parts} == {"unit"}
+    assert {part.scaling for part in parts} == {"unit_variance"}
     table().to_parquet(tmp_path / "part.parquet")
     shards = TaskShards.from_parquet(tmp_path, task="hospital", target="outcome", progress_bar=False)
-    assert mp.release(shards, 1.0).scaling == mp.release(tasks, 1.0).scaling == "unit"
+    assert mp.release(shards, 1.0).scaling == mp.release(tasks, 1.0).scaling == "unit_variance"
     arrays = TaskData.from_lists(list(tasks.X), list(tasks.y))
     assert mp.release(arrays, 1.0).scaling == "pareto"
     assert mp.release(tasks, 1.0, scaling="none").scaling == "none"

@@ -63,7 +63,16 @@ def test_a_streamed_release_is_the_one_in_memory_bit_for_bit(store):
     for size in (5, 100):
         out = mp.release(TaskShards.from_xarray(store, per_part=size, **QUIET), 1.0, unsafe_seed=3)
         assert_array_equal(out.sigma, whole.sigma)
-        for name in ("mechanisms", "num_tasks", "features", "guarantee", "message", "scaling", "composed_with", "lattice"):
+        for name in (
+            "mechanisms",
+            "num_tasks",
+            "features",
+            "guarantee",
+            "message",
+            "scaling",
+            "composed_with",
+            "lattice",
+        ):
             assert getattr(out, name) == getattr(whole, name)
 
 

@@ -129,7 +129,7 @@ def test_row_counts_that_were_read_off_prove_nothing_of_a_task(ragged):
     given = replace(method, rows=(4, 6)).fit(ragged)
     assert given.guarantee.proved.unit == "task"
     short = TaskData.from_lists(
-        *[[part[:6] for part in parts] for parts in zip(*map(ragged.own, range(5)), strict=True)]
+        *[[part[:6] for part in parts] for parts in zip(*map(ragged.rows_of, range(5)), strict=True)]
     )
     assert_allclose(given.history["local"], replace(method, rows=(4, 6)).fit(short).history["local"])  # n_max holds
     assert replace(method, level="row", rows=(6, 12)).fit(ragged).guarantee.proved is None  # one has 5 rows

@@ -213,8 +213,8 @@ def test_the_server_pays_before_it_publishes(tmp_path):
 
 def shard(k):
     tasks = tuple(range(k, 6, 3))
-    return Part(f"shard {k}", tasks, TASKS.features, lambda: mp.TaskData.from_lists(*zip(*map(TASKS.rows_of, tasks), strict=True),
-                                                                                   tasks=tasks))  # fmt: skip
+    read = lambda: mp.TaskData.from_lists(*zip(*map(TASKS.rows_of, tasks), strict=True), tasks=tasks)
+    return Part(f"shard {k}", tasks, TASKS.features, read)
 
 
 def test_a_machine_of_shards_answers_as_often_as_it_means_to_too(tmp_path, monkeypatch):

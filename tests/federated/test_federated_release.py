@@ -15,7 +15,7 @@ def tasks():
 
 
 def part(tasks, chosen):
-    return mp.TaskData.from_lists(*zip(*map(tasks.own, chosen), strict=True))
+    return mp.TaskData.from_lists(*zip(*map(tasks.rows_of, chosen), strict=True))
 
 
 def sites(tasks, per_site=1, **options):

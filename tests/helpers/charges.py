@@ -392,12 +392,12 @@ def doors() -> dict[str, Door]:
             (mp.releases.private_clip_norm,),
         ),
         "releases.publish.release": Door(
-            called(mp.release), lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1}, (mp.release,)
+            called(mp.release), lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1}, (mp.release, mp.ReleaseSpec)
         ),
         "releases.publish.release, two rounds": Door(
             called(mp.release),
             lambda: {"source": _tasks(), "epsilon": 1.0, "delta": 0.1, "rounds": 2, "respond": lambda _: np.ones((2, 6))},
-            (mp.release,),
+            (mp.release, mp.ReleaseSpec),
         ),
         "releases.publish.publish": Door(
             called(releases.publish), lambda: {"second_moment": _moment(), "terms": _terms()}, (releases.publish,)

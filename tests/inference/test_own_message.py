@@ -59,7 +59,7 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
     seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
     monkeypatch.setattr(own_message, "shared_covariance", lambda *_, **__: None)
-    monkeypatch.setattr(own_message, "sharpened", lambda *_: (None, None))
+    monkeypatch.setattr(own_message, "raised_shapes", lambda *_: (None, None))
     monkeypatch.setattr(own_message, "plug_in", lambda *given: seeds.append(given[5]) or one)
     leave_one_out_posteriors(six, clear, None, 1.0, 2, 0, False)
     assert len(set(seeds)) == 6
@@ -79,7 +79,7 @@ def test_a_message_that_is_taken_out_roughly_is_nearly_out(twelve):
     for w in as_sent(tasks, shared.release).T[:4]:
         truth = read(leave_one_out(shared.release, w), draws=500).shape()
         left += np.linalg.norm(shared.shape() - truth) ** 2
-        taken += np.linalg.norm(shared.without(w).shape() - truth) ** 2
+        taken += np.linalg.norm(shared.leave_one_out(w).shape() - truth) ** 2
     assert np.sqrt(taken / left) < 0.5  # 0.13 to 0.26 of releases of two such data sets
 
 
@@ -120,7 +120,7 @@ def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
 
 
 def test_few_tasks_beside_little_noise_have_their_messages_taken_out(six, clear):
-    own, counted = (task_posteriors(six, clear, exclude_own=x, draws=10) for x in (None, False))
+    own, counted = (task_posteriors(six, clear, leave_one_out=x, draws=10) for x in ("auto", "off"))
     rough = task_posteriors(alone(six, 2), clear, draws=10)  # an owner does as in a simulation of all
     assert_allclose(rough.W[:, 0], own.W[:, 2], rtol=1e-8)
     at = task_posteriors(six, clear, power=1.3, draws=10).W[:, 2]
@@ -142,7 +142,7 @@ def test_elsewhere_they_are_left_in(six, case):
     tasks = mp.datasets.synthetic_low_rank(num_tasks=16, num_features=3, rows=12).train if case == "many tasks" else six
     release = mp.release(tasks, 0.5 if case == "much noise" else 1000.0, unsafe_seed=0)
     shared = read(release, structure="low_rank" if case == "low rank" else "full", draws=50)
-    own, counted = (task_posteriors(tasks, shared, exclude_own=x, draws=10) for x in (None, False))
+    own, counted = (task_posteriors(tasks, shared, leave_one_out=x, draws=10) for x in ("auto", "off"))
     assert_array_equal(own.W, counted.W)
 
 
@@ -159,7 +159,7 @@ def test_whatever_the_targets_are_other_tasks_rows_are_not_looked_at(six, clear,
     for name in here.data_vars:
         assert_array_equal(here[name][..., 2], there[name][..., 2])
         assert not np.array_equal(here[name][..., 0], there[name][..., 0])
-    counted = task_posteriors(tasks, clear, likelihood=likelihood, exclude_own=False, draws=10)
+    counted = task_posteriors(tasks, clear, likelihood=likelihood, leave_one_out="off", draws=10)
     assert not np.allclose(here["W"].mean(("chain", "draw")), counted.W, rtol=1e-2)
 
 
@@ -176,41 +176,41 @@ def test_draws_that_are_mixed_count_rows_twice_and_say_so(six, clear):
     )
     told = lambda **options: advice in str(task_posteriors(six, clear, draws=10, **options).diagnose())
     assert told(method="mixture")
-    assert not told(method="mixture", exclude_own=False)  # whoever is not in the release
+    assert not told(method="mixture", leave_one_out="not_in_release")  # whoever is not in the release
     assert not told()
-    assert not told(exclude_own=False)
-    for exclude_own, where in ((None, "roughly out"), (False, "in")):
-        own = task_posteriors(six, clear, draws=10, exclude_own=exclude_own)
+    assert not told(leave_one_out="off")
+    for choice, where in (("auto", "roughly out"), ("off", "in")):
+        own = task_posteriors(six, clear, draws=10, leave_one_out=choice)
         assert own.to_arviz().attrs["own_message"] == where
-        assert ("Owners' own messages are taken out" in str(own.diagnose())) == (exclude_own is None)
+        assert ("Owners' own messages are taken out" in str(own.diagnose())) == (choice == "auto")
 
 
 @pytest.mark.evidence
 def test_intervals_cover_what_they_say_where_tasks_are_few_and_noise_is_little():
-    covered = {None: [], False: []}
+    covered = {"auto": [], "off": []}
     for seed in range(3):
         made = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=30, seed=seed)
         shared = read(mp.release(made.train, 1000.0, unsafe_seed=seed), draws=150)
         for how, found in covered.items():
-            own = task_posteriors(made.train, shared, exclude_own=how, progress_bar=False)
+            own = task_posteriors(made.train, shared, leave_one_out=how, progress_bar=False)
             found.append(mp.evaluation.coverage(own.predict(made.test), made.test))
-    assert 0.87 < np.mean(covered[None]) < 0.93
-    assert np.mean(covered[False]) < 0.86
+    assert 0.87 < np.mean(covered["auto"]) < 0.93
+    assert np.mean(covered["off"]) < 0.86
 
 
 def test_what_cannot_be_taken_out_is_named(six, clear):
     more = mp.datasets.synthetic_low_rank(num_tasks=7, num_features=3).train
-    with pytest.raises(ValueError, match="exclude_own: expected a release of these tasks"):
-        task_posteriors(more, clear, exclude_own=True)
-    with pytest.raises(ValueError, match="exclude_own: expected method='plug_in' with it, got 'mixture'"):
-        task_posteriors(six, clear, method="mixture", exclude_own=True)
+    with pytest.raises(ValueError, match="leave_one_out: expected, with 'exact', a release of these tasks"):
+        task_posteriors(more, clear, leave_one_out="exact")
+    with pytest.raises(ValueError, match="leave_one_out: expected method='plug_in' with 'exact', got 'mixture'"):
+        task_posteriors(six, clear, method="mixture", leave_one_out="exact")
     with pytest.raises(ValueError, match="without: expected a posterior of structure 'full' and of one round"):
         read(clear.release, structure="low_rank", draws=5).leave_one_out(np.ones(3))
     for wrong in (np.ones(2), np.full(3, np.nan), 5.0):
         with pytest.raises(ValueError, match=r"message: expected .*numbers"):
             clear.leave_one_out(wrong)
-    with pytest.raises(ValueError, match="exclude_own: expected True, False or None, got 'no'"):
-        task_posteriors(six, clear, exclude_own="no")
+    with pytest.raises(ValueError, match=r"leave_one_out: expected one of .*, got 'no'"):
+        task_posteriors(six, clear, leave_one_out="no")
     with pytest.raises(ValueError, match="release: expected more tasks than the one whose message is left out"):
         leave_one_out(mp.release(alone(six, 0), 5.0, delta=0.1), np.ones(3))
 

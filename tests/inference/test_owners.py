@@ -127,8 +127,8 @@ def test_with_unit_scaling_units_do_not_matter():
     train, test, _, _ = simulate(m=100, d=3, n=18, seed=4)
     units = np.array([1e-2, 1.0, 1e3])
     wild, new = (dataclasses.replace(tasks, X=tasks.X * units) for tasks in (train, test))
-    assert_allclose(messages(wild, "unit")[0], messages(train, "unit")[0], rtol=1e-9)
-    shared = shared_covariance(mp.release(wild, epsilon=3.0, scaling="unit", unsafe_seed=1), **FAST)
+    assert_allclose(messages(wild, "unit_variance")[0], messages(train, "unit_variance")[0], rtol=1e-9)
+    shared = shared_covariance(mp.release(wild, epsilon=3.0, scaling="unit_variance", unsafe_seed=1), **FAST)
     own = task_posteriors(wild, shared, draws=5)
     assert_allclose(own.W * units[:, None], task_posteriors(train, shared, draws=5).W, rtol=1e-9)
     pareto = shared_covariance(mp.release(wild, epsilon=3.0, unsafe_seed=1), **FAST)
@@ -145,7 +145,7 @@ def test_pareto_scaling_undoes_a_tasks_own_units():
     assert_allclose(own.W, conjugate.gaussian_posteriors(train.gram, shared.shape(1.25), scale).mean)
 
 
-def test_the_sharpness_is_integrated_by_every_owners_own_evidence(fitted):
+def test_the_power_is_integrated_by_every_owners_own_evidence(fitted):
     train, _, _, _, shared, own = fitted
     # three times as fine as the grid it uses
     few = TaskData.from_lists(list(train.X[:100]), list(train.y[:100]))
@@ -243,7 +243,9 @@ def test_intervals_scale_with_the_targets(three_features, size, kind, intercept)
     for c in (1.0, size):
         scaled = dataclasses.replace(tasks, y=tasks.y * c)
         data = scaled.with_intercept() if intercept else scaled
-        prediction = task_posteriors(data, public, likelihood=kind, exclude_own=False, draws=50).predict(data)
+        prediction = task_posteriors(data, public, likelihood=kind, leave_one_out="not_in_release", draws=50).predict(
+            data
+        )
         bounds.append([part[data.mask] / c for part in (prediction.mean, *prediction.interval())])
         sent.append(mp.releases.message(scaled, TERMS_OF_THREE))
     assert (bounds[0][2] > bounds[0][1]).all()

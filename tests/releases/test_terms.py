@@ -209,3 +209,55 @@ def test_a_release_says_where_one_person_is_in_several_tasks(tmp_path):
     apart = mp.release(TASKS, 1.0, DELTA)
     assert said not in apart.explain()
     assert "shared_subjects" not in apart.to_xarray().attrs["release"]
+
+
+FIELDS = {"mechanism": "gaussian", "adjacency": "zero_out", "message": "clip", "clip": 1.0}
+SPEC = mp.ReleaseSpec(2.0, DELTA, **FIELDS)
+
+
+def test_a_specification_stands_for_its_fields():
+    assert terms(SPEC, 5, 3) == terms(2.0, 5, 3, DELTA, **FIELDS) == SPEC.terms(5, 3)
+    same(mp.release(TASKS, SPEC, unsafe_seed=1), mp.release(TASKS, 2.0, DELTA, unsafe_seed=1, **FIELDS))
+    assert mp.NoiseAware(SPEC).spec == SPEC == mp.NoiseAware(2.0, DELTA, rounds=1, **FIELDS).spec
+    assert federated.invite(SPEC, 5, 3).terms == federated.invite(2.0, 5, 3, DELTA, **FIELDS).terms
+
+
+def test_rounds_take_a_specification_too():
+    spec = mp.ReleaseSpec(2.0, DELTA, message="clip", clip=0.5, rounds=3)
+    by_spec = mp.estimators.MPMTL(mp.estimators.Proximal(mp.estimators.TraceNorm()), 0.5, spec)
+    assert (by_spec.epsilon, by_spec.delta, by_spec.clip, by_spec.rounds) == (2.0, DELTA, 0.5, 3)
+    assert by_spec.mechanism == "wishart"
+    assert (
+        by_spec.fit(TASKS).release.mechanisms == replace(by_spec, mechanism="calibrated").fit(TASKS).release.mechanisms
+    )
+    with pytest.raises(ValueError, match="epsilon: expected a ReleaseSpec with message='clip'"):
+        replace(by_spec, epsilon=mp.ReleaseSpec(2.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: mp.release(TASKS, SPEC, DELTA), "epsilon: a ReleaseSpec says everything of a release; give it delta"),
+        (lambda: mp.release(TASKS, SPEC, clip=1.0, message="clip"), "give it clip, message"),
+        (lambda: mp.ReleaseSpec(0.0), "epsilon: expected a positive number"),
+        (lambda: mp.ReleaseSpec(1.0, 1.0), "delta: expected a number in"),
+        (lambda: mp.ReleaseSpec(mechanism="laplace"), "mechanism: expected one of"),
+        (lambda: mp.ReleaseSpec(message="clip"), "clip: expected a number K"),
+        (lambda: mp.ReleaseSpec(scaling="log"), "scaling: expected one of"),
+        (lambda: mp.ReleaseSpec(rounds="many"), "rounds: expected one of 'auto'"),
+        (lambda: federated.invite(mp.ReleaseSpec(message="clip", clip=2.0), 5, 3), "clip: expected 1 where sites"),
+        (lambda: federated.invite(mp.ReleaseSpec(rounds=2), 5, 3), "rounds: expected 1, as sites send one message"),
+        (
+            lambda: federated.invite(mp.ReleaseSpec(mechanism="paper"), 5, 3),
+            "mechanism: expected one of 'wishart', 'gaussian'",
+        ),
+    ],
+)
+def test_a_specification_is_checked_once_and_in_words(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_a_field_that_there_is_none_of_is_a_type_error():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mechanisms'"):
+        mp.release(TASKS, 1.0, mechanisms="gaussian")

@@ -102,7 +102,7 @@ def test_posterior_depends_on_the_shape_of_omega_alone(one_task):
     assert_allclose(one.mean, other.mean, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("scaling", "power"), [("pareto", -0.25), ("unit", -0.5), ("none", 0.0)])
+@pytest.mark.parametrize(("scaling", "power"), [("pareto", -0.25), ("unit_variance", -0.5), ("none", 0.0)])
 def test_a_scale_is_a_power_of_the_mean_square(scaling, power):
     X = np.array([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
     scale = conjugate.scales(TaskData.from_lists([X], [[0.0, 1.0]]).gram, scaling)

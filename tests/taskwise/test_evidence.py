@@ -16,7 +16,7 @@ def make(rows, d, seed=0):
     return TaskData.from_lists(X, [x @ rng.standard_normal(d) + rng.standard_normal(len(x)) for x in X])
 
 
-@pytest.mark.parametrize("scaling", ["pareto", "unit", "none"])
+@pytest.mark.parametrize("scaling", ["pareto", "unit_variance", "none"])
 @pytest.mark.parametrize(("rows", "d"), [((9, 12, 7, 8, 11), 6), ((4, 2, 5, 1, 3), 8), ((1, 1, 1), 2)])
 def test_means_are_those_of_the_posterior_in_the_full_space(rows, d, scaling):
     tasks = make(rows, d)

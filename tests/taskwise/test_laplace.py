@@ -252,7 +252,7 @@ def few(tasks, count):
 @pytest.mark.evidence  # every day by the density below, and by the normal model in test_owner_methods.py
 def test_mixture_and_joint_sampling_agree_in_distribution(shared):
     one = few(shared[0], 1)
-    kind = {"likelihood": "bernoulli", "sharpness": 1.0}
+    kind = {"likelihood": "bernoulli", "power": 1.0}
     mixed = task_posteriors(one, shared[2], method="mixture", draws=400, **kind).to_arviz()
     exact = task_posteriors(one, shared[2], method="joint", draws=600, **kind).to_arviz()
     assert mixed["constant_data/khat"] < 0.7
@@ -308,7 +308,7 @@ def poisoned(tasks, keep, kind):
 )
 def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
     tasks = few(shared[0], 2 if method == "joint" else 4)
-    options = {"method": method, "likelihood": kind, "sharpness": 1.0, "chains": 2, "draws": 25}
+    options = {"method": method, "likelihood": kind, "power": 1.0, "chains": 2, "draws": 25}
     own = task_posteriors(tasks, shared[2], **options)
     again = task_posteriors(poisoned(tasks, 1, kind), shared[2], **options)
     assert_allclose(again.W[:, 1], own.W[:, 1], rtol=1e-10)

@@ -22,7 +22,7 @@ from mpmtl_prob.sampling import chains
 
 every = jax.local_devices()
 train = mp.datasets.synthetic_low_rank(13, 3, 12, 1, group=5).train
-labels = mp.TaskData.from_lists(*zip(*((X, np.sign(y)) for X, y in map(train.own, range(13)))))
+labels = mp.TaskData.from_lists(*zip(*((X, np.sign(y)) for X, y in map(train.rows_of, range(13)))))
 
 class State(NamedTuple):
     i: jax.Array

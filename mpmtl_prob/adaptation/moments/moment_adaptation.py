@@ -93,8 +93,8 @@ class AdaptedPosterior:
         """Central intervals of targets at rows X, a pair of (n,).
 
         Args:
-            X: an array (n, d), its columns in the order of w, the intercept's among them. :meth:`MomentAdaptation.interval` takes
-                a table, whose columns it finds by name.
+            X: an array (n, d), its columns in the order of w, the intercept's among them. :meth:`MomentAdaptation.interval`
+                takes a table, whose columns it finds by name.
             probability: of an interval.
             seed: of the targets' noise.
 

@@ -4,7 +4,7 @@
 
 Omega is known by a posterior of the shared covariance, which is public, and up to a factor: tau is learnt, with the prior of
 a target that resembles no public domain. S is the scaling of the tasks' messages. Where every owner scales by its own rows,
-the target's are known by its release, and so is S. The sharpness p is unknown, as for owners
+the target's are known by its release, and so is S. The power p is unknown, as for owners
 (:func:`mpmtl_prob.inference.task_posteriors`), and its nodes are domains of one name.
 
 Two promises are made, and each is in its own unit: that of the covariance is to the other tasks, that of the moments to the

@@ -1,4 +1,4 @@
-"""An owner's own message, which is in the release: its rows count once where it is taken out of what the release says."""
+"""Leave-one-out: condition an owner on the release without its own message, so that its rows are not counted twice."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ def leave_one_out_posteriors(
     *,
     exactly: bool = True,
 ) -> Found:
-    """Plug-in posteriors that do not count an owner's rows twice: each from the release without its own message.
+    """Return plug-in posteriors that count an owner's rows once: each from the release without its own message.
 
-    Exactly, with chains for every owner, or nearly, by :meth:`SharedPosterior.leave_one_out` and no chains but those of ``shared``.
+    Exactly, with chains for every owner, or nearly, by :meth:`SharedPosterior.leave_one_out` and no chains but those of
+    ``shared``.
     """
     own = as_sent(tasks, shared.release)
 

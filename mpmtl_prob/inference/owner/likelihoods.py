@@ -69,7 +69,7 @@ class Likelihood(ABC):
         name: in tables and files.
         exact: the draws of :meth:`posteriors` are the posterior's own. If not, their ``log_ratio`` makes them so.
         intercept: tasks may have one; omega and scale are then of the other features.
-        nodes: of the grid over the sharpness of Omega, for each of which :meth:`posteriors` is called.
+        nodes: of the grid over the power of Omega, for each of which :meth:`posteriors` is called.
     """
 
     name: ClassVar[str]

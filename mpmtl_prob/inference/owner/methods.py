@@ -33,7 +33,7 @@ from mpmtl_prob.sampling.nuts import Draws, run_nuts
 
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64
-#: Prior of the sharpness p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
+#: Prior of the power p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
 #: that of the messages, which are estimates (p > 1) or say more than the weights do (p < 1). 0.55 to 4.1 with 95 %.
 POWER_MEDIAN = 1.5
 POWER_LOG_SD = 0.5
@@ -62,7 +62,7 @@ class Found(NamedTuple):
 def raised_shapes(
     shared: SharedPosterior | CovarianceDraws, power: float | None, likelihood: Likelihood = GAUSSIAN
 ) -> tuple[FloatArray, FloatArray]:
-    """The mean of Omega's shape at one sharpness, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
+    """The mean of Omega's shape at one power, or at the nodes of its prior, (S, d, d), and the prior weights (S,)."""
     if power is not None:
         return shared.shape(power)[None], np.ones(1)
     z = np.linspace(-2.0, 2.0, likelihood.nodes)  # in prior standard deviations of log p
@@ -71,9 +71,9 @@ def raised_shapes(
 
 
 def drawn(shared: SharedPosterior, power: float | None) -> FloatArray:
-    """Draws of Omega's shape, each at one sharpness or at a draw of it, (S, d, d)."""
+    """Draws of Omega's shape, each at one power or at a draw of it, (S, d, d)."""
     if power is not None:
-        return shared.shapes(np.full(MIXED, positive("sharpness", power)))
+        return shared.shapes(np.full(MIXED, positive("power", power)))
     quantiles = ndtri((np.arange(MIXED) + 0.5) / MIXED)
     p = POWER_MEDIAN * np.exp(POWER_LOG_SD * np.random.default_rng(0).permutation(quantiles))
     return shared.shapes(p)

@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner import leave_one_out as own_message
 from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 METHODS = ("plug_in", "mixture", "joint")
+LEAVE_ONE_OUT = ("auto", "exact", "not_in_release", "off")
 _PREDICTIVE_DRAWS = 400
 #: With structure "full" an owner's own message weighs in what it learns from all, where tasks are few and noise moves the
 #: message's own place by less than half its size: studies/benchmarks/own_message.py. With more tasks it weighs little.
@@ -212,6 +214,10 @@ class OwnerPosteriors:
         return card("OwnerPosteriors", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
+@former_arguments(
+    sharpness="power",
+    exclude_own=("leave_one_out", {True: "exact", False: "not_in_release", None: "auto"}),
+)
 def task_posteriors(
     tasks: TaskData,
     shared: SharedPosterior,
@@ -219,7 +225,7 @@ def task_posteriors(
     method: str = "plug_in",
     likelihood: str | Likelihood | None = None,
     power: float | None = None,
-    exclude_own: bool | None = None,
+    leave_one_out: str = "auto",
     chains: int = 4,
     draws: int = 300,
     seed: int = 0,
@@ -232,23 +238,27 @@ def task_posteriors(
             intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you.
         shared: the public posterior.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio and the sharpness, which are integrated on grids, and the other models nearly so,
+            local signal-to-noise ratio and the power, which are integrated on grids, and the other models nearly so,
             which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
             Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
             together, one owner at a time: slow, and exact, but that the owner's own message counts beside its rows; for
-            structure "full", one round and sharpness 1.
+            structure "full", one round and power 1.
         likelihood: of the targets: "gaussian"; "student_t" where some rows are far off, with four degrees of freedom; or
             "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has them. Default "gaussian", but targets
             that are all -1 or 1 could be meant either way: then it must be said.
         power: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
             a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
             weights; every owner averages over it by its own evidence.
-        exclude_own: whether an owner's own message is taken out of the public posterior, so that its rows count once. True
-            conditions on the release without it, Sigma - w~_i w~_i': exact, with "plug_in", one public posterior per owner,
-            for releases of default messages. The default does so roughly, by :meth:`SharedPosterior.leave_one_out`, where it
-            matters: with "plug_in" and structure "full", up to five tasks per feature, and noise that moves the message's
-            place by less than half its size. False takes out nothing, as is right of tasks that are not in the release, or
-            whose messages are not made of these rows: brought as a matrix, or made without the intercept that they have now.
+        leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once.
+
+            - "auto", the default: roughly, by :meth:`SharedPosterior.leave_one_out`, where it matters: with "plug_in" and
+              structure "full", up to five tasks per feature, and noise that moves the message's place by less than half its
+              size.
+            - "exact": by Sigma - w~_i w~_i', with "plug_in", one public posterior per owner, for releases of default
+              messages.
+            - "not_in_release": for tasks that are not in the release, or whose messages are not made of these rows: brought
+              as a matrix, or made without the intercept that they have now. There is nothing to leave out.
+            - "off": the own message stays, and the rows count twice; for comparison.
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
@@ -270,8 +280,7 @@ def task_posteriors(
     ['task', 'row', 'mean', 'lower', 'upper']
     """
     task_data(tasks)
-    if exclude_own is not None and not isinstance(exclude_own, bool | np.bool_):
-        raise ValueError(f"exclude_own: expected True, False or None, got {exclude_own!r}")
+    one_of("leave_one_out", leave_one_out, LEAVE_ONE_OUT)
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
         raise ValueError(
@@ -288,13 +297,12 @@ def task_posteriors(
     begin = time.perf_counter()
     scale = conjugate.scales(tasks.slopes.gram, release.scaling)
     total = chains * draws
-    twice = exclude_own is None and method != "joint" and _counts_twice(tasks, shared)
-    if exclude_own:
+    twice = leave_one_out == "auto" and method != "joint" and _counts_twice(tasks, shared)
+    exact = leave_one_out == "exact"
+    if exact:
         _check_exclusion(tasks, shared, method)
-    if exclude_own or (twice and method == "plug_in"):
-        found = own_message.leave_one_out_posteriors(
-            tasks, shared, scale, power, total, seed, progress_bar, kind, exactly=bool(exclude_own)
-        )
+    if exact or (twice and method == "plug_in"):
+        found = leave_one_out_posteriors(tasks, shared, scale, power, total, seed, progress_bar, kind, exactly=exact)
     elif method == "mixture":
         found = methods.mixture(tasks, methods.drawn(shared, power), scale, total, seed, kind)
     elif method == "joint":
@@ -310,7 +318,7 @@ def task_posteriors(
     seconds = shared.seconds + time.perf_counter() - begin
     tree = _tree(tasks, shared, by_chain, found)
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
-    tree.attrs["own_message"] = "out" if exclude_own else "roughly out" if twice and method == "plug_in" else "in"
+    tree.attrs["own_message"] = "out" if exact else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
@@ -352,7 +360,7 @@ def check_method(
     if not joinable(structure, num_tasks, tasks.num_features, rounds) or (power or 1.0) != 1.0:
         raise ValueError(
             "method: 'joint' needs a posterior of structure 'full', of one round of at least as many tasks as features, and "
-            "sharpness 1"
+            "power 1"
         )
     methods.jointly(likelihood, *tasks.rows_of(0))
 
@@ -377,9 +385,9 @@ def _can_exclude(tasks: TaskData, release: Release) -> bool:
 
 def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> None:
     if method != "plug_in":
-        raise ValueError(f"exclude_own: expected method='plug_in' with it, got {method!r}")
+        raise ValueError(f"leave_one_out: expected method='plug_in' with 'exact', got {method!r}")
     if not _can_exclude(tasks, shared.release):
-        raise ValueError("exclude_own: expected a release of these tasks' own directions")
+        raise ValueError("leave_one_out: expected, with 'exact', a release of these tasks' own directions")
 
 
 def _tree(

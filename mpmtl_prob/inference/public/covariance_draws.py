@@ -38,7 +38,7 @@ class CovarianceDraws(HidesArrays):
         """The mean of their power, each scaled to trace d, (d, d): :meth:`SharedPosterior.shape`."""
         from scipy.optimize import isotonic_regression  # a quarter of a second to import
 
-        positive("sharpness", power)
+        positive("power", power)
         if self.axes is None:
             return self._raised(power).mean(axis=0)
         above, rest = self._spectra(power)
@@ -46,7 +46,7 @@ class CovarianceDraws(HidesArrays):
         return len(diagonal) * (self.axes * isotonic_regression(diagonal).x) @ self.axes.T
 
     def shapes(self, power: ArrayLike) -> FloatArray:
-        """As many draws, evenly spaced, as sharpness has entries, each to its power: (S, d, d)."""
+        """As many draws, evenly spaced, as power has entries, each to its power: (S, d, d)."""
         p = np.atleast_1d(np.asarray(power, dtype=np.float64))
         draws = self._some(len(p))._raised(p[:, None])
         return draws if self.axes is None else self.axes @ draws @ self.axes.T

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, as_float_array, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.former import FormerName, former_arguments
 from mpmtl_prob._util.html import card
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
@@ -107,19 +108,21 @@ class SharedPosterior:
         """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
         return self.shape()
 
+    @former_arguments(sharpness="power")
     def shape(self, power: float = 1.0) -> FloatArray:
-        """Posterior mean of the shape of Omega^p, p the sharpness, scaled to mean variance 1, (d, d): what a plug-in needs.
+        """Posterior mean of the shape of Omega^p, p the power, scaled to mean variance 1, (d, d): what a plug-in needs.
 
         Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
         The power is taken draw by draw, so that where the release says little the mean stays near the identity.
 
         Raises:
-            ValueError: sharpness that is not positive.
+            ValueError: power that is not positive.
         """
         return self._shapes.shape(power)
 
+    @former_arguments(sharpness="power")
     def shapes(self, power: ArrayLike) -> FloatArray:
-        """As many draws of the shape, evenly spaced over the chains, as sharpness has entries: one p for each, (S, d, d)."""
+        """As many draws of the shape, evenly spaced over the chains, as power has entries: one p for each, (S, d, d)."""
         return self._shapes.shapes(power)
 
     @cached_property
@@ -138,6 +141,8 @@ class SharedPosterior:
         # A is of rank m, and Phi the same in every direction
         m, floor = self.release.num_tasks, posterior["prior_scale"].values[..., 0].ravel()
         return CovarianceDraws(eigenvalues[:, -m:], V.T @ U[..., -m:], V, floor)
+
+    without = FormerName("leave_one_out")
 
     def leave_one_out(self, message: ArrayLike) -> CovarianceDraws:
         """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner alone.
@@ -403,7 +408,7 @@ def _most(draws: int | None, until: Until | None) -> int:
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
-    """log(phi), the three largest shares of A's eigenvalues, and log(kappa) and the inclusion of features if there are any."""
+    """log(phi), the three largest shares of A's eigenvalues and, if there are any, log(kappa) and features' inclusion."""
     eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
     watched = {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
     if "kappa" in draws:

@@ -225,8 +225,8 @@ def structure_for(release: Release) -> Structure:
     """The structure with which owners err least: "low_rank" of many tasks where noise is small, else "full".
 
     What :class:`NoiseAware` takes. Many are 100 tasks and more, of 16 to 50 features: with fewer owners err alike, and
-    chains of "low_rank" diverge, and with more it takes minutes. Small is noise that moves the second moment by less than its average
-    eigenvalue, by the release itself. Elsewhere owners err alike, and "full" is faster.
+    chains of "low_rank" diverge, and with more it takes minutes. Small is noise that moves the second moment by less than
+    its average eigenvalue, by the release itself. Elsewhere owners err alike, and "full" is faster.
 
     >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=20, rows=10)
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
+from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.units import Adjacency
@@ -53,6 +54,7 @@ def calibrate(
 ) -> tuple[Wishart, ...]: ...
 
 
+@former_arguments(besides="composed_with")
 def calibrate(
     epsilon: float,
     delta: float,
@@ -89,8 +91,8 @@ def calibrate(
         ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-18.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
-    >>> print(f"{mp.privacy.compute_delta(1.0, law):.4f}, noise of {law.operator_norm:.0f} beside messages of length {law.clip:g}")
-    0.0010, noise of 10 beside messages of length 1
+    >>> print(f"{mp.privacy.compute_delta(1.0, law):.4f}, noise of norm {law.operator_norm:.0f}, messages of {law.clip:g}")
+    0.0010, noise of norm 10, messages of 1
     """
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     d = whole("num_features", num_features)
@@ -140,6 +142,7 @@ def _least_noise(
     return laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
 
 
+@former_arguments(besides="composed_with")
 def calibrate_gaussian(
     epsilon: float,
     delta: float,

@@ -1,7 +1,7 @@
-"""What a noise law is to all that uses it: the accountant, the ledger, releases, audits.
+"""Base classes of mechanisms: what the accountant, the ledger, releases and audits ask of a noise distribution.
 
-A law is a frozen dataclass of plain numbers that derives from :class:`MatrixMechanism`, :class:`VectorMechanism` or :class:`Mechanism`.
-:func:`register` makes its name known to files and ledgers; nothing else has to change for a new one.
+A mechanism is a frozen dataclass of plain numbers that derives from :class:`MatrixMechanism`, :class:`VectorMechanism` or
+:class:`Mechanism`. :func:`register` makes its name known to files and ledgers; nothing else has to change for a new one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.former import FormerName
 from mpmtl_prob.privacy.mechanisms.exact import Source
 from mpmtl_prob.privacy.mechanisms.profile import LossProfile
 
@@ -26,6 +27,11 @@ class Mechanism(ABC):
     unproved: ClassVar[str] = ""
     #: whether the loss distribution has errors of a quadrature in it, of about 1e-12 in delta for every draw
     by_quadrature: ClassVar[bool] = False
+
+    together = FormerName("compose_closed_form")
+    pure = FormerName("max_loss")
+    against = FormerName("adversary")
+    reason = FormerName("justification")
 
     @property
     def kind(self) -> str:
@@ -95,6 +101,8 @@ class MatrixMechanism(Mechanism):
 
     #: whether every release is positive definite
     positive_definite: ClassVar[bool] = False
+
+    fluctuation = FormerName("operator_norm")
 
     @property
     @abstractmethod

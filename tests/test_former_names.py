@@ -1,0 +1,72 @@
+"""Names of 0.3.0 work for one version, and say what they are called now."""
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import adaptation, estimators, federated, privacy, releases
+
+FORMER = [
+    (privacy, "Law", "Mechanism"),
+    (privacy, "MatrixNoise", "MatrixMechanism"),
+    (privacy, "VectorNoise", "VectorMechanism"),
+    (privacy, "Curve", "PrivacyProfile"),
+    (privacy, "delta", "compute_delta"),
+    (privacy, "epsilon", "compute_epsilon"),
+    (releases, "BoughtClip", "PrivateClipNorm"),
+    (releases, "buy_clip", "private_clip_norm"),
+    (estimators, "Alone", "LocalGradientDescent"),
+    (estimators, "Sharing", "SharingRule"),
+    (adaptation, "OneRelease", "MomentAdaptation"),
+    (federated, "Account", "RunLog"),
+    (federated, "Conditions", "SitePolicy"),
+]
+
+
+@pytest.mark.parametrize(("module", "former", "name"), FORMER)
+def test_a_former_name_is_todays_thing(module, former, name):
+    with pytest.warns(DeprecationWarning, match=rf"\.{former} is called {module.__name__}\.{name} from 0\.4 on"):
+        assert getattr(module, former) is getattr(module, name)
+    assert former not in module.__all__
+
+
+def test_names_that_never_were_are_attribute_errors():
+    for module in {module for module, *_ in FORMER}:
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            module.nothing  # noqa: B018 # the look-up is what fails
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return mp.TaskData.from_lists([np.eye(2), np.ones((3, 2))], [[1.0, 2.0], [3.0, 4.0, 5.0]])
+
+
+def test_attributes_by_their_former_names(tasks):
+    law = privacy.calibrate(1.0, 1e-3, num_features=2)
+    pairs = [
+        (law, "fluctuation", law.operator_norm),
+        (law, "against", law.adversary),
+        (mp.release(tasks, 1.0), "besides", ()),
+        (releases.terms(1.0, 4, 2), "bought", ()),
+        (federated.Site(0, tasks), "account", None),
+    ]
+    for owner, former, value in pairs:
+        with pytest.warns(DeprecationWarning, match=rf"{type(owner).__name__}\.{former} is called"):
+            found = getattr(owner, former)
+        assert value is None or found == value
+    with pytest.warns(DeprecationWarning, match=r"TaskData\.own is called TaskData\.rows_of"):
+        np.testing.assert_array_equal(tasks.own(1)[1], [3.0, 4.0, 5.0])
+
+
+def test_arguments_by_their_former_names():
+    law = privacy.VectorLaplace(2, 1.0, 1.0)
+    with pytest.warns(DeprecationWarning, match="besides= is called composed_with="):
+        former = privacy.calibrate(2.0, 1e-3, 2, besides=[law])
+    assert former == privacy.calibrate(2.0, 1e-3, 2, composed_with=[law])
+    with pytest.raises(TypeError, match="expected one of besides= and composed_with=, got both"):
+        privacy.calibrate(2.0, 1e-3, 2, besides=[law], composed_with=[law])
+
+
+def test_a_former_value_of_an_argument(tasks):
+    with pytest.warns(DeprecationWarning, match="scaling='unit' is called scaling='unit_variance'"):
+        assert mp.release(tasks, 1.0, scaling="unit").scaling == "unit_variance"
