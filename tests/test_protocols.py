@@ -139,7 +139,7 @@ def test_what_a_loss_or_a_likelihood_gives_is_looked_at_too(tasks):
         name = "nothing"
         posteriors = predict = lambda self, *_: None
 
-    with pytest.raises(ValueError, match=r"likelihood\.given\(\.\.\.\): .* Posteriors of .* NoneType without"):
+    with pytest.raises(ValueError, match=r"likelihood\.posteriors\(\.\.\.\): .* Posteriors of .* NoneType without"):
         inference.owner.likelihoods.posteriors_given(Nothing(), tasks, None, None)
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_charged_for_what_is_refused(tasks):
 
 def test_a_member_of_a_protocol_is_any_name_that_it_declares():
     assert members(extend.SharedPenalty) == ["degree", "optimality", "projection", "prox", "separable", "value"]
-    assert members(extend.Likelihood) == ["given", "predict"]
+    assert members(extend.Likelihood) == ["posteriors", "predict"]
 
 
 def test_every_protocol_and_base_class_is_exported_for_extensions():

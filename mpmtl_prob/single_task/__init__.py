@@ -1,4 +1,4 @@
 """Each task alone: closed forms, normal approximations, and the messages that owners make of them."""
 
 #: Modules.
-__all__ = ["conjugate", "evidence", "intercepts", "laplace", "student"]
+__all__ = ["conjugate", "intercepts", "laplace", "posterior_means", "student"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 
 from mpmtl_prob.adaptation import Domain, release_moments
 from mpmtl_prob.adaptation import adapt as report

@@ -6,8 +6,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from helpers.chance import FAR, RARE
 from helpers.effort import effort
+from helpers.tolerances import FAR, RARE
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp, ndtr

@@ -8,8 +8,8 @@ import numpy as np
 import numpyro
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism, from_laplace_mechanism
-from helpers.chance import FAR
 from helpers.effort import effort
+from helpers.tolerances import FAR
 from numpyro.infer.util import log_density
 from scipy.optimize import differential_evolution, minimize
 

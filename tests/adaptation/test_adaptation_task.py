@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 import xarray as xr
-from helpers.chance import FAR, RARE
 from helpers.effort import effort
+from helpers.tolerances import FAR, RARE
 
 import mpmtl_prob as mp
 from mpmtl_prob.adaptation import Domain, MomentAdaptation, release_moments

@@ -30,8 +30,7 @@ from mpmtl_prob.privacy import NOTHING_SHARED, Gaussian, Wishart, compute_delta
 from mpmtl_prob.privacy.guarantee import DOUBLES
 from mpmtl_prob.privacy.mechanisms import GaussianShares
 from mpmtl_prob.privacy.units import Unit
-from mpmtl_prob.releases import Release, release
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import Release, release, terms
 from mpmtl_prob.releases.publish import from_noisy_sum, publish_rounds
 from mpmtl_prob.releases.spec import Terms
 from mpmtl_prob.sampling import checkpoint

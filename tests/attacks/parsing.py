@@ -23,8 +23,7 @@ import mpmtl_prob as mp
 from attacks import Case
 from mpmtl_prob.adaptation import AdaSSP, Domain
 from mpmtl_prob.adaptation.data.domain import pair
-from mpmtl_prob.releases import message
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import message, terms
 
 RECORD = "one record's cell decides how other records are read (private tables in adaptation)"
 RAGGED = "one record with too few or too many cells is an error, or changes others"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpmtl_prob import TaskData
 from mpmtl_prob.adaptation import Domain
 from mpmtl_prob.data.cells import as_matrix, as_number, as_numbers, as_vector, check_labels, column_names, label_text
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import terms
 
 NUMBERS = [
     (1, 1.0), (True, 1.0), (np.bool_(False), 0.0), ("1.5", 1.5), (" 7 ", 7.0), ("True", 1.0), ("false", 0.0), (b"2", 2.0),

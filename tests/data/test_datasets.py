@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 from mpmtl_prob.datasets import digits, ilea, lsoa, lsoa2, school, synthetic_group_sparse, synthetic_low_rank

@@ -7,7 +7,7 @@ import pytest
 import scipy.special as sp
 import scipy.stats as st
 import sklearn.linear_model
-from helpers.chance import RARE, surprise
+from helpers.tolerances import RARE, surprise
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

@@ -34,7 +34,7 @@ ESTIMATORS = {
     "LowRank": LowRank(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "LowRankSparse": LowRankSparse((0.5, 0.2), rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "GroupSparse": GroupSparse(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
-    "Alone": LocalGradientDescent(rounds=5),
+    "LocalGradientDescent": LocalGradientDescent(rounds=5),
 }
 
 

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, TaskShards, evaluation
 from mpmtl_prob.estimators import DPAggr, Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, RowProtection, TraceNorm
-from mpmtl_prob.releases import message
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import message, terms
 
 UNITS = {"age": 1.0, "income": 1e5, "share": 1e-4}
 

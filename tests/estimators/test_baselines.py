@@ -5,8 +5,8 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
-from helpers.chance import RARE
 from helpers.optimum import optimum
+from helpers.tolerances import RARE
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import expit

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from helpers.chance import FAR, RARE
+from helpers.tolerances import FAR, RARE
 from numpy.testing import assert_allclose
 
 from mpmtl_prob import TaskData

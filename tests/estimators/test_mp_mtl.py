@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

@@ -164,7 +164,7 @@ TRIED = {
               (Ridge(0), nothing_is_shared, False)],
     "Lasso": [(Lasso(0.3), nothing_is_shared, False), (Lasso(0.3, Logistic()), nothing_is_shared, True)],
     "RidgeLogistic": [(RidgeLogistic(0.3), nothing_is_shared, True), (RidgeLogistic(), nothing_is_shared, True)],
-    "Alone": [
+    "LocalGradientDescent": [
         (LocalGradientDescent(rounds=3), nothing_is_shared, False),
         (LocalGradientDescent(rounds=3, start="zero", loss=Logistic()), nothing_is_shared, True),
         (
@@ -208,7 +208,7 @@ TRIED = {
     "MTRL": [(MTRL(0.1, 0.1), nothing_is_proved, False)],
 }  # fmt: skip
 #: Longer rows of labels compile every program anew: these have the solver that Lasso has, or the rounds of LowRank.
-LIKE_OTHERS = {"RidgeLogistic", "Alone"}
+LIKE_OTHERS = {"RidgeLogistic", "LocalGradientDescent"}
 CASES = [
     pytest.param(
         *(estimator, holds, binary, change),

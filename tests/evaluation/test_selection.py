@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.stats import ks_2samp
 
-from helpers.chance import RARE
 from helpers.effort import effort
+from helpers.tolerances import RARE
 from mpmtl_prob.privacy import MatrixMechanism, audit, compute_delta
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.mechanisms import VectorMechanism, exact, read_mechanism, write_mechanism

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats as st
 import xarray as xr
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import NUTS, Gibbs
 

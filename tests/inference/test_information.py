@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats as st
 import xarray as xr
-from helpers.chance import FAR, RARE, worth
+from helpers.tolerances import FAR, RARE, worth
 from numpy.testing import assert_allclose, assert_array_equal
 
 import mpmtl_prob as mp

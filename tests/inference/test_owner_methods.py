@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats as st
-from helpers.chance import RARE, surprise
 from helpers.effort import effort
+from helpers.tolerances import RARE, surprise
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

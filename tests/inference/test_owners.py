@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.stats as st
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

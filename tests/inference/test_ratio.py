@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats as st
-from helpers.chance import FAR, RARE
 from helpers.effort import effort
 from helpers.quickly import quickly
+from helpers.tolerances import FAR, RARE
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 

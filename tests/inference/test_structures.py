@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats as st
-from helpers.chance import RARE
 from helpers.quickly import quickly
+from helpers.tolerances import RARE
 from numpy.testing import assert_allclose
 from numpyro.infer.util import constrain_fn, log_density, potential_energy
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers.chance import RARE
+from helpers.tolerances import RARE
 
 from mpmtl_prob.privacy import Bound, Gaussian, Quantile, VectorLaplace, Wishart, audit
 from mpmtl_prob.privacy.mechanisms import GaussianShares, exact

@@ -9,8 +9,8 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from helpers.chance import FAR
 from helpers.effort import effort
+from helpers.tolerances import FAR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

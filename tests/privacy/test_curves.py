@@ -6,7 +6,7 @@ import itertools
 import matplotlib
 import numpy as np
 import pytest
-from helpers.chance import RARE
+from helpers.tolerances import RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, Quantile, VectorLaplace, Wishart, calibrate, compute_delta, compute_epsilon

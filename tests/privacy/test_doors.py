@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers.chance import FAR
 from helpers.effort import effort
+from helpers.tolerances import FAR
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 from flint import arb, ctx
-from helpers.chance import RARE
 from helpers.effort import effort
+from helpers.tolerances import RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, IndependentLaplace, PaperWishart, Quantile, VectorLaplace, Wishart, lattice

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.books import ledger
 from helpers.effort import effort
+from helpers.ledgers import ledger
 
 from mpmtl_prob.privacy import (
     BudgetExceeded,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.books import ledger
+from helpers.ledgers import ledger
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.estimators import LowRank, RowProtection

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.books import ledger
+from helpers.ledgers import ledger
 
 from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger, LedgerAltered, Quantile, Wishart
 from mpmtl_prob.privacy.ledger_file import LedgerFile
@@ -168,7 +168,9 @@ def test_a_law_that_no_ledger_can_read_again_is_refused_before_it_is_written():
 
     book = ledger()
     for law in (Homemade(0.05), Dearer(0.05), "Wishart", None):
-        with pytest.raises(ValueError, match=r"^mechanisms: expected laws that a ledger can read again"):
+        with pytest.raises(
+            ValueError, match=r"^mechanisms: expected (laws that a ledger can read again|an object that derives)"
+        ):
             book.charge([law])
     book.charge(Wishart(np.int64(3), np.float64(200.0), 30.0))
     assert [charge.mechanisms for charge in book.charges()] == [(LAW,)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.chance import RARE
+from helpers.tolerances import RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart, calibrate

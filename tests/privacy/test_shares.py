@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from flint import arb
-from helpers.chance import RARE
+from helpers.tolerances import RARE
 from scipy.stats import chisquare, norm
 
 from mpmtl_prob.models.noise import GaussianNoise, of_law

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from helpers.chance import FAR, RARE
 from helpers.effort import effort
+from helpers.tolerances import FAR, RARE
 from scipy import special, stats
 
 from mpmtl_prob.privacy import (

@@ -15,8 +15,7 @@ from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.privacy import Bound, Gaussian, compute_delta
 from mpmtl_prob.privacy.guarantee import DISCRETE
 from mpmtl_prob.privacy.mechanisms import GaussianShares
-from mpmtl_prob.releases import Release, files, private_clip_norm, release
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import Release, files, private_clip_norm, release, terms
 from mpmtl_prob.releases.publish import from_noisy_sum
 
 W = np.random.default_rng(0).standard_normal((3, 8))

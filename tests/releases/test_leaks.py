@@ -33,7 +33,7 @@ DATA = TaskData.from_lists(list(X), list(Y))
 #: Settings, protocols and penalties, and what is the public's in every number.
 WITHOUT_ROWS = {
     "Carry", "Noise", "Run",  # below, by name
-    "ConvergenceWarning", "Interrupted", "Sharing", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
+    "ConvergenceWarning", "Interrupted", "SharingRule", "ReleaseSpec", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
     "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
     "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",
@@ -47,7 +47,7 @@ def objects(tmp_path_factory):
     found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
     found["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
     found["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
-    found["Alone"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
+    found["LocalGradientDescent"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
     for kind in (estimators.DPAggr, estimators.RidgeLogistic, estimators.Ridge, estimators.Lasso):
         found[kind.__name__] = kind(1.0)
     found |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from helpers.chance import FAR
 from helpers.effort import effort
+from helpers.tolerances import FAR
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.privacy import (
@@ -24,8 +24,7 @@ from mpmtl_prob.privacy import (
     compute_delta,
 )
 from mpmtl_prob.privacy.lattice import clipped, cut, unit_columns
-from mpmtl_prob.releases import Release, Terms, default_delta, message, private_clip_norm, release
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import Release, Terms, default_delta, message, private_clip_norm, release, terms
 from mpmtl_prob.releases.publish import publish_rounds
 
 RNG = np.random.default_rng(0)

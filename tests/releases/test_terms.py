@@ -9,8 +9,7 @@ from numpy.testing import assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData, federated, releases
 from mpmtl_prob.privacy import Gaussian, Ledger, Quantile
-from mpmtl_prob.releases import PrivateClipNorm, message, publish
-from mpmtl_prob.releases import spec as terms
+from mpmtl_prob.releases import PrivateClipNorm, message, publish, terms
 from mpmtl_prob.releases.publish import from_noisy_sum
 
 RNG = np.random.default_rng(3)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.chance import FAR
 from helpers.quickly import quickly
+from helpers.tolerances import FAR
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import HMC, MCMC, NUTS, Gibbs
 from numpyro.infer.mcmc import MCMCKernel

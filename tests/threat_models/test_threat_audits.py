@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers.chance import FAR, RARE
+from helpers.tolerances import FAR, RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import Bound, views

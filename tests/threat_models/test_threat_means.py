@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from scipy import integrate, stats
 
 from mpmtl_prob.privacy import Guarantee, Ledger, compute_delta

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers.chance import FAR
+from helpers.tolerances import FAR
 from scipy import stats
 
 from mpmtl_prob.privacy import views

@@ -7,8 +7,8 @@ questions and a warm-up of 100 are.
 import jax
 import numpy as np
 import pytest
-from helpers.chance import FAR
 from helpers.effort import effort
+from helpers.tolerances import FAR
 from scipy import stats
 from scipy.special import comb, logsumexp
 

@@ -284,7 +284,7 @@ def posteriors_given(
 ) -> Posteriors:
     """Return what a likelihood gives. Raises ValueError for a user's that gives something else than :class:`Posteriors`."""
     found = likelihood.posteriors(tasks, omega, scale)
-    protocols.implements("likelihood.given(...)", found, Posteriors)
+    protocols.implements("likelihood.posteriors(...)", found, Posteriors)
     return found
 
 

@@ -1,4 +1,15 @@
 """The public's seat: what anybody can say who has the releases alone."""
 
 #: Modules.
-__all__ = ["across", "first", "information", "odds", "omega", "shapes", "shared", "starts", "structures", "trees"]
+__all__ = [
+    "comparison",
+    "covariance_draws",
+    "datatree",
+    "information",
+    "init",
+    "inverse_wishart",
+    "membership",
+    "moment_estimate",
+    "shared",
+    "structures",
+]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import scipy.stats as st
-from helpers.chance import RARE, surprise
 from helpers.quickly import quickly
+from helpers.tolerances import RARE, surprise
 from numpy.testing import assert_allclose
 from numpyro.infer.util import log_density
 
