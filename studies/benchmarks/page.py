@@ -85,6 +85,7 @@ SECTIONS: dict[str, Section] = {
     "told": ("What it would be worth to know how much features explain", page_evidence.told),
     "shapes": ("Data of many shapes", page_evidence.shapes),
     "choices": ("Do a second round and a low rank pay?", page_evidence.choices),
+    "defaults": ("Does the default pass its own diagnosis?", page_evidence.defaults),
     "misfit": ("Data that the model does not mean", page_evidence.misfit),
     "own_message": ("An owner's own message", page_evidence.own_message),
     "newcomers": ("Schools that did not take part", page_evidence.newcomers),
