@@ -135,7 +135,7 @@ MUTANTS = [
            "inference/test_default_structure.py::test_many_tasks_beside_little_noise_are_read_as_low_rank"),
     Mutant("tails as a user's settings have them", "sampling/diagnostics.py",
            'method="tail", prob=TAILS', 'method="tail"',
-           "inference/test_default_structure.py::test_a_diagnosis_does_not_follow_a_users_settings"),
+           "sampling/test_sampling.py::test_the_tails_of_a_diagnosis_are_the_same_for_every_user"),
     Mutant("the default draws 300 and no more", "inference/noise_aware.py",
            "if self.draws is None:", "if False:",
            "inference/test_default_structure.py::test_the_default_draws_until_its_diagnosis_is_content"),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import arviz as az
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -77,13 +76,6 @@ def test_the_default_draws_until_its_diagnosis_is_content(monkeypatch):
     assert asked == [300, 400]
     assert shared.num_draws == 500
     assert mp.NoiseAware(1.0, unsafe_seed=0, **FAST).fit(train).shared.num_draws == 50  # what is said is done
-
-
-def test_a_diagnosis_does_not_follow_a_users_settings():
-    draws = {"x": np.random.default_rng(0).standard_t(2, (4, 200))}
-    usual = diagnose(draws, {})
-    with az.rc_context({"stats.ci_prob": 0.5}):
-        assert diagnose(draws, {}).ess == usual.ess
 
 
 def test_more_draws_are_asked_for_where_they_mend_everything():

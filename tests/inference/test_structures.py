@@ -261,18 +261,20 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
 
     @quickly
     def evaluate(sites):
-        return arrays(*log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites))
+        value, trace = log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites)
+        scale = lambda z: log_density(latent_weights.latent_weights(4, prior), (observed,), {}, sites | {"z": z})[1]
+        return *arrays(value, trace), jax.jacfwd(lambda z: scale(z)["log_phi"]["value"])(sites["z"])
 
     difference = []
     for _ in range(4):
         z, z_kappa, Z = rng.standard_normal(), rng.standard_normal(), rng.standard_normal((D, 4))
         sites = {"z": z, "Z": jnp.asarray(Z)} | ({"z_kappa": z_kappa} if prior == "matrix_t" else {})
-        value, trace = evaluate(sites)
+        value, trace, unit = evaluate(sites)  # that of log(phi)
         scaled, jacobian = latent_weights.unit(observed, 4) * Z, 0.0
         if isinstance(law, Wishart):  # keeps below Sigma
             Y, jacobian, _ = ball(scaled / np.sqrt(eigenvalues))
             scaled = np.sqrt(eigenvalues) * Y
-        W, log_phi = Q @ np.asarray(scaled), np.log(PHI) + LOG_PHI_SD * z
+        W, log_phi = Q @ np.asarray(scaled), float(trace["log_phi"]["value"])
         assert_allclose(trace["A"]["value"], W @ W.T)
         rate = np.sqrt(4 / np.exp(log_phi))
         if prior == "matrix_t":
@@ -284,7 +286,8 @@ def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobi
             log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, "nuc")
         else:
             log_prior = D * 4 * np.log(rate) - rate * np.linalg.norm(W, axis=1).sum()
-        difference.append(float(value) - st.norm.logpdf(z) - log_prior - law.log_prob(sigma, W @ W.T) - float(jacobian))
+        log_prior += log_scale(log_phi) + np.log(float(unit))
+        difference.append(float(value) - log_prior - law.log_prob(sigma, W @ W.T) - float(jacobian))
     assert_allclose(difference, difference[0], atol=1e-6)
 
 

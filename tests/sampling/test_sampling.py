@@ -16,12 +16,13 @@ from scipy.integrate import quad
 
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import ProximalLangevin
-from mpmtl_prob.models import GroupLaplace, TraceNorm, group_sparse, low_rank, penalised
+from mpmtl_prob.models import GroupLaplace, TraceNormPrior, group_sparse, low_rank, penalised
 from mpmtl_prob.privacy import Wishart
 from mpmtl_prob.sampling import calibration as simulation
 from mpmtl_prob.sampling import chains
 from mpmtl_prob.sampling._threefry import keys
 from mpmtl_prob.sampling.calibration import Setting, rank_statistics, uniformity
+from mpmtl_prob.sampling.diagnostics import diagnose
 from mpmtl_prob.sampling.flat import FlatNUTS
 
 CHAINS = 64
@@ -43,7 +44,7 @@ def agrees(values, expected, sigmas=4.5, room=0.0):
     return abs(means.mean() - expected) < room + sigmas * means.std(ddof=1) / np.sqrt(len(means))
 
 
-def lasso(y, rate, smoothing, prior=TraceNorm):
+def lasso(y, rate, smoothing, prior=TraceNormPrior):
     """d = m = 1: the Bayesian lasso, y ~ N(w, 1), w ~ Laplace."""
     W = numpyro.sample("W", prior(rate, (1, 1), smoothing=smoothing))
     numpyro.sample("y", dist.Normal(W[0, 0], 1.0), obs=y)
@@ -181,7 +182,7 @@ def test_group_laplace_is_a_scale_mixture_of_gaussians(make):
 
 
 def trace(rate, smoothing):
-    W = numpyro.sample("W", TraceNorm(rate, (2, 2), smoothing=smoothing))
+    W = numpyro.sample("W", TraceNormPrior(rate, (2, 2), smoothing=smoothing))
     numpyro.factor("tilt", -jnp.sum(W**2))
 
 
@@ -288,3 +289,14 @@ def test_calibration_catches_a_model_that_is_not_the_datas():
         low_rank, ProximalLangevin, sampled=lambda data: low_rank(half_the_residual(data)), **LANGEVIN
     )
     assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
+
+
+def test_the_tails_of_a_diagnosis_are_the_same_for_every_user():
+    import arviz_base
+
+    rng = np.random.default_rng(0)
+    slow = np.cumsum(rng.standard_normal((4, 300)) / 5, axis=1)
+    wild = np.exp(slow) * rng.standard_normal(slow.shape)  # its tails are known worst
+    usual = diagnose({"x": wild}, {})
+    with arviz_base.rc_context({"stats.ci_prob": 0.5}):
+        assert diagnose({"x": wild}, {}).ess == usual.ess
