@@ -293,8 +293,8 @@ def defaults(report: Report) -> Iterable[str]:
     ratio = sum(now["seconds"] for now, _ in timed) / sum(before["seconds"] for _, before in timed)
     yield (
         "`NoiseAware(epsilon)` and nothing else, on made-up data (features-tasks-rows; rank, size, ragged rows and common "
-        "mean follow from the seed) and on tables with an intercept of every task. It passes if neither the public posterior's "
-        f"diagnosis nor the owners' advises anything: {passed(every)} of {len(every)} do "
+        "mean follow from the seed) and on tables with an intercept of every task. It passes if neither the diagnosis of the "
+        f"public posterior nor that of the owners advises anything: {passed(every)} of {len(every)} do "
         f"({passed(every) / len(every):.1%}). Version 0.3.0 ran every fourth group: {passed(fits('before'))} of its "
         f"{len(fits('before'))} fits passed where {passed(fits('now'))} do now, at {ratio:.2f} of its CPU time, compilation "
         "included; the radon table it refuses, as one county has one row. Shapes, tables and seeds were settled before the "

@@ -67,7 +67,9 @@ def test_another_origin_moves_the_intercepts_of_an_estimator_alone(name):
 def test_another_origin_moves_the_intercepts_of_posteriors_alone(public, method, size):
     def drawn(shift):
         tasks = of_sizes(shift)
-        own = task_posteriors(replace(tasks, y=tasks.y * size), public, method=method, draws=50, exclude_own=False)
+        own = task_posteriors(
+            replace(tasks, y=tasks.y * size), public, method=method, draws=50, leave_one_out="not_in_release"
+        )
         return own.to_arviz()["posterior"].dataset
 
     here = drawn(0.0)
@@ -85,7 +87,7 @@ def test_another_origin_moves_the_intercepts_of_posteriors_alone(public, method,
 def test_one_row_has_its_target_for_a_mean_at_any_origin(public):
     for shift in (0.0, *SHIFTS):
         tasks = of_sizes(shift)
-        W = task_posteriors(tasks, public, draws=20, exclude_own=False).W
+        W = task_posteriors(tasks, public, draws=20, leave_one_out="not_in_release").W
         assert_allclose(W[:, :2], [[0, 0], [0, 0], [0, 0], tasks.y[:2, 0]], rtol=1e-9)
 
 

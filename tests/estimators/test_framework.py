@@ -319,7 +319,7 @@ def test_history_may_be_left_out(tasks):
     [
         ({"acceleration": "fast"}, "acceleration: expected one of 'none', 'convex', 'strongly_convex', got 'fast'"),
         ({"acceleration": "strongly_convex"}, "acceleration: 'strongly_convex' needs a loss with strong_convexity > 0"),
-        ({"mechanism": "laplace"}, "mechanism: expected one of 'paper', 'calibrated'"),
+        ({"mechanism": "laplace"}, "mechanism: expected one of 'wishart', 'calibrated', 'paper'"),
         ({"step_size": "own"}, "step_size: expected one of 'per_task', got 'own'"),
         ({"step_size": 0.0}, "step_size: expected a positive number, or one for each of 6 tasks"),
         ({"step_size": np.ones(5)}, "step_size: expected a positive number, or one for each of 6 tasks"),

@@ -44,7 +44,7 @@ class Grid:
 
     def __init__(self, folder, change=lambda stage, k: None, nodes=3, trust="secure_sum", signers=(), **options):
         self._folder, self._change, self._nodes, self._signers = folder, change, nodes, dict(enumerate(signers))
-        self._options = options | {"conditions": federated.SitePolicy(trust=trust)}
+        self._options = options | {"policy": federated.SitePolicy(trust=trust)}
 
     def get_node_ids(self):
         return [100 + k for k in reversed(range(self._nodes))]
@@ -297,9 +297,9 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
     assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]
     assert capsys.readouterr().err == f"features are all other columns: {', '.join(some.features)}\n"
-    assert found["conditions"].trust == "no_curator"
-    assert (found["conditions"].adjacency, found["conditions"].colluders) == (None, 0)
-    careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["conditions"]
+    assert found["policy"].trust == "no_curator"
+    assert (found["policy"].adjacency, found["policy"].colluders) == (None, 0)
+    careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["policy"]
     assert (careful.adjacency, careful.colluders) == ("replace", 2)
     with pytest.raises(ValueError, match=r"node configuration: expected .*colluders, .*, got colluder$"):
         data.owner(node | {"colluder": 2}, {})

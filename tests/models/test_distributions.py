@@ -21,14 +21,14 @@ from mpmtl_prob.models import (
     MatrixBeta,
     ShiftedGaussian,
     ShiftedWishart,
-    TraceNorm,
+    TraceNormPrior,
     between_zero_and,
     positive_definite_above,
 )
 from mpmtl_prob.models.normaliser import acceptance_rate, log_trace_norm_integral
 
 NORMS = {
-    TraceNorm: lambda W: np.linalg.norm(W, "nuc"),
+    TraceNormPrior: lambda W: np.linalg.norm(W, "nuc"),
     GroupLaplace: lambda W: np.linalg.norm(W, axis=1).sum(),
     EntrywiseLaplace: lambda W: np.abs(W).sum(),
 }
@@ -82,7 +82,7 @@ def spd(rng, d, df=None):
 # -- priors that are penalties ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prior", [TraceNorm, GroupLaplace, EntrywiseLaplace])
+@pytest.mark.parametrize("prior", [TraceNormPrior, GroupLaplace, EntrywiseLaplace])
 def test_one_task_and_one_feature_is_the_laplace_law(prior):
     x = np.linspace(-3, 3, 7)
     assert_allclose(log_prob(prior(0.7, (1, 1)), x[:, None, None]), st.laplace(scale=1 / 0.7).logpdf(x), rtol=1e-12)
@@ -90,9 +90,9 @@ def test_one_task_and_one_feature_is_the_laplace_law(prior):
 
 def test_trace_norm_of_a_vector_is_the_group_laplace_law():
     W = np.random.default_rng(0).standard_normal((5, 1, 4))
-    found = log_prob(TraceNorm(1.3, (1, 4)), W)
+    found = log_prob(TraceNormPrior(1.3, (1, 4)), W)
     assert_allclose(found, log_prob(GroupLaplace(1.3, (1, 4)), W), rtol=1e-12)
-    assert_allclose(log_prob(TraceNorm(1.3, (4, 1)), np.swapaxes(W, 1, 2)), found, rtol=1e-12)
+    assert_allclose(log_prob(TraceNormPrior(1.3, (4, 1)), np.swapaxes(W, 1, 2)), found, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 2), (2, 5), (7, 2)])
@@ -129,7 +129,7 @@ def test_trace_norm_integral_keeps_its_digits_at_the_size_of_real_problems(monke
 @pytest.mark.parametrize(("d", "m"), [pytest.param(2, 2, marks=LONG), (5, 4)])
 def test_trace_norm_draws_have_the_law(d, m):
     rate, size = np.array([[0.6], [1.8]]), 2000
-    law = TraceNorm(rate, (d, m))
+    law = TraceNormPrior(rate, (d, m))
     W = np.asarray(draw(law, size))
     assert W.shape == (size, 2, 1, d, m)
     norm = rate * np.linalg.svd(W, compute_uv=False).sum(-1)
@@ -158,7 +158,7 @@ def test_share_of_accepted_proposals_is_the_one_predicted():
 
 def test_trace_norm_says_where_it_has_no_sampler():
     with pytest.raises(NotImplementedError, match="no exact sampler for shape \\(20, 20\\)"):
-        TraceNorm(1.0, (20, 20)).sample(KEY)
+        TraceNormPrior(1.0, (20, 20)).sample(KEY)
 
 
 @pytest.mark.parametrize("prior", [GroupLaplace, EntrywiseLaplace])
@@ -176,7 +176,7 @@ def test_draws_and_moments_of_the_separable_priors(prior):
 
 def prox(prior, W, threshold):
     """The proximal operator of its norm."""
-    if prior is TraceNorm:
+    if prior is TraceNormPrior:
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
         return (U * np.maximum(s - threshold, 0)) @ Vt
     size = np.abs(W) if prior is EntrywiseLaplace else np.linalg.norm(W, axis=1, keepdims=True)
@@ -187,7 +187,7 @@ def prox(prior, W, threshold):
     ("prior", "shape", "precision"),
     [
         *((prior, (3, 5), "float64") for prior in NORMS),
-        (TraceNorm, (5, 3), "float64"),  # the others know no sides
+        (TraceNormPrior, (5, 3), "float64"),  # the others know no sides
         *((prior, (3, 5), "float32") for prior in NORMS),
     ],
 )
@@ -219,7 +219,7 @@ def test_lambda_has_its_exact_derivative_smoothed_or_not(prior, smoothing):
 
 
 @pytest.mark.parametrize(
-    "prior", [TraceNorm, *(pytest.param(each, marks=LONG) for each in (GroupLaplace, EntrywiseLaplace))]
+    "prior", [TraceNormPrior, *(pytest.param(each, marks=LONG) for each in (GroupLaplace, EntrywiseLaplace))]
 )
 def test_priors_batch_and_are_pytrees(prior):
     rates = jnp.array([[0.5], [1.0]])
@@ -237,7 +237,7 @@ def test_priors_batch_and_are_pytrees(prior):
 
 def test_bad_shapes_and_rates_are_named():
     with pytest.raises(ValueError, match=r"shape: expected \(d, m\), two whole numbers above 0, got \(3,\)"):
-        TraceNorm(1.0, (3,))
+        TraceNormPrior(1.0, (3,))
     with pytest.raises(ValueError, match="rate"):
         GroupLaplace(-1.0, (2, 2), validate_args=True)
 

@@ -42,7 +42,7 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": source(node),
         "folder": folder,
-        "conditions": SitePolicy(
+        "policy": SitePolicy(
             trust=node.get("trust", "secure_sum"),
             epsilon=node.get("epsilon"),
             delta=node.get("delta"),
