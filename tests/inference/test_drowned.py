@@ -50,7 +50,7 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
     d, m, rng = 5, 2, np.random.default_rng(0)
     law = Wishart(d, 40.0, 0.5)
     read = observe(law.sample(rng, np.eye(d)), law, m, phi=PHI, trace=float(m))
-    observed, upright = (read._replace(tilt=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
+    observed, upright = (read._replace(likelihood_slope=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
     model = latent_weights.noise_dominated_weights(m)
 
     @quickly
@@ -116,7 +116,7 @@ def test_phi_has_its_prior_where_the_weights_keep_their_size():
     d, m, rng = 50, 20, np.random.default_rng(1)
     law = Wishart(d, 400.0, 0.015)
     observed = observe(law.sample(rng, np.eye(d) * m / d), law, m, phi=1 / d, trace=float(m))
-    upright, site = observed._replace(tilt=np.zeros(d)), start_noise_dominated(observed)
+    upright, site = observed._replace(likelihood_slope=np.zeros(d)), start_noise_dominated(observed)
     # twice the normal numbers, a quarter of phi, and the same W
     twice = site | {"Z": 2 * site["Z"]}
     (value, A, log_phi), (other, same, quarter) = drowned(m, upright, site), drowned(m, upright, twice)
