@@ -231,14 +231,17 @@ def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
 
 
 def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
-    rng = np.random.default_rng(3)
     board = NoisyMeans.at(np.sqrt(0.05 / 3), 200, 100, view=views.billboard())
-    p = np.clip(rng.normal(0.3, 0.15, 100), -1, 1)
-    h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
-    learnt = posterior.public(h, board, chains=2, progress_bar=False)
-    flat = posterior.public(h, board, population=(1, 1))
-    assert mean_loss(learnt.mean, p).mean() < 0.5 * mean_loss(flat.mean, p).mean()
-    assert mean_loss(flat.mean, p).mean() < 0.5 * mean_loss(board.estimate(h), p).mean()
+    errors = np.zeros(3)  # of one board alone the population's own mean is known so roughly that the ratio is .2 to .52
+    for seed in (3, 4, 5):
+        rng = np.random.default_rng(seed)
+        p = np.clip(rng.normal(0.3, 0.15, 100), -1, 1)
+        h = board.board(rng, 2 * rng.binomial(200, (1 + p) / 2) - 200)
+        learnt = posterior.public(h, board, chains=2, progress_bar=False)
+        flat = posterior.public(h, board, population=(1, 1))
+        errors += [mean_loss(estimate, p).mean() for estimate in (learnt.mean, flat.mean, board.estimate(h))]
+    assert errors[0] < 0.5 * errors[1]
+    assert errors[1] < 0.5 * errors[2]
     assert "estimates move by" in posterior.sensitivity(learnt)
     moved = float(posterior.sensitivity(flat).split("move by ")[1].split()[0])
     assert moved < 1e-12  # against itself
