@@ -2,9 +2,9 @@
 
 The table was committed before any arm had run on it. Its rows:
 
-- fourteen cells of the plainest kind (30 rows a task, independent features), where targets for a new method are stated;
+- fourteen cells of the plainest kind (30 or 100 rows a task, independent features), where targets are stated;
 - twenty-seven cells, chosen one after the other, each the one of some thousand random cells that adds most new pairs of
-  levels, until every pair of levels of two factors occurs in some cell (d = 1 has neither d / 2 rows nor correlated features);
+  levels, until every pair of levels of two factors is in some cell (d = 1 has neither d / 2 rows nor correlated features);
 - cells named ``few-``, with about as many rows as features: independent (a, z without a common mean) and correlated
   columns (b), effects-coded indicators with a spread of three strong directions (c), and columns as of school records (e).
 
