@@ -314,7 +314,8 @@ def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, mo
     monkeypatch.setattr(units, "run", interrupted)
     part = run(tmp_path / "parts")
     assert "goes on from here" in capsys.readouterr().err
-    assert sum(each["count"] for each in part.values()) == 6
+    assert part["alone"]["count"] == part["average released"]["count"] == 2  # over seeds that both have
+    assert len(list((tmp_path / "parts").rglob("*.json"))) == 6
     assert run(tmp_path / "parts") == whole
     assert len(calls) == 7 + 6  # nothing twice but the one that was interrupted
 
@@ -337,7 +338,7 @@ def test_wrong_options_are_answered_in_words(panel, capsys, argv, words):
 
 def test_a_share_of_a_distance_has_an_interval_over_seeds(panel):
     gone = panel("panel").gone
-    assert gone([1, 1], [0.4, 0.4], [0.2, 0.2]) == pytest.approx({"share": 0.75, "low": 0.75, "high": 0.75})
+    assert gone([1, 1], [0.4, 0.4], [0.2, 0.2]) == pytest.approx({"value": 0.75, "low": 0.75, "high": 0.75})
     rng = np.random.default_rng(0)
     found = gone(1 + 0.1 * rng.standard_normal(20), 0.4 + 0.1 * rng.standard_normal(20), np.full(20, 0.2))
     assert found["low"] < 0.75 < found["high"]

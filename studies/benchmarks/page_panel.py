@@ -13,27 +13,37 @@ def panel(report: Report) -> Iterable[str]:
     """Errors of every arm, cell by cell; shares of a distance; coverage; real tables."""
     cells, tables = report["cells"], report["tables"]
     arms = list(dict.fromkeys(arm for row in cells for arm in row["errors"]))
-    seeds = sorted({each["count"] for row in cells for each in row["errors"].values()})
     yield (
         "Tasks with coefficients beta_i ~ N(mu, Omega), one release at (eps, 1 / (m log m)), a task's data replaced by any "
         "other. A cell's name says d, m, rows of a task (half and square: d / 2 and d), the length of mu and tau, the size "
         "of beta_i - mu; *correlated* columns, *noisy*: unequal residual variances; *few*: about as many rows as features. "
         "Errors are of a test row's mean, (b - beta)'E[xx'](b - beta), averaged over "
-        f"{', '.join(map(str, seeds))} seeds. *linear* is the mixed model's error and what the noise of mu adds at least "
+        "tasks and seeds. *linear* is the mixed model's error and what the noise of mu adds at least "
         "where a release of unit messages is read linearly (studies/benchmarks/random_effects/limits.py). Not private: "
         f"{', '.join(arm for arm in arms if arm in NOT_PRIVATE)}. Before: version 0.3.0, commit {report['before']}."
     )
-    head = ("cell", *arms, "noise of mu adds", "linear")
-    yield as_table(head, [(row["cell"]["name"], *_errors(row, arms), *_limits(row)) for row in cells])
-    shares = [arm for arm in arms if any(arm in row["shares"] for row in cells)]
+    head = ("cell", "seeds", *arms, "noise of mu adds", "linear")
+    yield as_table(
+        head, [(row["cell"]["name"], str(row["seeds"]), *_errors(row, arms), *_limits(row)) for row in cells]
+    )
+    shares = [arm for arm in arms if any(arm in row.get("shares", {}) for row in cells)]
     if shares:
         yield (
             "Share of the distance between 0.3.0 and the mixed model that an arm closes, with a 90 % bootstrap interval over "
             "seeds, where that distance is more than a tenth of 0.3.0's error:"
         )
-        kept = [row for row in cells if row["shares"] and _apart(row)]
+        kept = [row for row in cells if "shares" in row and _apart(row)]
         rows = [(row["cell"]["name"], *(_share(row["shares"].get(arm)) for arm in shares)) for row in kept]
         yield as_table(("cell", *shares), rows)
+    beside = list(dict.fromkeys(arm for row in cells for arm in row.get("ratios", {})))
+    if beside:
+        yield "Error of the library as it is, *default*, over those of others, with the same intervals:"
+        rows = [
+            (row["cell"]["name"], *(_ratio(row["ratios"].get(arm)) for arm in beside))
+            for row in cells
+            if "ratios" in row
+        ]
+        yield as_table(("cell", *beside), rows)
     covering = [arm for arm in arms if any("covered" in row["errors"].get(arm, {}) for row in cells)]
     if covering:
         yield "What 90 % intervals of beta cover, over a cell, and for the worst and the best coefficient:"
@@ -65,7 +75,11 @@ def _apart(row: Report) -> bool:
 
 
 def _share(found: Report | None) -> str:
-    return "-" if found is None else f"{found['share']:.0%} ({found['low']:.0%} to {found['high']:.0%})"
+    return "-" if found is None else f"{found['value']:.0%} ({found['low']:.0%} to {found['high']:.0%})"
+
+
+def _ratio(found: Report | None) -> str:
+    return "-" if found is None else f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
 
 
 def _covered(found: Report) -> str:

@@ -15,12 +15,14 @@ c1158eb`; where none is given, what the folder has of it is shown. Real tables a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "c1158eb"  #: the commit of version 0.3.0
 FAST_SPLITS, FAST_RELEASES = 2, 1
 BOOTSTRAPS = 2000
+BESIDE = (arms.BEFORE, "alone", "alone, evidence", "average released")  #: what the library must not be worse than
 
 
 def planned(options: argparse.Namespace) -> list[units.Unit]:
@@ -56,16 +59,14 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
     return [] if options.cells == ["none"] else cells.cells(options.fast, options.cells or ())
 
 
+@cache
 def version(arm: str) -> str:
-    """Of the code of an arm: results of the library as it is now are kept by its commit."""
-    if arm == arms.BEFORE:
-        return BEFORE
-    return _commit(ROOT) if arm == arms.NOW else ""
-
-
-def _commit(checkout: Path) -> str:
-    asked = ["git", "-C", str(checkout), "log", "-1", "--format=%h", "--abbrev=7", "--", "mpmtl_prob"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """Of the code of an arm: results of the library as it is now are kept by what its files say."""
+    if arm != arms.NOW:
+        return BEFORE if arm == arms.BEFORE else ""
+    files = sorted((ROOT / "mpmtl_prob").rglob("*.py"))
+    contents = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)
+    return hashlib.sha256(contents).hexdigest()[:8]
 
 
 def run(missing: Sequence[units.Unit], folder: Path, before: Path | None, data: Path | None, bar: Any) -> None:
@@ -130,12 +131,20 @@ def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) 
 
     Errors are averaged over seeds, and seeds are drawn with replacement, the same for all three.
     """
-    errors = np.array([before, new, ideal])
-    share = lambda mean: (mean[0] - mean[1]) / (mean[0] - mean[2])
-    picked = np.random.default_rng(0).integers(errors.shape[1], size=(BOOTSTRAPS, errors.shape[1]))
+    return _bootstrapped(lambda mean: (mean[0] - mean[1]) / (mean[0] - mean[2]), before, new, ideal)
+
+
+def ratio(new: Sequence[float], other: Sequence[float]) -> dict[str, float]:
+    """An arm's error over another's, with the same interval."""
+    return _bootstrapped(lambda mean: mean[0] / mean[1], new, other)
+
+
+def _bootstrapped(of_means: Callable[[np.ndarray], Any], *errors: Sequence[float]) -> dict[str, float]:
+    every = np.array(errors)
+    picked = np.random.default_rng(0).integers(every.shape[1], size=(BOOTSTRAPS, every.shape[1]))
     with np.errstate(all="ignore"):
-        low, high = np.nanquantile(share(errors[:, picked].mean(axis=2)), (0.05, 0.95))
-        return {"share": float(share(errors.mean(axis=1))), "low": float(low), "high": float(high)}
+        low, high = np.nanquantile(of_means(every[:, picked].mean(axis=2)), (0.05, 0.95))
+        return {"value": float(of_means(every.mean(axis=1))), "low": float(low), "high": float(high)}
 
 
 def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
@@ -155,26 +164,32 @@ def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) 
 
 
 def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, Any]:
-    of: dict[str, dict[int, dict[str, Any]]] = {}
+    """A cell, over the seeds that all of its arms have finished."""
+    every: dict[str, dict[int, dict[str, Any]]] = {}
     for unit, result in done.items():
         if unit.problem == cell.name:
-            of.setdefault(unit.arm, {})[unit.seed] = result
-    row: dict[str, Any] = {"cell": asdict(cell), "errors": {arm: _summary(found) for arm, found in of.items()}}
+            every.setdefault(unit.arm, {})[unit.seed] = result
+    common = sorted(set.intersection(*map(set, every.values()))) if every else []
+    if not common:
+        return {"errors": {}}
+    of = {arm: [found[seed] for seed in common] for arm, found in every.items()}
+    errors = {arm: [each["error"] for each in found] for arm, found in of.items()}
+    row: dict[str, Any] = {"cell": asdict(cell), "seeds": len(common)}
+    row["errors"] = {arm: _summary(found) for arm, found in of.items()}
     if arms.TOLD in of:
-        row["noise of mu adds"] = float(np.mean([each["noise of mu adds"] for each in of[arms.TOLD].values()]))
+        row["noise of mu adds"] = float(np.mean([each["noise of mu adds"] for each in of[arms.TOLD]]))
         if "mixed" in of:
             row["linear"] = row["errors"]["mixed"]["mean"] + row["noise of mu adds"]
-    shares = {}
-    for arm in arms.PRIVATE:
-        common = set(of.get(arm, ())) & set(of.get(arms.BEFORE, ())) & set(of.get("mixed", ()))
-        if arm != arms.BEFORE and common:
-            shares[arm] = gone(*([of[a][s]["error"] for s in sorted(common)] for a in (arms.BEFORE, arm, "mixed")))
-    return row | {"shares": shares}
+    if arms.BEFORE in of and "mixed" in of:
+        private = [arm for arm in arms.PRIVATE if arm in of and arm != arms.BEFORE]
+        row["shares"] = {arm: gone(errors[arms.BEFORE], errors[arm], errors["mixed"]) for arm in private}
+    if arms.NOW in of:
+        row["ratios"] = {arm: ratio(errors[arms.NOW], errors[arm]) for arm in BESIDE if arm in of}
+    return row
 
 
-def _summary(found: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of one arm in one cell, over seeds."""
-    values = list(found.values())
     out: dict[str, Any] = _mean([each["error"] for each in values])
     for name in ("error of mu", "mu covered"):
         if name in values[0]:
