@@ -336,6 +336,15 @@ def test_wrong_options_are_answered_in_words(panel, capsys, argv, words):
     assert words in capsys.readouterr().err
 
 
+def test_a_process_of_the_library_that_fails_says_why(panel, tmp_path):
+    command, units = panel("panel"), panel("random_effects.units")
+    (tmp_path / "mpmtl_prob").mkdir()
+    (tmp_path / "mpmtl_prob" / "__init__.py").write_text("raise ImportError('no such thing')")
+    unit = units.Unit("d1-m12-n100-mean0-tau.2-eps10", 10.0, 0, 0, "0.3.0", "c1158eb")
+    with pytest.raises(RuntimeError, match=r"0\.3\.0, d1-m12.*no such thing"):
+        list(command._elsewhere([unit], tmp_path, None))
+
+
 def test_a_share_of_a_distance_has_an_interval_over_seeds(panel):
     gone = panel("panel").gone
     assert gone([1, 1], [0.4, 0.4], [0.2, 0.2]) == pytest.approx({"value": 0.75, "low": 0.75, "high": 0.75})

@@ -62,7 +62,8 @@ def panel(report: Report) -> Iterable[str]:
 
 
 def _errors(row: Report, arms: Iterable[str]) -> list[str]:
-    return [f"{row['errors'][arm]['mean']:.3f}" if arm in row["errors"] else "-" for arm in arms]
+    refused = dict.fromkeys(row["missing"], "refused")
+    return [f"{row['errors'][arm]['mean']:.3f}" if arm in row["errors"] else refused.get(arm, "-") for arm in arms]
 
 
 def _limits(row: Report) -> list[str]:

@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -101,29 +102,32 @@ def _elsewhere(group: Sequence[units.Unit], checkout: Path, data: Path | None) -
         "data": None if data is None else str(data),
         "units": [asdict(unit) for unit in group],
     }
-    with subprocess.Popen(
-        [sys.executable, str(worker)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            [sys.executable, str(worker)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as process,
+    ):
         try:
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(json.dumps(given))
             process.stdin.close()
             for line in process.stdout:
                 yield json.loads(line)
-            words = process.stderr.read().strip().splitlines()
+            if process.wait():
+                said.seek(0)
+                last = said.read().strip().splitlines()[-1:]
+                raise RuntimeError(
+                    f"{group[0].arm}, {group[0].problem}: expected results, but its process ended with {last}"
+                )
         finally:
             process.kill()
-    if process.returncode not in (0, -9) or words:
-        raise RuntimeError(
-            f"{group[0].arm}, {group[0].problem}: expected results, but its process failed: {words[-1:]}"
-        )
 
 
 def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) -> dict[str, float]:
@@ -166,15 +170,18 @@ def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) 
 def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, Any]:
     """A cell, over the seeds that all of its arms have finished."""
     every: dict[str, dict[int, dict[str, Any]]] = {}
+    missing = {}
     for unit, result in done.items():
-        if unit.problem == cell.name:
+        if unit.problem == cell.name and "missing" in result:
+            missing[unit.arm] = result["missing"]
+        elif unit.problem == cell.name:
             every.setdefault(unit.arm, {})[unit.seed] = result
     common = sorted(set.intersection(*map(set, every.values()))) if every else []
     if not common:
         return {"errors": {}}
     of = {arm: [found[seed] for seed in common] for arm, found in every.items()}
     errors = {arm: [each["error"] for each in found] for arm, found in of.items()}
-    row: dict[str, Any] = {"cell": asdict(cell), "seeds": len(common)}
+    row: dict[str, Any] = {"cell": asdict(cell), "seeds": len(common), "missing": missing}
     row["errors"] = {arm: _summary(found) for arm, found in of.items()}
     if arms.TOLD in of:
         row["noise of mu adds"] = float(np.mean([each["noise of mu adds"] for each in of[arms.TOLD]]))
@@ -208,7 +215,7 @@ def _table_errors(done: dict[units.Unit, dict[str, Any]], name: str, arm: str, e
     wanted = epsilon if arm in arms.PRIVATE else None
     splits: dict[int, list[float]] = {}
     for unit, result in done.items():
-        if (unit.problem, unit.arm, unit.epsilon) == (name, arm, wanted):
+        if (unit.problem, unit.arm, unit.epsilon) == (name, arm, wanted) and "missing" not in result:
             splits.setdefault(unit.seed, []).append(result["error"])
     return _mean([float(np.mean(each)) for each in splits.values()]) if splits else {}
 
