@@ -209,6 +209,16 @@ def test_one_site_moves_the_rivals_summaries_by_no_more_than_is_covered(panel, p
     assert_allclose(np.linalg.norm(one - other), np.sqrt(2) * longest)  # and it can be that much
 
 
+def test_the_rivals_noise_is_for_what_one_site_moves(panel, public, monkeypatch):
+    arms, rival = panel("random_effects.arms"), panel("random_effects.rival")
+    drawn = []
+    monkeypatch.setattr(rival, "noise", lambda d, sd, rng: drawn.append(sd) or np.zeros((d, d)))
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((12, 3)) for _ in range(30)]
+    arms.noisy_summaries(arms.Train(X, [x[:, 0] for x in X]), public, 0)
+    assert_allclose(drawn, arms.noise_sd(public, np.sqrt(2) * rival.size(12, 3)))  # one draw a site
+
+
 def test_the_rivals_noise_is_as_large_in_every_direction(panel):
     rival, rng, sd, count = panel("random_effects.rival"), np.random.default_rng(0), 2.0, 4000
     E = np.array([rival.noise(3, sd, rng) for _ in range(count)])

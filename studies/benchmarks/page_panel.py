@@ -18,8 +18,8 @@ def panel(report: Report) -> Iterable[str]:
         "other. A cell's name says d, m, rows of a task (half and square: d / 2 and d), the length of mu and tau, the size "
         "of beta_i - mu; *correlated* columns, *noisy*: unequal residual variances; *few*: about as many rows as features. "
         "Errors are of a test row's mean, (b - beta)'E[xx'](b - beta), averaged over "
-        "tasks and seeds. *linear* is the mixed model's error and what the noise of mu adds at least "
-        "where a release of unit messages is read linearly (studies/benchmarks/random_effects/limits.py). Not private: "
+        "tasks and seeds. *linear* is the mixed model's error and what the noise of mu adds at least where a release of unit "
+        "messages is read linearly (studies/benchmarks/random_effects/limits.py). Without privacy, or without a release: "
         f"{', '.join(arm for arm in arms if arm in NOT_PRIVATE)}. Before: version 0.3.0, commit {report['before']}."
     )
     head = ("cell", "seeds", *arms, "noise of mu adds", "linear")
