@@ -334,6 +334,7 @@ def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, mo
     ("argv", "words"),
     [
         (["--arms", "best"], "--arms: expected some of 'alone'"),
+        (["--seeds", "0", "--tables"], "--seeds: expected a number of at least 1, got 0"),
         (["--tables", "wine"], "--tables: expected some of 'exam'"),
         (["--cells", "d2", "--tables"], "got d2; --list prints them all"),
         (["--tables", "exam", "--data", "nowhere"], "expected exam.csv in the folder of --data"),

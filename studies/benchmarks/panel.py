@@ -1,6 +1,6 @@
 """A panel for mixed models with privacy: simulated cells and real tables, and every arm's errors on them.
 
-    python studies/benchmarks/panel.py [--fast] [--before CHECKOUT] [--json OUT]
+    python studies/benchmarks/panel.py [--fast] [--seeds N] [--before CHECKOUT] [--json OUT]
     python studies/benchmarks/panel.py --list
     python studies/benchmarks/panel.py --arms "average released" mixed --cells d3-m20-n30-mean.7-tau.2-eps3
 
@@ -44,7 +44,7 @@ BESIDE = (arms.BEFORE, "alone", "alone, evidence", "average released")  #: what 
 def planned(options: argparse.Namespace) -> list[units.Unit]:
     """Units that were asked for, cheap arms first."""
     found = []
-    seeds = cells.FAST_SEEDS if options.fast else cells.SEEDS
+    seeds = options.seeds or (cells.FAST_SEEDS if options.fast else cells.SEEDS)
     splits, releases = (FAST_SPLITS, FAST_RELEASES) if options.fast else (real.SPLITS, real.RELEASES)
     for arm in options.arms:
         for cell in chosen(options):
@@ -242,6 +242,7 @@ def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="ten cells, three seeds, two splits")
     parser.add_argument("--list", action="store_true", help="print the names of cells, arms and tables, and stop")
     parser.add_argument("--arms", nargs="+", default=list(arms.ALL), metavar="ARM", help="only these")
+    parser.add_argument("--seeds", type=int, metavar="N", help="of every cell; default 20, or 3 of --fast")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="only these; none: real tables alone")
     parser.add_argument(
         "--tables", nargs="*", default=list(real.TABLES), metavar="TABLE", help="only these real tables"
@@ -254,6 +255,8 @@ def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     for name, asked, known in (("--arms", options.arms, arms.ALL), ("--tables", options.tables, tuple(real.TABLES))):
         if unknown := [each for each in asked if each not in known]:
             parser.error(f"{name}: expected some of {', '.join(map(repr, known))}, got {', '.join(map(repr, unknown))}")
+    if options.seeds is not None and options.seeds < 1:
+        parser.error(f"--seeds: expected a number of at least 1, got {options.seeds}")
     if options.before is not None:
         if not (options.before / "mpmtl_prob").is_dir():
             parser.error(
