@@ -55,10 +55,14 @@ def panel(report: Report) -> Iterable[str]:
             "deviations within tasks, mean over splits and its standard error."
         )
         real = list(dict.fromkeys(arm for row in tables for arm in row["errors"]))
-        rows = [
-            (row["table"], f"{row['epsilon']:g}", *(_table(row["errors"].get(arm)) for arm in real)) for row in tables
-        ]
-        yield as_table(("table", "eps", *real), rows)
+        about = [(row["table"], f"{row['epsilon']:g}", str(row["splits"])) for row in tables]
+        found = [[_table(row["errors"].get(arm)) for arm in real] for row in tables]
+        yield as_table(("table", "eps", "splits", *real), [(*a, *f) for a, f in zip(about, found, strict=True)])
+        gaining = list(dict.fromkeys(arm for row in tables for arm in row.get("gains", {})))
+        if gaining:
+            yield "Share of the mixed model's gain over *alone* that an arm has, with a 90 % bootstrap interval over splits:"
+            found = [[_share(row.get("gains", {}).get(arm)) for arm in gaining] for row in tables]
+            yield as_table(("table", "eps", "splits", *gaining), [(*a, *f) for a, f in zip(about, found, strict=True)])
 
 
 def _errors(row: Report, arms: Iterable[str]) -> list[str]:
