@@ -32,6 +32,7 @@ class Public:
         row_range: declared least and greatest number of rows.
         square: declared mean square of the targets.
         intercept: whether the first column is the constant one.
+        own_levels: whether a task alone leaves its intercept unpenalised, as one does where nothing is known of levels.
     """
 
     epsilon: float
@@ -40,6 +41,7 @@ class Public:
     row_range: tuple[int, int]
     square: float
     intercept: bool = False
+    own_levels: bool = False
 
     @property
     def delta(self) -> float:
@@ -124,15 +126,15 @@ def _tuned(X: np.ndarray, y: np.ndarray, used: int) -> np.ndarray:
 
 def alone(train: Train, public: Public, seed: int) -> Fit:
     """Every task alone: ridge with a penalty of its own."""
-    return Fit(np.array([ridge(x, v, public.intercept) for x, v in zip(train.X, train.y, strict=True)]).T)
+    return Fit(np.array([ridge(x, v, public.own_levels) for x, v in zip(train.X, train.y, strict=True)]).T)
 
 
 def alone_evidence(train: Train, public: Public, seed: int) -> Fit:
     """Every task alone: ridge with penalty and residual variance averaged over by its own evidence.
 
-    An intercept is free: rows are centred by their task, which leaves n_i - 1 of them.
+    An intercept of its own is free: rows are centred by their task, which leaves n_i - 1 of them.
     """
-    if not public.intercept:
+    if not public.own_levels:
         beta, variance = _owners(mixed.statistics(train.X, train.y), public, np.zeros(train.X[0].shape[1]))
         return normal(beta, variance)
     centres = np.array([x[:, 1:].mean(axis=0) for x in train.X])
@@ -172,16 +174,18 @@ def released_average(train: Train, public: Public, seed: int) -> Fit:
     """The average of clipped estimates with Gaussian noise, and then plug-in: what a released matrix must beat.
 
     A task's estimate is ridge under a declared penalty, cut to a declared length C; a replacement moves the sum by 2 C.
-    The average shrinkage is undone publicly. Owners then have the prior N(average, c I) with c and the residual variance
-    averaged over by their own evidence.
+    The average shrinkage is undone publicly, and the noise, whose variance v is known, by the factor 1 - d v / |average|^2,
+    at least zero. Owners then have the prior N(average, c I) with c and the residual variance averaged over by their own
+    evidence.
     """
     data, d = mixed.statistics(train.X, train.y), train.X[0].shape[1]
     penalty, left, longest = clip(public, d)
     estimates = np.linalg.solve(data.gram + penalty * np.eye(d), data.cross[..., None])[..., 0]
     lengths = np.linalg.norm(estimates, axis=1, keepdims=True)
     total = (estimates * np.minimum(1, longest / np.maximum(lengths, 1e-300))).sum(axis=0)
-    total = total + noise_sd(public, 2 * longest) * np.random.default_rng([seed, 1]).standard_normal(d)
-    average = total / len(train.X) / left
+    sd = noise_sd(public, 2 * longest)
+    average = (total + sd * np.random.default_rng([seed, 1]).standard_normal(d)) / len(train.X) / left
+    average = average * max(0.0, 1 - d * (sd / len(train.X) / left) ** 2 / (average @ average))
     beta, variance = _owners(data, public, average)
     return Fit(**vars(normal(beta, variance)) | {"mu": average})
 

@@ -112,7 +112,9 @@ def split(name: str, number: int, epsilon: float, folder: Path | None = None) ->
         y.append(shuffled[:k, -1])
         test.append((A[k:], shuffled[k:, -1]))
     counts = [len(v) for v in y]
-    declared = arms.Public(epsilon, len(y), int(np.median(counts)), (min(counts), max(counts)), 1.0, intercept=True)
+    declared = arms.Public(
+        epsilon, len(y), int(np.median(counts)), (min(counts), max(counts)), 1.0, intercept=True, own_levels=True
+    )
     return Split(arms.Train(X, y), test, declared)
 
 
