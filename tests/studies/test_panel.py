@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMES = ("d", "m", "rows", "mean", "tau", "columns", "residual", "epsilon")
 LEVELS = {
     "d": (1, 3, 10, 27),
