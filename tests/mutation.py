@@ -677,6 +677,16 @@ MUTANTS = [
     Mutant("a former name of another module", "_moved.py",
            "\"tasks\": \"data.tasks\"", "\"tasks\": \"data.padding\"",
            "test_moved.py::test_a_former_name_says_the_new_one"),
+    # What judges mixed models with privacy
+    Mutant("panel: EM without the mean's uncertainty", "../studies/benchmarks/random_effects/mixed.py",
+           "H + K @ C @ np.swapaxes(K, 1, 2), mu + u", "H, mu + u",
+           "studies/test_panel.py::test_em_of_a_balanced_layout_is_the_analysis_of_variance"),
+    Mutant("panel: half of the released average's noise", "../studies/benchmarks/random_effects/arms.py",
+           "noise_sd(public, 2 * longest)", "noise_sd(public, longest)",
+           "studies/test_panel.py::test_one_task_moves_the_released_average_by_no_more_than_is_covered"),
+    Mutant("panel: the rival's noise for zeroing a site", "../studies/benchmarks/random_effects/arms.py",
+           "noise_sd(public, np.sqrt(2))", "noise_sd(public, 1.0)",
+           "studies/test_panel.py::test_the_rivals_noise_is_for_what_one_site_moves"),
 ]  # fmt: skip
 
 

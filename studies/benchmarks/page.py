@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import page_evidence
+import page_panel
 import page_speed
 from tables import Report
 
@@ -88,6 +89,7 @@ SECTIONS: dict[str, Section] = {
     "defaults": ("Does the default pass its own diagnosis?", page_evidence.defaults),
     "misfit": ("Data that the model does not mean", page_evidence.misfit),
     "own_message": ("An owner's own message", page_evidence.own_message),
+    "panel": ("Mixed models with privacy", page_panel.panel),
     "newcomers": ("Schools that did not take part", page_evidence.newcomers),
 }
 

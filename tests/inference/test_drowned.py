@@ -50,7 +50,9 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
     d, m, rng = 5, 2, np.random.default_rng(0)
     law = Wishart(d, 40.0, 0.5)
     read = observe(law.sample(rng, np.eye(d)), law, m, phi=PHI, trace=float(m))
-    observed, upright = (read._replace(likelihood_slope=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d)))
+    observed, upright = (
+        read._replace(likelihood_slope=tilt) for tilt in (np.array([4.0, 1.0, 0.0, -2.0, -3.0]), np.zeros(d))
+    )
     model = latent_weights.noise_dominated_weights(m)
 
     @quickly
