@@ -125,6 +125,10 @@ class Finder(MetaPathFinder, Loader):
                     return getattr(home, name)
             raise AttributeError(f"module {new!r} has no attribute {name!r}")
 
+        # importing a module sets its name in its package, which may export a function of that name
+        same = getattr(homes[0], old.rpartition(".")[2], None)
+        if callable(same):
+            module.__class__ = type("CallableModule", (ModuleType,), {"__call__": staticmethod(same)})
         module.__doc__ = homes[0].__doc__
         module.__getattr__ = __getattr__  # type: ignore[method-assign]
 

@@ -97,3 +97,11 @@ def test_what_has_moved_is_no_longer_in_its_place(name):
     place = Path(mpmtl_prob.__file__).parent.joinpath(*name.split("."))
     assert not place.with_suffix(".py").exists()
     assert not list(place.glob("*.py"))
+
+
+def test_a_function_that_has_the_name_of_a_former_module_can_still_be_called():
+    script = (
+        "import warnings; warnings.simplefilter('ignore'); import mpmtl_prob as mp; import mpmtl_prob.releases.terms; "
+        "print(mp.releases.terms(1.0, 12, 3).num_tasks)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "12\n"

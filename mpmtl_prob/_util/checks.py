@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.hidden_arrays import shown
 
-#: As many numbers as nobody draws or keeps: more are refused before anything is paid for, not by a lack of memory after it.
+#: Upper limit on counts: more are refused before any budget is spent, rather than by running out of memory afterwards.
 MANY = 2**31
 #: Between these and one over them, numbers have powers and products that doubles hold.
 LARGEST = 1e30

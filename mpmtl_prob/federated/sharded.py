@@ -136,7 +136,7 @@ def _sum(text: bytes, tasks: int, invitation: Invitation) -> Vector:
 
 
 def _plan(has: Mapping[str, list[int]]) -> dict[int, list[str]]:
-    """To whom of those who have it each shard goes: to whom the fewest went, those first that few have."""
+    """Assign each shard to the machine among its holders that has the fewest so far, rarest shards first."""
     plan: dict[int, list[str]] = {}
     for name, machines in sorted(has.items(), key=lambda shard: len(shard[1])):
         if machines:

@@ -124,7 +124,7 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(_text(invited, number, said))
 
     def check(self, invited: bytes, number: int, said: Advert | Arrived, signature: bytes) -> None:
-        """Say nothing if the site of that number signed it for this run.
+        """Verify that the site of that number signed it for this run; return nothing.
 
         Raises:
             RunRefused: it did not, or is not known.

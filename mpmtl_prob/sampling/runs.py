@@ -36,7 +36,7 @@ class Interrupted(UserWarning):
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """In here an interrupt is an interrupt, whatever was drawn by then: KeyboardInterrupt."""
+    """Let an interrupt raise KeyboardInterrupt inside, where a run would otherwise return what was drawn by then."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Interrupted)
         try:

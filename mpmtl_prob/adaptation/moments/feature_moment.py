@@ -44,7 +44,7 @@ class Shape(NamedTuple):
     variance: FloatArray
     axes: FloatArray
 
-    def doubt(self, square: FloatArray) -> FloatArray:
+    def residual_covariance(self, square: FloatArray) -> FloatArray:
         """Covariance of (X'X - mean) delta where E delta delta' = ``square``, (..., d, d)."""
         Q = self.axes
         inside = np.swapaxes(Q, 0, 1) @ square @ Q

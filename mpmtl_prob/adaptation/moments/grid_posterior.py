@@ -219,7 +219,7 @@ def _domain(release: MomentRelease, prior: Prior, found: Shape, k: int, psi: Mom
     square = np.broadcast_to((P + np.outer(m, m))[:, None], (len(TAUS), len(t2), d, d))
     first = np.einsum("...ij,ji", square, C)
     square = square * np.minimum(1.0, _MOST * t2 / first)[..., None, None]  # the shift explains at most t^2
-    expected = psi.kept[:, None, None] ** 2 * found.doubt(square)
+    expected = psi.kept[:, None, None] ** 2 * found.residual_covariance(square)
     for _ in range(_ROUNDS):
         q = np.minimum(np.einsum("...ij,ji", square, C), _MOST * t2)
         var_rr = release.num_records * psi.spread(q) + noise_rr
@@ -231,7 +231,7 @@ def _domain(release: MomentRelease, prior: Prior, found: Shape, k: int, psi: Mom
         R = R + noise
         A = slope[..., None, None] * N
         gap = release.xr - np.einsum("...ij,j", A, m)
-        error = R + psi.kept[:, None, None] ** 2 * found.doubt(square)
+        error = R + psi.kept[:, None, None] ** 2 * found.residual_covariance(square)
         K = np.swapaxes(np.linalg.solve(A @ P[:, None] @ A + error, A @ P[:, None]), -1, -2)
         mean = m + np.einsum("...ij,...j", K, gap)
         # a sum of squares (Joseph's form): P - K A P may be less than nothing where P is far above what is left of it

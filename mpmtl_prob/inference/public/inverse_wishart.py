@@ -56,5 +56,5 @@ def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
 
 
 def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Cut, so that Omega stays well enough conditioned to factor."""
+    """Capped at 1e6, so that Omega stays well enough conditioned to factor."""
     return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)

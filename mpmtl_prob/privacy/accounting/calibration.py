@@ -81,7 +81,7 @@ def calibrate(
             papers, a round's noise scale is inversely proportional to its weight.
         clip: K, the largest norm of a message.
         adjacency: "replace" or "zero_out".
-        composed_with: what else is paid from the same (eps, delta), such as the law of :func:`private_clip_norm`.
+        composed_with: other mechanisms that share the same (eps, delta), such as the law of :func:`private_clip_norm`.
         max_shape: the largest k to consider, >= 1.5; the degrees of freedom are d - 1 + 2k.
 
     Returns:
@@ -99,9 +99,7 @@ def calibrate(
     clip = positive("clip", clip)
     adjacency = Adjacency.of(adjacency)
     weights = _weights(rounds, schedule)
-    if composed_with and composition.compute_delta(epsilon, tuple(composed_with), adjacency) >= delta:
-        raise ValueError("besides: expected something left of (epsilon, delta) after it, got a price that spends all")
-
+    _check_price(epsilon, delta, composed_with, adjacency)
     shapes = tuple(shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9))
     if not shapes:
         raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
@@ -157,6 +155,7 @@ def calibrate_gaussian(
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     T, d = whole("rounds", rounds), whole("num_features", num_features)
     clip = positive("clip", clip)
+    _check_price(epsilon, delta, composed_with, adjacency)
 
     def law(log_sd: float) -> Gaussian:
         return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)
@@ -166,6 +165,14 @@ def calibrate_gaussian(
         return float(np.log(max(found, 1e-300)) - np.log(delta))
 
     return law(crossing(excess, float(np.log(T) / 2), 1e-10))
+
+
+def _check_price(epsilon: float, delta: float, composed_with: Sequence[Mechanism], adjacency: str) -> None:
+    """Raise ValueError for other mechanisms that leave nothing of (epsilon, delta)."""
+    if composed_with and composition.compute_delta(epsilon, tuple(composed_with), adjacency) >= delta:
+        raise ValueError(
+            "composed_with: expected something left of (epsilon, delta) after it, got a price that spends all"
+        )
 
 
 def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:

@@ -97,7 +97,7 @@ class Gaussian(MatrixMechanism):
         return 10 * self.mu("zero_out")
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Law.loss_distribution`."""
+        """As :meth:`Mechanism.loss_distribution`."""
         return gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
 
     @staticmethod

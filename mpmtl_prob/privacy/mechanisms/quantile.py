@@ -43,7 +43,7 @@ class Quantile(Mechanism):
         return 2 * self.epsilon
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Law.loss_distribution`."""
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
         return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)
 
     def max_loss(self, adjacency: str) -> float:

@@ -161,7 +161,7 @@ class GaussianShares(MatrixMechanism):
         return 10 * self.mu("zero_out")
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Law.loss_distribution`: that of real noise, and the slack as what gives all away."""
+        """As :meth:`Mechanism.loss_distribution`: that of real noise, and the slack as what gives all away."""
         real = gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
         return with_slack(real, self.slack) if pessimistic else real
 

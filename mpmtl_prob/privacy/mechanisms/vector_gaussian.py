@@ -74,7 +74,7 @@ class VectorGaussian(VectorMechanism):
         return 10 * self.mu("replace")
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Law.loss_distribution`."""
+        """As :meth:`Mechanism.loss_distribution`."""
         return gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
 
     @staticmethod

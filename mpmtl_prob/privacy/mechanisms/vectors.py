@@ -91,7 +91,7 @@ class VectorLaplace(VectorMechanism):
         return vector_spread(self.num_features, self.epsilon)
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """The privacy loss of the largest change there can be; arguments as :meth:`Law.loss_distribution`."""
+        """The privacy loss of the largest change there can be; arguments as :meth:`Mechanism.loss_distribution`."""
         return vector_loss(self.num_features, self.max_loss(adjacency), self._interval(interval), pessimistic)
 
     def justification(self, adjacency: str, rounds: int) -> str:
@@ -130,5 +130,5 @@ class IndependentLaplace(VectorLaplace):
         return 2 * self.epsilon
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Law.loss_distribution`."""
+        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
         return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)

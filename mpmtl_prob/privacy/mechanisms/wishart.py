@@ -124,7 +124,7 @@ class Wishart(MatrixMechanism):
         return max(gamma_spread(self.shape, self.theta), 4e-3 / self.theta)
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Law.loss_distribution`; a replacement's is the sum of an independent removal's and addition's."""
+        """As :meth:`Mechanism.loss_distribution`; a replacement's is the sum of an independent removal's and addition's."""
         step = self._interval(interval)
         if self.shape == 1:  # infinite with probability 1 - e^{-1/theta}, else -1/theta
             zeroed = two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
