@@ -123,7 +123,8 @@ class Server:
         edits: dict[Path, set[Edit]] = defaultdict(set)
         for change in (answer.get("result") or {}).get("documentChanges", []):
             file = _file(change["textDocument"]["uri"])
-            if file.suffix != ".py":  # a notebook's cells are text: see texts()
+            # a notebook's cells are text, see texts(), and what an earlier version runs keeps its names
+            if file.suffix != ".py" or str(file).removeprefix(f"{ROOT}/").startswith(LEFT):
                 continue
             for edit in change["edits"]:
                 first, last = edit["range"]["start"], edit["range"]["end"]

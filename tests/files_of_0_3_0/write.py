@@ -19,15 +19,15 @@ from pathlib import Path
 import jax
 import numpy as np
 from example import FEATURES, HOSPITALS, KEY, RUN, plain_regressions
-from mpmtl_prob.federated.kept import KeptSite
-from mpmtl_prob.privacy.laws import write_mechanism
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated, inference
-from mpmtl_prob.adaptation import Domain, MomentAdaptation, MomentRelease, report
+from mpmtl_prob.adaptation import Domain, MomentRelease, OneRelease, report
 from mpmtl_prob.federated import wire
+from mpmtl_prob.federated.kept import KeptSite
 from mpmtl_prob.privacy import laws
-from mpmtl_prob.releases import private_clip_norm
+from mpmtl_prob.privacy.laws import write_law
+from mpmtl_prob.releases import buy_clip
 
 HERE = Path(__file__).parent
 EXPECTED: dict[str, dict] = {}
@@ -38,7 +38,7 @@ train = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=8).tra
 
 def tasks(count, binary=False):
     """The first so many hospitals, with names; of binary ones the outcomes are labels."""
-    rows = [train.rows_of(i) for i in range(count)]
+    rows = [train.own(i) for i in range(count)]
     targets = [np.where(y > 0, 1.0, -1.0) if binary else y for _, y in rows]
     return mp.TaskData.from_lists([X for X, _ in rows], targets, tasks=HOSPITALS[:count], features=FEATURES)
 
@@ -74,12 +74,12 @@ def ledgers():
         EXPECTED[name] = {
             "receipt": book.export_receipt(),
             "spent": book.spent.epsilon,
-            "laws": [write_mechanism(law) for charge in book.charges() for law in charge.mechanisms],
+            "laws": [write_law(law) for charge in book.charges() for law in charge.mechanisms],
             "fingerprints": [charge.fingerprint for charge in book.charges()],
             "declared": [book.epsilon, book.delta, book.adjacency, book.unit, book.adaptive],
         }
     book = mp.privacy.Ledger(HERE / "ledger_of_a_clip.db", epsilon=5.0, delta=0.01)
-    bought = private_clip_norm(named, 0.5, low=0.1, high=10.0, ledger=book)
+    bought = buy_clip(named, 0.5, low=0.1, high=10.0, ledger=book)
     mp.release(named, 1.0, 1e-3, message="clip", clip=bought, ledger=book)
     EXPECTED["ledger_of_a_clip.db"] = {"receipt": book.export_receipt(), "spent": book.spent.epsilon}
     # The journal of a crash is not among these files: SQLite deletes it when a ledger is closed well.
@@ -97,7 +97,7 @@ def releases():
         "release_paper.nc": mp.release(named, 1.0, mechanism="paper"),
         "release_clip.nc": mp.release(named, 2.0, message="clip", clip=2.5, scaling="none"),
         "release_bought_clip.nc": mp.release(
-            named, 2.0, message="clip", clip=private_clip_norm(named, 0.5, low=0.1, high=10.0), scaling="unit"
+            named, 2.0, message="clip", clip=buy_clip(named, 0.5, low=0.1, high=10.0), scaling="unit"
         ),
         "release_two_rounds.nc": mp.release(named, 3.0, rounds=2, respond=answer),
         "release_intercept.nc": mp.release(named.with_intercept(), 1.0),
@@ -113,7 +113,7 @@ def releases():
         EXPECTED[name] = {
             "sigma": release.sigma.tolist(),
             "features": list(release.features),
-            "mechanisms": [write_mechanism(law) for law in release.mechanisms],
+            "mechanisms": [write_law(law) for law in release.mechanisms],
             "message": release.message,
             "scaling": release.scaling,
             "num_tasks": release.num_tasks,
@@ -173,7 +173,7 @@ def adaptations(shared):
     names = ("age", "dose", "risk")
     public = Domain(X[:40], y[:40], names)
     private = Domain(X[40:], y[40:], names)
-    model = MomentAdaptation(epsilon=1.0, row_bound=3.0, target_bound=2.0, seed=0).fit(public, private)
+    model = OneRelease(epsilon=1.0, row_bound=3.0, target_bound=2.0, seed=0).fit(public, private)
     model.save(HERE / "one_release.nc")
     model.release_.save(HERE / "moment_release.nc")
     model.release_.save(HERE / "moment_release_signed.nc", key=KEY)
@@ -186,10 +186,10 @@ def adaptations(shared):
             "guarantee": guarantee(back.guarantee),
         }
     EXPECTED["one_release.nc"] = {
-        "predictions": MomentAdaptation.load(HERE / "one_release.nc").predict(X[40:]).tolist(),
+        "predictions": OneRelease.load(HERE / "one_release.nc").predict(X[40:]).tolist(),
         "X": X[40:].tolist(),
     }
-    both = MomentAdaptation(epsilon=1.0, row_bound=3.0, target_bound=2.0, seed=0)
+    both = OneRelease(epsilon=1.0, row_bound=3.0, target_bound=2.0, seed=0)
     both.fit({"public": public, "hospitals": shared}, private).save(HERE / "one_release_of_tasks.nc")
     EXPECTED["one_release_of_tasks.nc"] = {"predictions": both.predict(X[40:]).tolist(), "X": X[40:].tolist()}
     found = report.adapt({"public": public}, private, label="effect", epsilon=1.0)
@@ -199,7 +199,7 @@ def adaptations(shared):
 
 def sites():
     """The files of a federated site: its account, the state that waits between two stages, and an invitation."""
-    rows = lambda i: mp.TaskData.from_lists([train.rows_of(i)[0]], [train.rows_of(i)[1]])
+    rows = lambda i: mp.TaskData.from_lists([train.own(i)[0]], [train.own(i)[1]])
     invitation = federated.invite(1.0, 5, 3, trust="no_curator", dropouts=1)
     (HERE / "invitation.json").write_bytes(wire.write(invitation))
     folder = HERE / "site"
@@ -210,14 +210,14 @@ def sites():
     everybody = [kept, *others]
     while stage != "mask":
         stage, sending = server.send({i: everybody[i].answer(invitation, stage, sending[i]) for i in sending})
-    answered = federated.RunLog(folder / "account.db").answered()
+    answered = federated.Account(folder / "account.db").answered()
     EXPECTED["site"] = {
         "run": invitation.agreed.run.hex(),
         "answered": [list(row) for row in answered],
         "received_at_mask": {name: part.hex() for name, part in sending[0].items()},
         "terms": {"epsilon": invitation.terms.epsilon, "num_tasks": invitation.terms.num_tasks},
     }
-    done = federated.RunLog(HERE / "account_of_a_finished_run.db", runs=3)
+    done = federated.Account(HERE / "account_of_a_finished_run.db", runs=3)
     outcome = federated.run(
         federated.invite(1.0, 5, 3, trust="secure_sum", dropouts=1),
         [federated.Site(i, rows(i), done if i == 0 else None) for i in range(5)],
@@ -235,7 +235,7 @@ def sites():
         EXPECTED[name] = {
             "sigma": release.sigma.tolist(),
             "features": list(release.features),
-            "mechanisms": [write_mechanism(law) for law in release.mechanisms],
+            "mechanisms": [write_law(law) for law in release.mechanisms],
             "message": release.message,
             "scaling": release.scaling,
             "num_tasks": release.num_tasks,
