@@ -84,6 +84,8 @@ class Invitation:
             name: getattr(said, name)
             for name in ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
         }
+        if said.effects is not None:
+            numbers["effects"] = said.effects.to_dict()
         agreed = [self.agreed.run.hex(), *self.agreed[1:]]
         text = json.dumps([numbers, self.trust, self.sites, agreed], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()

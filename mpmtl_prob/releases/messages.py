@@ -24,7 +24,9 @@ from mpmtl_prob.privacy.mechanisms import Quantile, exact
 from mpmtl_prob.single_task import conjugate
 from mpmtl_prob.single_task.posterior_means import posterior_means
 
-MESSAGES = ("direction", "clip")
+MESSAGES = ("direction", "clip", "effects")
+#: Messages of length 1 exactly.
+OF_LENGTH_ONE = ("direction", "effects")
 SCALINGS = tuple(conjugate.SCALINGS)
 
 
@@ -125,9 +127,9 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
 
 def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float, tuple[PrivateClipNorm, ...]]:
     """K, and what was bought for it."""
-    if message == "direction":
+    if message in OF_LENGTH_ONE:
         if clip is not None:
-            raise ValueError("clip: directions have unit length; give clip only with message='clip'")
+            raise ValueError(f"clip: messages of {message!r} have unit length; give clip only with message='clip'")
         return 1.0, ()
     if isinstance(clip, PrivateClipNorm):
         return clip.clip, (clip,)
