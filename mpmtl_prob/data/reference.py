@@ -95,7 +95,9 @@ class Reference:
                 + (f"; {extra} have none" if extra else f"; {missing} are not among the columns")
             )
         known = list(self.features)
-        places = match_names("reference", named, known, of="the reference", advice="declare every column, and no others")
+        places = match_names(
+            "reference", named, known, of="the reference", advice="declare every column, and no others"
+        )
         pairs = {name: self.features[known[place]] for name, place in zip(named, places, strict=True)}
         guess = {name: self.effects.get(known[place], 0.0) for name, place in zip(named, places, strict=True)}
         centre, scale = np.array([pairs.get(name, (0.0, 1.0)) for name in columns]).T
@@ -115,7 +117,7 @@ class Reference:
     def from_dict(cls, meta: Mapping[str, Any]) -> Reference:
         """The reference that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
         features = {name: (centre, scale) for name, centre, scale in meta["features"]}
-        return cls(features, tuple(meta["target"]), {name: value for name, value in meta["effects"]})
+        return cls(features, tuple(meta["target"]), dict(meta["effects"]))
 
     def __hash__(self) -> int:
         return hash((tuple(self.features.items()), self.target, tuple(self.effects.items())))
@@ -139,4 +141,3 @@ def _pair(name: str, value: object) -> tuple[float, float]:
     if not 1e-100 < scale < 1e100:
         raise ValueError(f"{name}: expected {_WHAT}, got the scale {scale!r}")
     return centre, scale
-

@@ -139,7 +139,9 @@ def invite(
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
     spec = _spec(epsilon, delta, options)
-    if d == 1 and spec.message == "direction":
+    if spec.kind == "effects":
+        d = len(spec.layout(tuple(range(d)) if isinstance(features, int | np.integer) else tuple(features)).coordinates)
+    if d == 1 and spec.kind == "direction":
         raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)

@@ -5,10 +5,10 @@
     logit p_i = level + spread z_i,  z_i ~ N(0, 1)                     how far a task's rows determine them
     u_i = (g eta_i, k p_i averaged, 1),   A = sum of u u' / |u|^2,   Sigma = A + noise
 
-A is a sum over m tasks, and Sigma is read as normal with the mean and the variance that follow. The mean of u u' / |u|^2 is an
-average over points of the law of u that is smooth in the parameters. Its variance is that of normal u given z (Isserlis, 1918),
-scaled to length one to first order. It is worked out in a basis in which the entries of A are next to independent: the mean of
-u, and the principal axes of what is left. Noise is alike in every basis.
+A is a sum over m tasks, and Sigma is read as normal with the mean and the variance that follow. The mean of u u' / |u|^2 is
+an average over points of the law of u that is smooth in the parameters. Its variance is that of normal u given z (Isserlis,
+1918), scaled to length one to first order. It is worked out in a basis in which the entries of A are next to independent:
+the mean of u, and the principal axes of what is left. Noise is alike in every basis.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class EffectsPrior(NamedTuple):
         determined: median of p, how far a task's rows determine an effect.
     """
 
-    average: ArrayLike = 1.0
-    spread: ArrayLike = 0.3
-    spread_factor: ArrayLike = 2.5
-    correlation: ArrayLike = 0.5
-    determined: ArrayLike = 0.73
+    average: float = 1.0
+    spread: float = 0.3
+    spread_factor: float = 2.5
+    correlation: float = 0.5
+    determined: float = 0.73
 
 
 class EffectsRelease(NamedTuple):
@@ -117,9 +117,9 @@ def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEf
 
 
 @lru_cache
-def model_of(structure: str) -> Callable[..., RandomEffects]:
+def model_of(structure: str) -> Callable[..., None]:
     """The model of a release with this structure: the same function for all releases, so that it is compiled once."""
-    return partial(random_effects, structure=structure)
+    return partial(random_effects, structure=structure)  # type: ignore[return-value]
 
 
 def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
@@ -201,7 +201,9 @@ def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: A
     crossed = square[:, :, None] * own[:, None]
     joint = mixed - crossed - jnp.swapaxes(crossed, 1, 2) + (total + 1) * products
     sizes = jnp.diag(average)
-    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - jnp.outer(sizes, sizes)) + (2 * noise + _FLOOR * m) * jnp.eye(D)
+    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - jnp.outer(sizes, sizes)) + (
+        2 * noise + _FLOOR * m
+    ) * jnp.eye(D)
     root = jnp.linalg.cholesky(joint)
     residual = solve_triangular(root, jnp.diag(observed - expected), lower=True)
     return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()

@@ -2,10 +2,11 @@
 
     u_i = (g eta_i, k p_i, 1),    v_i = u_i / |u_i|
 
-eta_i are the coefficients, less what earlier studies say of them if anything, under a declared prior, p_i the averages of how far rows determine them, over the coefficients of
-columns and over the intercept (:mod:`mpmtl_prob.single_task.shrunk`). The sum of v v' then holds a first moment: its last column
-is the weighted mean of effects, and what is left beside it their covariance. One noisy matrix has the mean, the spread, and the
-accuracy that it takes to tell the spread from errors of estimation.
+eta_i are the coefficients, less what earlier studies say of them if anything, under a declared prior, p_i the averages of
+how far rows determine them, over the coefficients of columns and over the intercept (:mod:`mpmtl_prob.single_task.shrunk`).
+The sum of v v' then holds a first moment: its last column is the weighted mean of effects, and what is left beside it their
+covariance. One noisy matrix has the mean, the spread, and the accuracy that it takes to tell the spread from errors of
+estimation.
 
 Its length is 1 whatever the rows, as that of a direction, and so are its guarantees. A task that knows nothing sends
 (0, 0, 1). All that is in a message is the task's own or public.
@@ -141,7 +142,9 @@ def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
         units = layout.units(X, y)
         rows = units.rows(X)
         own = shrunk_estimate(rows, units.targets(y) - rows @ units.guess, layout.prior_variance)
-        if layout.reference is None and not y.any():  # a target without variation says nothing of effects per its own scale
+        if (
+            layout.reference is None and not y.any()
+        ):  # a target without variation says nothing of effects per its own scale
             own = Shrunk(*(np.zeros_like(part) for part in own))
         vector = layout.vector(own)
     silent = np.zeros_like(vector)

@@ -48,10 +48,10 @@ def release(
     """Let out the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
-        source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty averaged over the task's own
-            evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same of tasks on disk, in
-            one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros, a warning tells you,
-            who hold the rows.
+        source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty averaged
+            over the task's own evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same
+            of tasks on disk, in one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros,
+            a warning tells you, who hold the rows.
         epsilon: > 0; or a :class:`ReleaseSpec`, which says everything that is promised.
         delta: in (0, 1); default 1 / (m log m).
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData

@@ -112,11 +112,12 @@ class ReleaseSpec:
             claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         message: what every task says, decided before anybody looks at a row. "direction": the direction of its coefficients,
-            at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its coefficients and
-            how accurate they are, at unit length too, from which :func:`mpmtl_prob.inference.shared_effects` reads average
-            effects and the spread between tasks: a mixed model. "clip": its coefficients, shortened to ``clip`` where they are
-            longer. Default "effects" where a ``reference`` is declared, else "direction", which one feature does not have:
-            there it is one of the others.
+            at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its coefficients
+            and how accurate they are, at unit length too, from which :func:`mpmtl_prob.inference.shared_effects` reads
+            average effects and the spread between tasks: a mixed model. "clip": its coefficients, shortened to ``clip``
+            where they are longer. Default "effects" where a ``reference`` is declared, else "direction", which one feature
+            does not
+            have: there it is one of the others.
         reference: the study's :class:`~mpmtl_prob.Reference`, public units in which effects are alike. Messages of "effects"
             without one are in units of every task's own rows, and say nothing of intercepts.
         clip: K, only with message="clip": a number chosen without looking at the messages, or one from
@@ -189,7 +190,9 @@ class ReleaseSpec:
                 f"rows, got {self.scaling!r}"
             )
         if self.rounds not in (1, "auto"):
-            raise ValueError(f"rounds: expected 1 with message='effects', whose one round says all, got {self.rounds!r}")
+            raise ValueError(
+                f"rounds: expected 1 with message='effects', whose one round says all, got {self.rounds!r}"
+            )
 
     def layout(self, features: Sequence[Hashable]) -> EffectsLayout:
         """The layout of messages of "effects" of tasks with these features, of which an intercept is the last.
@@ -255,7 +258,9 @@ class ReleaseSpec:
         scaling = "pareto" if self.scaling is None else self.scaling
         if effects is not None:  # the units of "effects" without a reference are those of every task's own rows
             scaling = "unit_variance" if effects.reference is None else "none"
-        return Terms((law,) * T, self.epsilon, self.adjacency, m, names, h, self.kind, scaling, claimed, purchases, effects)
+        return Terms(
+            (law,) * T, self.epsilon, self.adjacency, m, names, h, self.kind, scaling, claimed, purchases, effects
+        )
 
 
 def terms(
@@ -345,9 +350,11 @@ def default_delta(num_tasks: int) -> float:
 
 
 def check_layout(message: str, effects: EffectsLayout | None, features: Sequence[Hashable], rounds: int) -> None:
-    """Raise ValueError unless messages of "effects", and no others, have a layout, its coordinates as features, and one round."""
+    """Raise ValueError unless messages of "effects" alone have a layout, its coordinates as features, and one round."""
     if (message == "effects") != (effects is not None):
-        raise ValueError(f"effects: expected a layout with message='effects' and with no other, got message={message!r}")
+        raise ValueError(
+            f"effects: expected a layout with message='effects' and with no other, got message={message!r}"
+        )
     if effects is None:
         return
     if [str(name) for name in features] != [str(name) for name in effects.coordinates]:

@@ -4,8 +4,8 @@ In common units, with a residual variance sigma^2 whose prior is public,
 
     y = X beta + sigma e,    beta ~ N(0, v I),    v declared,
 
-the posterior mean is eta = S b for least squares b, where S = (X'X + sigma^2 / v I)^-1 X'X is what the rows determine. Whatever
-beta is,
+the posterior mean is eta = S b for least squares b, where S = (X'X + sigma^2 / v I)^-1 X'X is what the rows determine.
+Whatever beta is,
 
     E[eta | beta] = S beta,    Var(eta | beta) = v (S - S^2),
 

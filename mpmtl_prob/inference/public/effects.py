@@ -108,9 +108,10 @@ class SharedEffects:
         are per standard deviation of each task's own rows. The intercept is the target where every column is at its
         reference's centre.
 
-        Columns: ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it is above
-        zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of the variance
-        of tasks' own estimates that is between tasks, and not error of estimation.
+        Columns: ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it is
+            above
+        zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of the
+        variance of tasks' own estimates that is between tasks, and not error of estimation.
 
         Args:
             probability: of central intervals.
@@ -186,8 +187,8 @@ class SharedEffects:
         ``posterior`` holds, in common units over (chain, draw, effect), ``mu``, the average effects less what the reference
         says of them; ``tau``, the standard deviations between tasks; ``determined``, the logit of how far a task's rows
         determine an effect; ``Omega`` over (effect, effect_other); and in the table's units ``average_effect``. The groups
-        ``log_prior`` and ``log_likelihood`` are what ``arviz_stats.psense_summary`` reads: is it the prior or the release that
-        decides?
+        ``log_prior`` and ``log_likelihood`` are what ``arviz_stats.psense_summary`` reads: is it the prior or the release
+        that decides?
         """
         return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
 
@@ -223,8 +224,8 @@ class SharedEffects:
         ratio = float(np.sqrt(self.draws("mu").var(axis=0).mean()) / before)
         if ratio >= _SAYS_LITTLE:
             return (
-                f"The release says next to nothing of average effects: intervals are {ratio:.0%} as wide as before it. Owners "
-                "rely on their own rows."
+                f"The release says next to nothing of average effects: intervals are {ratio:.0%} as wide as before it. "
+                "Owners rely on their own rows."
             )
         return f"Intervals of average effects are {ratio:.0%} as wide as before the release."
 
@@ -265,7 +266,9 @@ class SharedEffects:
         """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
         import xarray as xr  # with pandas, nearly a second to import
 
-        groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "log_prior", "log_likelihood", "release")}
+        groups = {
+            k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "log_prior", "log_likelihood", "release")
+        }
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
         release = Release.from_xarray(groups["release"])
@@ -376,8 +379,8 @@ def layout_of(release: Release) -> EffectsLayout:
     """The layout of a release's messages. Raises ValueError for a release that has no average effects in it."""
     if release.effects is None:
         raise ValueError(
-            f"release: expected one of messages of effects, which holds average effects, got message={release.message!r}; make "
-            "one with mpmtl_prob.release(tasks, epsilon, reference=...) or message='effects'"
+            f"release: expected one of messages of effects, which holds average effects, got message={release.message!r}; "
+            "make one with mpmtl_prob.release(tasks, epsilon, reference=...) or message='effects'"
         )
     return release.effects
 
@@ -386,10 +389,12 @@ def check_prior(prior: EffectsPrior) -> EffectsPrior:
     """The prior in numbers. Raises ValueError for one outside its range."""
     if not isinstance(prior, EffectsPrior):
         raise ValueError(f"prior: expected an EffectsPrior, got {type(prior).__name__}")
-    average, spread = positive("prior: average", prior.average), positive("prior: spread", prior.spread)
-    factor = in_range("prior: spread_factor", prior.spread_factor, 1, np.inf)
     return EffectsPrior(
-        average, spread, factor, fraction("prior: correlation", prior.correlation), fraction("prior: determined", prior.determined)
+        positive("prior: average", prior.average),
+        positive("prior: spread", prior.spread),
+        in_range("prior: spread_factor", prior.spread_factor, 1, np.inf),
+        fraction("prior: correlation", prior.correlation),
+        fraction("prior: determined", prior.determined),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import jax
 import numpy as np
@@ -323,6 +323,11 @@ def shared_covariance(
     (3, 3)
     """
     asked = structure_of(structure)
+    if isinstance(release, Release) and release.effects is not None:
+        raise ValueError(
+            "release: expected messages of directions or weights, got those of effects, whose covariance is in "
+            "mpmtl_prob.inference.shared_effects(release)"
+        )
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
@@ -341,7 +346,21 @@ def shared_covariance(
     return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
 
-def settled(shared: SharedPosterior, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> SharedPosterior:
+class Extendable(Protocol):
+    """A posterior that goes on from where its chains stopped."""
+
+    @property
+    def num_draws(self) -> int:
+        """Draws kept of every chain."""
+
+    def diagnose(self) -> Diagnosis:
+        """How far the draws can be trusted."""
+
+    def extend(self, draws: int, *, progress_bar: bool) -> Self:
+        """The posterior with more draws."""
+
+
+def settled[P: Extendable](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
     """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
 
     Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
