@@ -194,7 +194,7 @@ def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: D
 
 
 def _tempered(d: int) -> float:
-    """The power of the weighted normal law of rows from which draws are proposed, so that its tails are beyond the exact one's.
+    """The power of the weighted normal law of rows that draws are proposed from, so that its tails are the longer ones.
 
     The more effects, the nearer to 1: of n effects a power p leaves of the draws a share (p (2 - p))^(n / 2).
     """
