@@ -11,7 +11,7 @@ import numpy as np
 from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 ACCOUNTING = ("exact", "zcdp")
 
@@ -37,7 +37,7 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
     epsilon, delta = positive("epsilon", epsilon), in_range("delta", delta, 0, 1)
 
     def excess(log_noise: float) -> float:
-        return float(np.log(max(LossProfile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
+        return float(np.log(max(PrivacyProfile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
 
     return float(np.exp(-crossing(excess, 0.0, 1e-12)))
 

@@ -193,4 +193,4 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
 
 def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
-    return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)
+    return composition.profile(composition.as_rounds(mechanisms), adjacency).one_sided_power(false_alarms)

@@ -17,7 +17,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob.privacy.mechanisms.exact import Source
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 
 class Mechanism(ABC):
@@ -67,7 +67,7 @@ class Mechanism(ABC):
         return float(np.inf)
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """delta(eps) of several draws where it is known without a grid; None for laws that this one knows nothing of."""
         return None
 

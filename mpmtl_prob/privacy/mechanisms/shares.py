@@ -35,7 +35,7 @@ from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetri
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian
 from mpmtl_prob.privacy.mechanisms.loss_distributions import gaussian_loss, with_slack
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 #: Steps of the lattice that the sd of a share has at least.
 LEAST_STEPS = 16.0
@@ -166,7 +166,7 @@ class GaussianShares(MatrixMechanism):
         return with_slack(real, self.slack) if pessimistic else real
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """Any number of rounds: their mu add up in squares, and their slack."""
         mine = [law for law in laws if isinstance(law, GaussianShares)]
         if len(mine) < len(laws):
@@ -174,7 +174,7 @@ class GaussianShares(MatrixMechanism):
         mu = float(np.sqrt(sum(law.mu(adjacency) ** 2 for law in mine)))
         lost = sum(law._slack(max(mu, law.mu("replace"))) for law in mine)
         curve = lambda epsilon: min(1.0, delta_gaussian(epsilon, mu) + lost)
-        return LossProfile(curve, curve)
+        return PrivacyProfile(curve, curve)
 
     def justification(self, adjacency: str, rounds: int) -> str:
         """Why the guarantee of so many draws holds, in a sentence."""
