@@ -181,6 +181,7 @@ TRIED = {
     "LowRank": [
         (LowRank(0.5, **PUBLIC), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, mechanism="calibrated"), all_but_what_passed_the_door, False),
+        (LowRank(0.5, **PUBLIC, mechanism="gaussian"), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, step_size="per_task"), all_but_what_passed_the_door, False),
         (LowRank(0.5, 1.0, 3, 1.0, loss=STRONG, step_size=0.02), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=Logistic(0.5), start="zero"), all_but_what_passed_the_door, True),
