@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mpmtl_prob as mp
-from mpmtl_prob import adaptation, estimators, federated, privacy, releases
+from mpmtl_prob import adaptation, estimators, federated, inference, privacy, releases
 from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.privacy.accounting import curves
 
@@ -59,6 +59,8 @@ def test_attributes_by_their_former_names(tasks):
         with pytest.warns(DeprecationWarning, match=rf"{type(owner).__name__}\.{former} is called"):
             found = getattr(owner, former)
         assert value is None or found == value
+    with pytest.warns(DeprecationWarning, match=r"Until\.reached is called Until\.is_met"):
+        assert inference.Until(ess=100).reached(100, 2.0)
     with pytest.warns(DeprecationWarning, match=r"TaskData\.own is called TaskData\.rows_of"):
         np.testing.assert_array_equal(tasks.own(1)[1], [3.0, 4.0, 5.0])
 

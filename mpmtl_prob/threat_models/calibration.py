@@ -52,7 +52,10 @@ def rho_within(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """eps = rho + 2 sqrt(rho log(1 / delta)) (Fact 2.3)."""
+    """Return the eps of rho-zero-concentrated privacy at this delta: rho + 2 sqrt(rho log(1 / delta)).
+
+    Source: Aliakbarpour et al. (2024), Fact 2.3, from Bun and Steinke (2016), Proposition 1.3.
+    """
     rho = positive("rho", rho)
     return float(rho + 2 * np.sqrt(rho * -np.log(in_range("delta", delta, 0, 1))))
 

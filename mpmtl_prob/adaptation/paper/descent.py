@@ -116,7 +116,7 @@ def project(w: FloatArray, radius: float) -> FloatArray:
     return w * min(1.0, radius / max(float(np.linalg.norm(w)), 1e-300))
 
 
-def with_weights(
+def descend_with_weights(
     source: Domain,
     private: PrivateSums,
     penalties: Penalties,

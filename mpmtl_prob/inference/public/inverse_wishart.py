@@ -43,7 +43,7 @@ def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | fl
     return np.swapaxes(half, -1, -2) @ half  # Omega = L T'^{-1} T^{-1} L'
 
 
-def with_kappa(rng: np.random.Generator, s: FloatArray) -> FloatArray:
+def draw_prior_omega(rng: np.random.Generator, s: FloatArray) -> FloatArray:
     """Omega ~ InverseWishart(kappa, kappa diag(s)) before any release, kappa from its prior: (S, d, d), for s (S, d)."""
     draws, d = s.shape
     kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(draws))

@@ -102,7 +102,7 @@ class Full(Structure):
         return _latent(release, "matrix_t", {"z": 0.0, "z_kappa": 0.0})
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
-        return law.with_kappa(np.random.default_rng(seed), np.ones((num_draws, num_features)))
+        return law.draw_prior_omega(np.random.default_rng(seed), np.ones((num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
         return "none assumed"
@@ -145,7 +145,7 @@ class Adaptive(Structure):
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         rng = np.random.default_rng(seed)
-        return law.with_kappa(rng, law.above_a_floor(rng, (num_draws, num_features)))
+        return law.draw_prior_omega(rng, law.above_a_floor(rng, (num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
         """Which structure the release speaks for.

@@ -33,7 +33,7 @@ from mpmtl_prob._util.checks import normalise_fields, positive, whole
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian
-from mpmtl_prob.privacy.mechanisms.loss_distributions import gaussian_loss, with_slack
+from mpmtl_prob.privacy.mechanisms.loss_distributions import add_slack, gaussian_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
@@ -163,7 +163,7 @@ class GaussianShares(MatrixMechanism):
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
         """As :meth:`Mechanism.loss_distribution`: that of real noise, and the slack as what gives all away."""
         real = gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
-        return with_slack(real, self.slack) if pessimistic else real
+        return add_slack(real, self.slack) if pessimistic else real
 
     @staticmethod
     def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
