@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, as_float_array, flag, in_range, one_of, positive, whole
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
 from mpmtl_prob._util.protocols import implements, named
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Smooth
@@ -439,3 +440,6 @@ class LowRankSparse(MPMTL):
     """
 
     sharing: SharingRule = field(default=ProximalSum(), kw_only=True)
+
+
+__getattr__ = former_names(__name__, {"Alone": "LocalGradientDescent"})

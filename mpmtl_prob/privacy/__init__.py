@@ -83,5 +83,10 @@ __getattr__ = former_names(
         "Curve": "compute_profile",
         "delta": "compute_delta",
         "epsilon": "compute_epsilon",
+        "Release": "mpmtl_prob.releases:Release",
+        "release": "mpmtl_prob.releases:release",
+        "buy_clip": "mpmtl_prob.releases:private_clip_norm",
+        "BoughtClip": "mpmtl_prob.releases:PrivateClipNorm",
+        "default_delta": "mpmtl_prob.releases:default_delta",
     },
 )

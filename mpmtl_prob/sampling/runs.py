@@ -15,7 +15,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import in_range, positive
-from mpmtl_prob._util.former import FormerName
+from mpmtl_prob._util.former import FormerName, former_names
 from mpmtl_prob.sampling import chains as loop
 from mpmtl_prob.sampling.chains import ChainStates, Draws
 
@@ -165,3 +165,6 @@ def worst(functionals: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
     if not moving.size:
         return np.inf, 1.0
     return float(np.min(effective_sample_size(moving))), float(np.max(split_gelman_rubin(moving)))
+
+
+__getattr__ = former_names(__name__, {"Part": "Chunk", "uninterrupted": "raise_on_interrupt"})

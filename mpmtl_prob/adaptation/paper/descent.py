@@ -17,6 +17,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper.losses import Loss
 from mpmtl_prob.adaptation.paper.objective import Penalties, Sizes
@@ -182,3 +183,6 @@ def profiled(
         w = project(w - step * (gradient + sizes.each_private * told[t]), loss.weight_bound)
         found[t + 1] = w
     return Answers(found, told)
+
+
+__getattr__ = former_names(__name__, {"with_weights": "descend_with_weights"})

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.mechanisms.wishart import bartlett
 
@@ -58,3 +59,6 @@ def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
 def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Capped at 1e6, so that Omega stays well enough conditioned to factor."""
     return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)
+
+
+__getattr__ = former_names(__name__, {"with_kappa": "draw_prior_omega"})

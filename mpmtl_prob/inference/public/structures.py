@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.init import (
@@ -64,6 +65,10 @@ class Structure(ABC):
     def check(self, num_tasks: int, num_features: int) -> None:
         """Raises ValueError for a release of sizes that the structure cannot read, before there is one."""
         return None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        accept_former_methods(cls, reading="model_for", given="resolve")
 
     @abstractmethod
     def model_for(self, release: Release) -> ModelAndInit:
@@ -298,3 +303,8 @@ def _features(posterior: xr.Dataset) -> str:
     names = ", ".join(out[:_SHOWN]) + (", ..." if len(out) > _SHOWN else "")
     stand = "stands" if len(out) == 1 else "stand"
     return f"{len(out)} of {inclusion.size} features {stand} out (inclusion above .9): {names}"
+
+
+__getattr__ = former_names(
+    __name__, {"Directions": "LowRankStructure", "Reading": "ModelAndInit", "reading": "model_for"}
+)

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_pure
@@ -183,3 +184,6 @@ def _in_doubles(mechanisms: Sequence[Mechanism]) -> Iterator[None]:
             f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {kinds:.400}: one is too small "
             "or too large beside what it protects, or beside the others, or they are too many"
         ) from None
+
+
+__getattr__ = former_names(__name__, {"delta": "compute_delta", "epsilon": "compute_epsilon"})

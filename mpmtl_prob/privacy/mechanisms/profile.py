@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
 
 #: Above, an eps is as good as none, and the closed forms lose digits: one that is searched for is then infinite.
@@ -190,3 +191,6 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
     while excess(epsilon) > 0:  # on the private side of the root
         epsilon *= 1 + tolerance
     return float(epsilon)
+
+
+__getattr__ = former_names(__name__, {"Profile": "PrivacyProfile"})
