@@ -107,7 +107,8 @@ def invite(
     """The terms of one release over several sites, from public numbers alone.
 
     Args:
-        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any.
+        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any,
+            as messages of length 1 at most are sent.
         num_tasks: how many there are at all sites together, at most.
         features: their names, or how many there are.
         delta: in (0, 1); default 1 / (m log m).
@@ -157,7 +158,10 @@ def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[st
     spec = ReleaseSpec.of(epsilon, delta, **options)
     one_of("mechanism", spec.mechanism, ("wishart", "gaussian"))
     if spec.clip not in (None, 1.0):
-        raise ValueError(f"clip: expected 1 where sites send messages, got {spec.clip!r}; divide the messages by it")
+        raise ValueError(
+            f"clip: expected 1 where sites send messages, got {spec.clip!r}; send directions (message='direction'), or "
+            "vectors that are divided by it"
+        )
     if spec.rounds not in (1, "auto"):
         raise ValueError(f"rounds: expected 1, as sites send one message, got {spec.rounds!r}")
     return replace(spec, rounds=1)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, in_range, one_of, positive
-from mpmtl_prob._util.former import former_value
+from mpmtl_prob._util.former import former_names, former_value
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
@@ -141,3 +141,6 @@ def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float
     if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
     return positive("clip", clip), ()
+
+
+__getattr__ = former_names(__name__, {"BoughtClip": "PrivateClipNorm", "buy_clip": "private_clip_norm"})

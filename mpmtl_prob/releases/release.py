@@ -12,7 +12,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import write_netcdf
-from mpmtl_prob._util.former import FormerName
+from mpmtl_prob._util.former import FormerName, former_names
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -184,3 +184,14 @@ class Release:
             "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
         }
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "arrived": "mpmtl_prob.releases.publish:from_noisy_sum",
+        "perturb": "mpmtl_prob.releases.publish:publish_rounds",
+        "publish": "mpmtl_prob.releases.publish:publish",
+        "release": "mpmtl_prob.releases.publish:release",
+    },
+)

@@ -246,7 +246,7 @@ class ReleaseSpec:
                 raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {self.mechanism}")
             law = self.mechanism
             if self.delta is not None:
-                _check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
+                check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
         elif self.mechanism == "paper":
             law, claimed = PaperWishart(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
         else:
@@ -285,7 +285,7 @@ def terms(
     return ReleaseSpec.of(epsilon, delta, **options).terms(num_tasks, features)
 
 
-def _check_delta(
+def check_delta(
     delta: float,
     epsilon: float,
     laws: Sequence[MatrixMechanism],

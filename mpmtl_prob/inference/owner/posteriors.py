@@ -31,7 +31,7 @@ from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
 from mpmtl_prob.single_task import conjugate, intercepts
 
@@ -45,6 +45,13 @@ _PREDICTIVE_DRAWS = 400
 #: message's own place by less than half its size: studies/benchmarks/own_message.py. With more tasks it weighs little.
 _TASKS_PER_FEATURE = 5
 _MESSAGE = 0.5
+#: What a diagnosis of :func:`task_posteriors` with method="joint" advises.
+REMEDIES_OF_JOINT = Remedies(
+    "Call task_posteriors with more draws.",
+    lambda more, draws: f"task_posteriors(..., draws={more + draws}) should do.",
+    "Use method='plug_in' or 'mixture'.",
+    "use method='plug_in' or 'mixture'.",
+)
 _OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
@@ -120,7 +127,7 @@ class OwnerPosteriors:
         if method == "joint":
             kept = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
             logs = {name: np.log(kept[name]) for name in ("sigma", "snr") if name in kept} | {"W": kept["W"]}
-            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=JOINT)
+            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=REMEDIES_OF_JOINT)
         public = self.shared.diagnose()
         advice = list(public.advice)
         if "khat" in constants:

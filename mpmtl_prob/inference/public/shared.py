@@ -31,7 +31,7 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import ChainStates, Draws, join
-from mpmtl_prob.sampling.diagnostics import SHARED, Diagnosis, diagnose
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
 
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 ACCEPTANCE = 0.9
 #: Of :func:`settled`: draws per chain, at most and between two looks.
 MOST_DRAWS, _MORE = 2000, 100
+#: What a diagnosis of :func:`shared_covariance` advises.
+REMEDIES = Remedies(
+    "Call shared_covariance with more draws, or a longer warmup.",
+    lambda more, draws: f"shared_covariance(..., draws={more + draws}) should do.",
+    "Call shared_covariance with a longer warmup, or a simpler structure.",
+    "call shared_covariance with a longer warmup.",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +208,7 @@ class SharedPosterior:
             del functionals["the spectrum"]
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
-        return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
+        return diagnose(functionals, statistics, remedies=REMEDIES, remarks=[line for line in remarks if line])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
