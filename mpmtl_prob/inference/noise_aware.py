@@ -108,8 +108,7 @@ class NoiseAware(ReleaseSpec):
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
-            if self.draws is None:
-                shared = settled(shared, progress_bar=self.progress_bar)
+            shared = self._settled(shared)
             return task_posteriors(
                 tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
             )
@@ -134,9 +133,14 @@ class NoiseAware(ReleaseSpec):
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
-            if self.draws is None:
-                shared = settled(shared, progress_bar=self.progress_bar)
+            shared = self._settled(shared)
             return effect_posteriors(tasks, shared, likelihood=kind, seed=self.seed)
+
+    def _settled[P](self, shared: P) -> P:
+        """The public posterior, with more draws where nobody said how many and its diagnosis asks for more."""
+        if self.draws is None:
+            shared = settled(shared, progress_bar=self.progress_bar)
+        return shared
 
     @property
     def _rounds(self) -> int | str:

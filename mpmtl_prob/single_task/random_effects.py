@@ -12,7 +12,7 @@ omega; draws are then made exact by the ratio of the two laws of the rows, as al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from scipy.special import gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.hidden_arrays import shown
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.single_task.shrunk import LOG_PRIOR, RESIDUALS
 from mpmtl_prob.single_task.student import FREEDOM
 
@@ -94,7 +93,7 @@ class EffectsPosterior(NamedTuple):
         """How much each of the parts counts, (parts,)."""
         return np.array([part.weight.sum() for part in self.parts])
 
-    def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
+    def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
         """Draws of ``beta`` (S, d), ``sigma`` (S,) and ``prior`` (S,), which of the first part's it was; -1 of others."""
         sizes = [part.weight.size for part in self.parts]
         chances = np.concatenate([part.weight.ravel() for part in self.parts])
@@ -178,7 +177,7 @@ def student_effects_posterior(
     return effects_posterior(X * root[:, None], y * root, priors, power * len(y)), counts
 
 
-def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: Draws) -> FloatArray:
+def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: Mapping[str, FloatArray]) -> FloatArray:
     """Log ratio of Student's law of the rows to what draws were proposed from, (S,).
 
     Proposals are proportional to the prior times a power of a weighted normal law, so that nothing else is left of the ratio.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -353,32 +353,19 @@ def shared_covariance(
     return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
 
-class Extendable(Protocol):
-    """A posterior that goes on from where its chains stopped."""
-
-    @property
-    def num_draws(self) -> int:
-        """Draws kept of every chain."""
-
-    def diagnose(self) -> Diagnosis:
-        """How far the draws can be trusted."""
-
-    def extend(self, draws: int, *, progress_bar: bool) -> Self:
-        """The posterior with more draws."""
-
-
-def settled[P: Extendable](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
+def settled[P](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
     """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
 
     Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
     """
-    drawn = shared.num_draws
-    while drawn < most and shared.diagnose().asks_for_draws:
-        shared = shared.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
-        if shared.num_draws < min(drawn + _MORE, most):  # interrupted
+    posterior: Any = shared  # of a covariance or of effects
+    drawn = posterior.num_draws
+    while drawn < most and posterior.diagnose().asks_for_draws:
+        posterior = posterior.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
+        if posterior.num_draws < min(drawn + _MORE, most):  # interrupted
             break
-        drawn = shared.num_draws
-    return shared
+        drawn = posterior.num_draws
+    return posterior
 
 
 @dataclass(frozen=True, eq=False)

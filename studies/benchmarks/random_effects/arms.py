@@ -257,7 +257,7 @@ def library(train: Train, public: Public, seed: int) -> Fit:
     import mpmtl_prob
     from mpmtl_prob.inference import NoiseAware
 
-    options = {"seed": seed, "unsafe_seed": seed, "progress_bar": False}
+    options: Any = {"seed": seed, "unsafe_seed": seed, "progress_bar": False}
     if hasattr(mpmtl_prob, "Reference"):
         return _with_reference(
             train, public, NoiseAware(public.epsilon, public.delta, reference=_reference(train, public), **options)
