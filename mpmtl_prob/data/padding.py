@@ -1,9 +1,10 @@
-"""Rows of several tasks, one task after another: read, named and checked before they are one TaskData, and padded to one size."""
+"""Rows of several tasks, one task after another: read, named, checked, and padded to one size where that is wanted."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -101,7 +102,11 @@ def check_numbers(name: Hashable, x: FloatArray, y: FloatArray | None, features:
 
 
 def check_tasks(
-    names: Sequence[Hashable], rows: FloatArray, targets: FloatArray | None, offsets: Counts, features: Sequence[Hashable]
+    names: Sequence[Hashable],
+    rows: FloatArray,
+    targets: FloatArray | None,
+    offsets: Counts,
+    features: Sequence[Hashable],
 ) -> None:
     """Raise ValueError as :func:`check_numbers` for the first task with such numbers; task i has rows offsets[i:i+2]."""
     with np.errstate(all="ignore"):
@@ -142,7 +147,7 @@ def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
         real = (place < offsets[1:, None]).reshape(m, longest, *(1,) * (flat.ndim - 1))
         return jnp.where(real, jnp.asarray(flat)[jnp.minimum(place, flat.shape[0] - 1)], fill)
     out = np.full(shape, fill, dtype=flat.dtype)
-    for i, (begin, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+    for i, (begin, end) in enumerate(pairwise(offsets)):
         out[i, : end - begin] = flat[begin:end]
     return out
 
@@ -169,6 +174,6 @@ def chunks_of(
         yield np.ascontiguousarray(flat).tobytes()
         return
     behind = np.full((longest, *flat.shape[1:]), fill, dtype=flat.dtype)
-    for begin, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for begin, end in pairwise(offsets):
         yield np.ascontiguousarray(flat[begin:end]).tobytes()
         yield behind[end - begin :].tobytes()

@@ -276,7 +276,64 @@ def _together(blocks: Iterable[Block]) -> Iterator[Block]:
 
 def _joined(blocks: Sequence[Block]) -> Block:
     away, around, unit = zip(*blocks, strict=True)
-    return blocks[0] if len(blocks) == 1 else Block(np.concatenate(away, 1), np.concatenate(around), np.concatenate(unit))
+    return (
+        blocks[0] if len(blocks) == 1 else Block(np.concatenate(away, 1), np.concatenate(around), np.concatenate(unit))
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawnNumbers:
+    """Draws of numbers ``x'w + sigma e``, made when they are asked for. A task's own do not depend on the rows of others.
+
+    Attributes:
+        tasks: the rows.
+        means: x'w of ``centre``, (N,).
+        W: draws of the weights, (S, d, m), of which ``pick`` are taken.
+        centre: (d, m).
+        sigma: draws of the errors' size, (S,) or (S, m).
+        pick: places of draws.
+        seed: of the errors.
+        errors: draws e of a shape.
+    """
+
+    tasks: TaskData
+    means: FloatArray
+    W: NDArray[np.floating[Any]]
+    centre: FloatArray
+    sigma: NDArray[np.floating[Any]]
+    pick: NDArray[np.int64]
+    seed: int
+    errors: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.floating[Any]]]
+
+    def __len__(self) -> int:
+        return len(self.pick)
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        away = self.W[self.pick, :, i] - self.centre[:, i]
+        sigma = np.asarray(self.sigma if self.sigma.ndim == 1 else self.sigma[:, i], dtype=np.float64)[self.pick]
+        rng = stream(self.seed, i)
+        for own in row_blocks(self.tasks.offsets, i, len(self.pick)):
+            of_weights = away @ self.tasks.rows[own].T
+            drawn, unit = in_single(of_weights + sigma[:, None] * self.errors(rng, of_weights.shape))
+            yield Block(drawn, self.means[own], unit)
+
+
+def row_blocks(offsets: NDArray[np.int64], i: int, draws: int) -> Iterator[slice]:
+    """Where the rows of task i are, in parts that are small enough for so many draws of each."""
+    begin, end = map(int, offsets[i : i + 2])
+    step = max(1, _MANY // max(draws, 1))
+    return (slice(at, min(at + step, end)) for at in range(begin, end, step))
+
+
+def stream(seed: int, i: int) -> np.random.Generator:
+    """The i-th generator of ``np.random.default_rng(seed).spawn(...)``."""
+    parent: Any = np.random.default_rng(seed).bit_generator.seed_seq
+    return np.random.default_rng(np.random.SeedSequence(parent.entropy, spawn_key=(i,)))
+
+
+def normal_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Standard normal, in single precision."""
+    return rng.standard_normal(shape, np.float32)
 
 
 def in_single(away: FloatArray) -> tuple[NDArray[np.float32], FloatArray]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
@@ -109,7 +110,7 @@ class TaskData:
         offsets: Any = None,
         subjects: Any = None,
     ) -> None:
-        """From padded arrays, or from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
+        """From padded arrays, from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
         if not (X is y is mask is None and subject is _Unsaid):
             real = real_rows(offsets, _longest(offsets)) if mask is None else np.asarray(mask)
             if offsets is not None and mask is not None and rows is not None:  # some of the rows
@@ -288,7 +289,7 @@ class TaskData:
         labels = task_labels(dict(table)[task])
         X = numeric_columns("features", dict(table), columns, labels)
         y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
-        tasks = cls.from_rows(X, y, labels, features=columns)._with(scaling="unit_variance")
+        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit_variance")
         del X, y
         return tasks.with_intercept() if intercept else tasks
 
@@ -407,7 +408,7 @@ class TaskData:
         if NAME in self.features:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
         rows = np.column_stack([self.rows, np.ones(self.num_rows)])
-        return self._with(rows=rows, features=(*self.features, NAME), intercept=True)
+        return replace(self, rows=rows, features=(*self.features, NAME), intercept=True)
 
     @cached_property
     def slopes(self) -> Self:
@@ -417,7 +418,7 @@ class TaskData:
         counts = np.maximum(self.row_counts - 1, 1)  # a single row has a contrast of zeros
         offsets, d = offsets_of(counts), self.num_features - 1
         rows, targets = np.empty((offsets[-1], d)), np.empty(offsets[-1])
-        for i, (begin, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        for i, (begin, end) in enumerate(pairwise(offsets)):
             X, y = self.rows_of(i)
             rows[begin:end], targets[begin:end] = contrasts(X[:, :-1], y)
         return type(self)(
@@ -488,7 +489,19 @@ class TaskData:
         norm = np.linalg.norm(self.rows[:, :d], axis=1, keepdims=True)
         rows = self.rows / np.where(norm > 0, norm, 1.0)
         rows[:, d:] = self.rows[:, d:]
-        return self._with(rows=rows)
+        return replace(self, rows=rows)
+
+    def scaled(self, scale: FloatArray) -> Self:
+        """The same tasks with the features of task i times ``scale[i]``, (m, d), and no scaling left to be done."""
+        rows = np.repeat(scale, self.row_counts, axis=0)
+        rows *= self.rows
+        return replace(self, rows=rows, scaling="none")
+
+    def moved(self, by: FloatArray) -> Self:
+        """The same tasks with ``by[i]`` added to the features of task i, (m, d)."""
+        rows = np.repeat(by, self.row_counts, axis=0)
+        rows += self.rows
+        return replace(self, rows=rows)
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
         """One row per observation: the task, the features but for the intercept, and the target, where there are any."""
@@ -501,11 +514,6 @@ class TaskData:
             frame[target] = self.targets.copy()
         return frame
 
-    def _with(self, **changes: Any) -> Self:
-        """The same with other values of some attributes."""
-        kept = {name: getattr(self, name) for name in _NAMES}
-        return type(self)(**kept | changes)
-
     def _take(self, rows: Sequence[NDArray[np.int64]], places: NDArray[np.int64] | None = None) -> Self:
         """Some rows of every task, by their places in it, or of the tasks at some places."""
         at = np.arange(self.num_tasks) if places is None else places
@@ -513,7 +521,8 @@ class TaskData:
         if empty := next((name for name, own in zip(names, rows, strict=True) if len(own) == 0), None):
             raise ValueError(f"X: task {empty!r} has no rows; every task needs at least one")
         chosen = np.concatenate([self.offsets[i] + own for i, own in zip(at, rows, strict=True)])
-        return self._with(
+        return replace(
+            self,
             rows=self.rows[chosen],
             targets=self.targets[chosen],
             offsets=offsets_of(list(map(len, rows))),
@@ -525,10 +534,10 @@ class TaskData:
         """The rows where keep (N,) is True."""
         return self._take([np.flatnonzero(own) for own in np.split(keep, self.offsets[1:-1])])
 
-    def bytes_of(self) -> Iterator[tuple[tuple[int, ...], np.dtype[Any], Iterator[memoryview | bytes]]]:
+    def fingerprint_parts(self) -> Iterator[tuple[tuple[int, ...], np.dtype[Any], Iterator[memoryview | bytes]]]:
         """Shape, type and bytes of the padded arrays X, y and mask, a task at a time: what a fingerprint is of.
 
-        Where nobody can have them, because they are too large (:func:`mpmtl_prob.data.padding.check_view`), those of the rows,
+        Where they would be too large (:func:`mpmtl_prob.data.padding.check_view`), those of the rows,
         the targets and the offsets.
         """
         m, n, d = self.num_tasks, self.longest, self.num_features

@@ -68,8 +68,9 @@ class LogisticPosteriors:
         log_snr: the grid, (g,).
         weights: probability of each grid value, by Laplace's evidence, (m, g).
         log_laplace: log p(y_i | snr, Omega) by Laplace's method, (m, g).
-        centre: mean of t at each grid value, (m, g, k) with k = min(n_max, d); zero beyond a task's own min(n_i, d).
-        curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; (m, g, n_max).
+        centre: mean of t at each grid value, of every task (g, k) with k = min(n_i, d).
+        curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; of every task
+            (g, n_i).
         mean: of W under the mixture, (d, m).
         log_evidence: Laplace's log p(y_i | Omega), (m,).
     """
@@ -80,8 +81,8 @@ class LogisticPosteriors:
     log_snr: FloatArray
     weights: FloatArray
     log_laplace: FloatArray
-    centre: FloatArray
-    curvature: NDArray[np.float32]
+    centre: tuple[FloatArray, ...]
+    curvature: tuple[NDArray[np.float32], ...]
     mean: FloatArray
     log_evidence: FloatArray
 
@@ -104,7 +105,7 @@ class LogisticPosteriors:
     def _draws(self, rng: np.random.Generator, i: int, num_samples: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """W (S, d), log_snr (S,) and log_ratio (S,) of task i."""
         rows = _rows(*self.tasks.rows_of(i), self.root, self.scale[i])
-        (n, k), d = rows.L.shape, len(self.root)
+        k, d = rows.L.shape[1], len(self.root)
         index = np.minimum(np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples)), len(self.log_snr) - 1)
         # multivariate t: where labels agree with a direction the posterior's tail is the prior's, wider than the normal's;
         # with df far above k, ratios hardly vary for it
@@ -115,9 +116,9 @@ class LogisticPosteriors:
         )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         used, which = np.unique(index, return_inverse=True)
-        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i, used, :n], unit[used]))
+        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i][used], unit[used]))
         log_det = np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
-        t = self.centre[i, index, :k]
+        t = self.centre[i][index]
         for j in range(len(used)):
             t[which == j] += solve_triangular(C[j], z[which == j].T, lower=True, trans="T").T
         log_t = log_norm + log_det[which] - 0.5 * (df + k) * np.log1p(np.sum(z**2, axis=1) / df)
@@ -143,22 +144,22 @@ def logistic_posteriors(
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the variance of the logits.
     """
-    m, n, d = tasks.X.shape
+    m, d = tasks.num_tasks, tasks.num_features
     root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((m, d)) if scale is None else scale
     log_snr = np.log(prior.median) + prior.log_sd * _GRID
     weights, log_laplace = np.full((m, len(_GRID)), np.nan), np.full((m, len(_GRID)), np.nan)
-    centre = np.zeros((m, len(_GRID), min(n, d)))
-    curvature = np.zeros((m, len(_GRID), n), dtype=np.float32)
+    centre, curvature = [np.zeros((0, 0))] * m, [np.zeros((0, 0), dtype=np.float32)] * m
     mean, log_evidence = np.full((d, m), np.nan), np.full(m, np.nan)
     for i in range(m):
         rows = _rows(*tasks.rows_of(i), root, S[i])
         if not (np.isfinite(rows.signal) and np.isfinite(rows.y).all()):
             continue  # rows that are not numbers spoil their own task alone
-        own, k = np.s_[i, :, : len(rows.y)], rows.L.shape[1]
-        weights[i], log_laplace[i], centre[i, :, :k], curvature[own], t, log_evidence[i] = _alone(rows, log_snr)
+        weights[i], log_laplace[i], centre[i], curve, t, log_evidence[i] = _alone(rows, log_snr)
+        curvature[i] = curve.astype(np.float32)
         mean[:, i] = S[i] * (root @ (t if rows.Q is None else rows.Q @ t))
-    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, centre, curvature, mean, log_evidence)
+    kept = tuple(centre), tuple(curvature)
+    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *kept, mean, log_evidence)
 
 
 def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:

@@ -116,7 +116,7 @@ def student_posteriors(
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the signal-to-noise ratio, the noise's scale being sigma.
     """
-    m, _, d = tasks.X.shape
+    m, d = tasks.num_tasks, tasks.num_features
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((m, d)) if scale is None else scale
     log_snr = conjugate.log_grid(prior)
@@ -125,7 +125,7 @@ def student_posteriors(
         own, bound = _alone(*tasks.rows_of(i), S[i][:, None] * R, log_snr)
         found.append(own)
         bounds.append(bound)
-    normal = conjugate.gathered(found, S, R, log_snr, tasks.mask.sum(axis=1))
+    normal = conjugate.gathered(found, S, R, log_snr, tasks.row_counts)
     return StudentPosteriors(tasks, normal, np.array(bounds))
 
 

@@ -17,7 +17,7 @@ from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import match_positions
-from mpmtl_prob.data.prediction import Prediction, power_above
+from mpmtl_prob.data.prediction import DrawnNumbers, Prediction, linear, normal_errors
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
@@ -145,15 +145,10 @@ class Posterior:
         W = self.draws["W"].reshape(-1, *self.W.shape)[:, feature][..., task]
         sigma = self.draws["sigma"].reshape(-1)
         pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
-        rng = np.random.default_rng(seed)
         centre = self.W[feature][:, task]
-        mean, away = (tasks.X @ centre.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
-        farthest = np.abs(W[pick] - centre).max(axis=0)
-        unit = power_above((np.abs(tasks.X) @ farthest.T[..., None])[..., 0] + 8.0 * sigma.max())
-        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-            of_weights = (tasks.X @ (W[s] - centre).T[..., None])[..., 0]
-            away[row] = (of_weights + sigma[s] * rng.standard_normal(mean.shape)) / unit
-        return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean, unit=unit)
+        means = linear(centre, tasks)
+        drawn = DrawnNumbers(tasks, means, W, centre, sigma, pick, seed, normal_errors)
+        return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -255,10 +250,8 @@ class _Rows:
 
     @classmethod
     def of(cls, tasks: TaskData) -> _Rows:
-        index, row = np.nonzero(tasks.mask)
         names = np.array(list(map(label_text, tasks.tasks)))
-        subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
-        return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
+        return cls(tasks.rows, tasks.targets, tasks.task_of_rows, names[tasks.task_of_rows], tasks.subjects)
 
     def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.floating[Any]]]]:
         """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).

@@ -396,14 +396,14 @@ def _tree(
     import arviz_base as az  # with xarray and pandas, nearly a second to import
 
     public = shared.to_arviz()
-    of_tasks = {"rows_per_task": tasks.mask.sum(axis=1)} | found.of_tasks
+    of_tasks = {"rows_per_task": tasks.row_counts} | found.of_tasks
     tree = az.from_dict(
         {
             "posterior": draws,
-            "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
+            "observed_data": {"y": tasks.targets.copy()},
             "constant_data": of_tasks,
         },
-        dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["task", "row"]},
+        dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["observation"]},
         coords={"feature": list(map(label_text, tasks.features)), "task": list(map(label_text, tasks.tasks))},
     )
     tree["shared"] = public.children["posterior"].copy()
