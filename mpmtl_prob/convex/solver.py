@@ -245,6 +245,8 @@ def _of_columns(function: Callable[[LogisticRows, Array], Array]) -> Callable[[L
 
     @one.def_vmap
     def every(size: int, batched: Any, loss: LogisticRows, i: Array, w: Array) -> tuple[Array, bool]:
+        # a loss with an axis of tasks holds the same for all of them, as lax.cond repeats what both its branches are given
+        loss = jax.tree.map(lambda leaf, repeated: leaf[0] if repeated else leaf, loss, batched[0])
         W = w.T if batched[2] else jnp.repeat(w[:, None], size, axis=1)
         return jnp.moveaxis(function(loss, W), -1, 0), True
 
