@@ -222,6 +222,21 @@ def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None 
     return SingleTaskPosterior(weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total))
 
 
+#: Numbers beside which a task's are worked out in turns: a megabyte or two, which its rows may take themselves.
+_AT_ONCE = 2**18
+#: As few draws as a message is picked from: always in one turn, since how many are beside one another moves their last bits.
+OF_MESSAGES = 100
+
+
+def in_turns(count: int, size: int, few: int = 0) -> list[slice]:
+    """Return parts of so many things that are worked out beside each other, where each takes so many numbers.
+
+    Things that are few are in one part, whatever they take.
+    """
+    step = count if count <= few or count * size <= _AT_ONCE else max(1, _AT_ONCE // max(size, 1))
+    return [slice(at, min(at + step, count)) for at in range(0, count, step)] if count else [slice(0, 0)]
+
+
 def ridge(gram: Gram, penalty: float) -> FloatArray:
     """argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2 of every task, (d, m); minimum norm when penalty is 0."""
     return ridge_path(gram, [penalty])[0]

@@ -29,7 +29,7 @@ from scipy.special import expit, gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.single_task.conjugate import SnrPrior
+from mpmtl_prob.single_task.conjugate import OF_MESSAGES, SnrPrior, in_turns
 
 #: Prior of the variance of the log odds: their sd lies between .46 and 5.4 with probability .95, 1.6 in the middle. With
 #: less, probabilities stay between .4 and .6, and rows say next to nothing; a change by 5 takes .01 to .5 and .5 to .99,
@@ -122,7 +122,9 @@ class LogisticPosteriors:
         for j in range(len(used)):
             t[which == j] += solve_triangular(C[j], z[which == j].T, lower=True, trans="T").T
         log_t = log_norm + log_det[which] - 0.5 * (df + k) * np.log1p(np.sum(z**2, axis=1) / df)
-        log_ratio = _log_joint(rows, t, unit[index]) - self.log_laplace[i, index] - log_t
+        turns = in_turns(num_samples, len(rows.y), few=OF_MESSAGES)
+        joint = [_log_joint(rows, t[now], unit[index[now]]) for now in turns]
+        log_ratio = np.concatenate(joint) - self.log_laplace[i, index] - log_t
         u = t
         if rows.Q is not None:  # beyond the span of the rows the prior stays as it is
             u = rng.standard_normal((num_samples, d))
@@ -205,8 +207,12 @@ def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
 
 def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: FloatArray) -> NDArray[np.floating]:
     """I + c L' diag(curvature) L, (c, k, k), in the precision of L."""
-    half = L * (unit[:, None] * np.sqrt(curvature.astype(np.float64))).astype(L.dtype)[..., None]
-    return np.eye(half.shape[-1], dtype=L.dtype) + np.swapaxes(half, 1, 2) @ half
+    root = (unit[:, None] * np.sqrt(curvature.astype(np.float64))).astype(L.dtype)
+    out = np.empty((len(unit), L.shape[1], L.shape[1]), dtype=L.dtype)
+    for now in in_turns(len(unit), L.size):
+        half = L * root[now, :, None]
+        out[now] = np.eye(half.shape[-1], dtype=L.dtype) + np.swapaxes(half, 1, 2) @ half
+    return out
 
 
 def _roughly(rows: _Rows, unit: FloatArray) -> tuple[NDArray[np.floating], FloatArray]:
@@ -300,7 +306,8 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
     L, root = _roughly(rows, unit)
     for _ in range(_REFINEMENTS):
         V = np.linalg.inv(_precision(L, curvature, root))
-        sd = root[:, None] * np.sqrt(np.sum((L @ V) * L, axis=2))  # of the log odds
+        square = np.concatenate([np.sum((L @ V[now]) * L, axis=2) for now in in_turns(len(V), L.size)])
+        sd = root[:, None] * np.sqrt(square)  # of the log odds
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
         for node, share in zip(_NODES, _SHARES, strict=True):

@@ -20,7 +20,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.gram import Gram, gram
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.single_task import conjugate
-from mpmtl_prob.single_task.conjugate import GaussianPosteriors, SnrPrior
+from mpmtl_prob.single_task.conjugate import OF_MESSAGES, GaussianPosteriors, SnrPrior, in_turns
 
 #: Degrees of freedom of the errors: those that Lange, Little and Taylor fix where data are too few to learn them.
 FREEDOM = 4.0
@@ -84,8 +84,12 @@ class StudentPosteriors:
         W = z @ found.basis[i].T * found.scale[i]
 
         # both in z, 1 / sigma^2 and the grid; what they share is left out
-        square, d = precision[:, None] * (y - W @ X.T) ** 2, z.shape[1]
-        log_target = -0.5 * (FREEDOM + 1) * np.sum(np.log1p(square / FREEDOM), axis=1) + 0.5 * n * np.log(precision)
+        def squares(now: slice) -> FloatArray:
+            return precision[now, None] * (y - W[now] @ X.T) ** 2
+
+        d, turns = z.shape[1], in_turns(num_samples, n, few=OF_MESSAGES)
+        logs = np.concatenate([np.sum(np.log1p(squares(now) / FREEDOM), axis=1) for now in turns])
+        log_target = -0.5 * (FREEDOM + 1) * logs + 0.5 * n * np.log(precision)
         log_target -= 0.5 * (precision * np.sum(z**2, axis=1) / ratio + d * np.log(ratio) + conjugate.GRID[g] ** 2)
         log_drawn = np.log(weights[g]) + 0.5 * _COUNT * n * np.log(precision * rate) - rate * precision
         log_drawn -= 0.5 * (_TAILS + d) * np.log1p(np.sum(unit**2, axis=1) / _TAILS)
@@ -94,6 +98,7 @@ class StudentPosteriors:
 
         centre = np.broadcast_to(np.nan, W.shape)
         if n < _MANY:
+            square = squares(slice(None))
             of_rows = rng.standard_gamma(0.5 * (FREEDOM + 1), square.shape) / (0.5 * (FREEDOM + square))
             A = (X * found.scale[i]) @ found.basis[i]
             K = ratio[:, None, None] * (A @ A.T) + np.eye(n) / of_rows[:, None]
