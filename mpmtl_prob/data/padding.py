@@ -158,6 +158,17 @@ def real_rows(offsets: Any, longest: int) -> Any:
     return (np if isinstance(offsets, np.ndarray) else jnp).arange(longest) < counts[:, None]
 
 
+def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:
+    """Return which rows at these offsets a mask (m, n_max) keeps, (N,); those that are not there it cannot ask for.
+
+    Of other tasks, all of whose arrays have to be given beside the mask, none.
+    """
+    if len(mask) != len(offsets) - 1:
+        return slice(0, 0)
+    before = real_rows(offsets, mask.shape[1])
+    return mask[before] if before.sum() == offsets[-1] else slice(0, 0)
+
+
 def fixed(array: Any) -> Any:
     """Return a NumPy array that cannot be written to, on the memory of the one given; anything else as it is."""
     if isinstance(array, np.ndarray):

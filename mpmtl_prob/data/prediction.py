@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.hidden_arrays import shown
-from mpmtl_prob.data.padding import check_view, offsets_of, padded, real_rows
+from mpmtl_prob.data.padding import check_view, offsets_of, padded, real_rows, some_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +133,8 @@ class Prediction:
         """
         if mask is not None:
             real = np.asarray(mask)
-            if offsets is not None and means is not None:  # some of the rows
-                kept = real[real_rows(offsets, real.shape[1])]
+            if offsets is not None and means is not None:
+                kept = some_rows(real, offsets)
                 if row_draws is not None:
                     every = KeptDraws.of(row_draws, offsets, range(len(offsets) - 1))
                     parts = every.away[:, kept], every.around[kept], every.unit[kept]

@@ -34,6 +34,7 @@ from mpmtl_prob.data.padding import (
     offsets_of,
     padded,
     real_rows,
+    some_rows,
     task_names,
 )
 
@@ -113,13 +114,15 @@ class TaskData:
         """From padded arrays, from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
         if not (X is y is mask is None and subject is _Unsaid):
             real = real_rows(offsets, _longest(offsets)) if mask is None else np.asarray(mask)
-            if offsets is not None and mask is not None and rows is not None:  # some of the rows
-                kept = real[real_rows(offsets, real.shape[1])]
-                rows, targets = rows[kept], targets[kept]
-                subjects = None if subjects is None else subjects[kept]
-            rows = rows if X is None else X[real]
-            targets = targets if y is None else y[real]
-            subjects = subjects if subject is _Unsaid else None if subject is None else subject[real]
+            kept = slice(None) if mask is None or offsets is None else some_rows(real, offsets)
+            rows, targets = (
+                given[real] if given is not None else None if flat is None else flat[kept]
+                for given, flat in ((X, rows), (y, targets))
+            )
+            if subject is not _Unsaid:
+                subjects = None if subject is None else subject[real]
+            elif subjects is not None:
+                subjects = subjects[kept]
             offsets = offsets_of(real.sum(axis=1))
         found = (rows, targets, offsets, tuple(tasks), tuple(features), subjects)
         for name, value in zip(_NAMES, (*found, intercept, centred, scaling, numbered, has_targets), strict=True):
