@@ -24,6 +24,7 @@ from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, diagnose
+from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -169,9 +170,12 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior.
 
-        It holds everybody's rows and models, and is for its owner alone (mode 0600).
+        It holds everybody's rows and models, and is for its owner alone (mode 0600). Draws are kept in single precision,
+        round their medians (:mod:`mpmtl_prob.sampling.stored`).
         """
         tree = self.to_arviz(pointwise=False)
+        for group in ("posterior", "sample_stats", "constant_data"):
+            tree[group].dataset = packed(tree[group].to_dataset())
         meta = {
             "name": self.name,
             "seconds": self.seconds,
@@ -191,7 +195,7 @@ class Posterior:
             tree = read_tree(path)
             meta = json.loads(tree.attrs["posterior"])
             stated = Guarantee.from_dict(meta["guarantee"])
-            sets = {name: group.to_dataset() for name, group in tree.children.items()}
+            sets = {name: unpacked(group.to_dataset()) for name, group in tree.children.items()}
             groups = [{str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")]
             X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
             subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None

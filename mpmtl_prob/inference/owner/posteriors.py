@@ -31,6 +31,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
+from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task import conjugate, intercepts
 
 if TYPE_CHECKING:
@@ -153,12 +154,16 @@ class OwnerPosteriors:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
 
+        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
         It holds the owners' models and targets, and is for its owner alone (mode 0600).
         """
-        tree, public = self.to_arviz(), self.shared.to_arviz()
+        tree, public = self._tree.copy(), self.shared.to_arviz()
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
         for group in _OF_SHARED:
             tree[f"shared/{group}"] = public[group]
+        for group in ("posterior", "observed_data", "shared", "shared/sample_stats"):
+            tree[group].dataset = packed(tree[group].to_dataset())
         tree.attrs |= {
             "seconds": self.seconds,
             "likelihood": self.likelihood.name,
@@ -184,7 +189,8 @@ class OwnerPosteriors:
         with holding("owners' posteriors", path):
             tree = read_tree(path)
             attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
-            groups = {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            groups = {"posterior": unpacked(tree["shared"].to_dataset()), "release": tree["release"].to_dataset()}
+            tree["posterior"] = unpacked(tree["posterior"].to_dataset())
             public = xr.DataTree.from_dict(groups | {k: tree[f"shared/{k}"].to_dataset() for k in _OF_SHARED})
             public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
             public.attrs["seconds"] = attributes.pop("shared_seconds")
