@@ -117,13 +117,13 @@ class Logistic:
 
         Raises ValueError for targets that are not -1 or 1.
         """
-        self._check(tasks)
+        self.check(tasks)
         table = _table(tasks, self.average)
         return self.alone(tasks) if table is None else LogisticTable(*table, np.float64(self.strong_convexity))
 
     def alone(self, tasks: TaskData) -> LogisticRows:
         """Through every task's own rows, in blocks of one task's each. Raises as :meth:`of`."""
-        self._check(tasks)
+        self.check(tasks)
         counts = tasks.row_counts
         blocks = -(-counts // _BLOCK)
         first = np.cumsum(blocks) - blocks
@@ -149,7 +149,8 @@ class Logistic:
             turns=np.int64(int(blocks.max() - 1).bit_length()),
         )
 
-    def _check(self, tasks: TaskData) -> None:
+    def check(self, tasks: TaskData) -> None:
+        """Raise ValueError for targets that are not -1 and 1."""
         if not np.all(np.abs(tasks.targets) == 1):
             raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
 

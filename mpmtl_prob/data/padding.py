@@ -127,9 +127,8 @@ def check_view(name: str, shape: Sequence[int], itemsize: int, held: int) -> Non
     size = math.prod(shape) * itemsize
     if size > max(LARGEST_VIEW, 2 * held):
         raise ValueError(
-            f"{name}: expected tasks that may be padded to the longest, got {shape[-2 if len(shape) > 2 else 0]} rows in the "
-            f"longest of {shape[0]}: the array of shape {tuple(shape)} would take {size / 2**30:.3g} GiB, and the rows take "
-            f"{held / 2**30:.2g}; {ADVICE}"
+            f"{name}: expected tasks of more alike sizes, got some for which the array padded to the longest, of shape "
+            f"{tuple(shape)}, would take {size / 2**30:.3g} GiB, where its rows take {held / 2**20:.3g} MiB; {ADVICE}"
         )
 
 

@@ -157,8 +157,7 @@ def logistic_posteriors(
         rows = _rows(*tasks.rows_of(i), root, S[i])
         if not (np.isfinite(rows.signal) and np.isfinite(rows.y).all()):
             continue  # rows that are not numbers spoil their own task alone
-        weights[i], log_laplace[i], centre[i], curve, t, log_evidence[i] = _alone(rows, log_snr)
-        curvature[i] = curve.astype(np.float32)
+        weights[i], log_laplace[i], centre[i], curvature[i], t, log_evidence[i] = _alone(rows, log_snr)
         mean[:, i] = S[i] * (root @ (t if rows.Q is None else rows.Q @ t))
     kept = tuple(centre), tuple(curvature)
     return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *kept, mean, log_evidence)
@@ -172,9 +171,10 @@ def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     weight = np.exp(log_weight - highest)
     log_evidence = highest + np.log(weight.sum() / np.exp(-0.5 * _GRID**2).sum())
     weight /= weight.sum()
-    curvature = _curvature(rows, centre, unit)
+    exact = _curvature(rows, centre, unit)
     used = weight > _NEGLIGIBLE
-    centre[used], curvature[used] = _refined(rows, centre[used], curvature[used], unit[used])
+    curvature, exact = exact.astype(np.float32), exact[used]  # of the others it is kept in single precision alone
+    centre[used], curvature[used] = _refined(rows, centre[used], exact, unit[used])
     return weight, log_weight + 0.5 * _GRID**2, centre, curvature, (weight * unit) @ centre, log_evidence
 
 
@@ -190,24 +190,33 @@ def _rows(X: FloatArray, y: FloatArray, root: FloatArray, scale: FloatArray) -> 
 
 def _log_odds(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """Of every row, (c, n), for several t (c, k)."""
-    return unit[:, None] * (t @ rows.L.T)
+    eta: FloatArray = t @ rows.L.T
+    eta *= unit[:, None]
+    return eta
 
 
 def _log_joint(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """log p(y | t) + log N(t; 0, I) + (k/2) log(2 pi) of several t (c, k), (c,)."""
-    eta = _log_odds(rows, t, unit)
-    return -np.sum(np.logaddexp(0.0, -rows.y * eta), axis=1) - 0.5 * np.sum(t**2, axis=1)
+    each = _log_odds(rows, t, unit)  # what every row costs, in its place: of many rows these arrays are the largest
+    each *= -rows.y
+    np.logaddexp(0.0, each, out=each)
+    return -np.sum(each, axis=1) - 0.5 * np.sum(t**2, axis=1)
 
 
 def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """p (1 - p) of every row, (c, n)."""
-    p = expit(_log_odds(rows, t, unit))
-    return p * (1 - p)
+    p = _log_odds(rows, t, unit)
+    expit(p, out=p)
+    found: FloatArray = 1 - p
+    found *= p
+    return found
 
 
 def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: FloatArray) -> NDArray[np.floating]:
     """I + c L' diag(curvature) L, (c, k, k), in the precision of L."""
-    root = (unit[:, None] * np.sqrt(curvature.astype(np.float64))).astype(L.dtype)
+    root = np.sqrt(curvature, dtype=np.float64)
+    root *= unit[:, None]
+    root = root.astype(L.dtype, copy=False)
     out = np.empty((len(unit), L.shape[1], L.shape[1]), dtype=L.dtype)
     for now in in_turns(len(unit), L.size):
         half = L * root[now, :, None]
@@ -310,10 +319,11 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
         sd = root[:, None] * np.sqrt(square)  # of the log odds
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
-        for node, share in zip(_NODES, _SHARES, strict=True):
-            each = expit(eta + node * sd)
-            p += share * each
-            averaged += share * each * (1 - each)
+        for now in in_turns(eta.shape[1], len(eta)):
+            for node, share in zip(_NODES, _SHARES, strict=True):
+                each = expit(eta[:, now] + node * sd[:, now])
+                p[:, now] += share * each
+                averaged[:, now] += share * each * (1 - each)
         gradient = _gradient(rows, t, p, unit)
         step = (V @ gradient[..., None])[..., 0]
         t = np.where(active[:, None], t + step, t)

@@ -158,7 +158,10 @@ def _alone(
 def _square(A: FloatArray, y: FloatArray, found: conjugate.SingleTaskPosterior) -> FloatArray:
     """The mean of ((y_j - x_j'w) / sigma)^2 of every row, (n,); A w = A z in the posterior's own coordinates."""
     shrunk = found.ratio[:, None] / (1 + found.ratio[:, None] * found.eigenvalues)  # (g, d), the variance of z / sigma
-    away = y - (shrunk * found.projected) @ A.T
-    each = away**2 * (len(y) / found.residual)[:, None] + shrunk @ (A**2).T
+    each = (shrunk * found.projected) @ A.T  # (g, n), and in its place what becomes of it: of many rows it is large
+    np.subtract(y, each, out=each)
+    np.square(each, out=each)
+    each *= (len(y) / found.residual)[:, None]
+    each += shrunk @ (A**2).T
     square: FloatArray = found.weights @ each
     return square

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -201,7 +201,7 @@ class Posterior:
             subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
             release = Release.from_xarray(sets["release"]) if meta["released"] else None
         names, features = meta["tasks"], meta["features"]
-        which = [np.flatnonzero(task == str(name)) for name in names]
+        which = _rows_of_names(task, list(map(label_text, names)))
         tasks = TaskData.from_lists(
             [X[w] for w in which],
             [y[w] for w in which],
@@ -240,6 +240,14 @@ class Posterior:
             "sampling": f"{chains} chains of {draws} draws, {self.seconds:.3g} s",
         }
         return card(f"Posterior: {self.name}", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+def _rows_of_names(task: NDArray[np.str_], names: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Where the rows of every task are, by the name that every row has."""
+    found, code = np.unique(task, return_inverse=True)
+    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(found)))[:-1])
+    by_name = dict(zip(found.tolist(), rows, strict=True))
+    return [by_name.get(name, np.zeros(0, dtype=np.int64)) for name in names]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
