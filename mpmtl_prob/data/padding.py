@@ -176,14 +176,28 @@ def fixed(array: Any) -> Any:
     return array
 
 
-def chunks_of(
-    flat: NDArray[Any], offsets: Counts, longest: int, fill: float, *, padding: bool
-) -> Iterator[memoryview | bytes]:
-    """The bytes of values of all tasks' rows, as they lie in memory, or as they would with the padding."""
-    if not padding or len(flat) == (len(offsets) - 1) * longest:
-        yield np.ascontiguousarray(flat).tobytes()
-        return
-    behind = np.full((longest, *flat.shape[1:]), fill, dtype=flat.dtype)
+#: Shape, type and bytes of an array, some of them after another.
+Part = tuple[tuple[int, ...], Any, Iterator[bytes]]
+
+
+def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts) -> Iterator[Part]:
+    """Return X, y and mask as padded arrays would be, task by task, without making one.
+
+    Where these would be too large (:func:`check_view`), return rows, targets and offsets.
+    """
+    m, longest = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+    small = m * longest * rows.shape[1] * rows.itemsize <= max(LARGEST_VIEW, 2 * rows.nbytes)
+    real = np.ones(len(rows), dtype=bool)
+    for flat in (rows, targets, real) if small else (rows, targets):
+        shape = (m, longest, *flat.shape[1:]) if small else flat.shape
+        yield shape, flat.dtype, _chunks(flat, offsets, longest if small else 0)
+    if not small:
+        yield offsets.shape, offsets.dtype, iter((offsets.tobytes(),))
+
+
+def _chunks(flat: NDArray[Any], offsets: Counts, longest: int) -> Iterator[bytes]:
+    """The bytes of every task's values, and of zeros behind them up to the longest."""
+    behind = np.zeros((longest, *flat.shape[1:]), dtype=flat.dtype)
     for begin, end in pairwise(offsets):
-        yield np.ascontiguousarray(flat[begin:end]).tobytes()
+        yield flat[begin:end].tobytes()
         yield behind[end - begin :].tobytes()

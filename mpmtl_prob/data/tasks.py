@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,17 +22,17 @@ from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task
 from mpmtl_prob.data.contrasts import NAME, contrasts
 from mpmtl_prob.data.gram import Gram, gram
 from mpmtl_prob.data.padding import (
-    LARGEST_VIEW,
+    Part,
     cells,
     check_numbers,
     check_shapes,
     check_tasks,
     check_view,
-    chunks_of,
     feature_names,
     fixed,
     offsets_of,
     padded,
+    parts_of,
     real_rows,
     some_rows,
     task_names,
@@ -337,7 +337,7 @@ class TaskData:
         """The position of every row's task, (N,)."""
         if isinstance(self.offsets, np.ndarray):
             return np.repeat(np.arange(self.num_tasks), self.row_counts)
-        return jnp.searchsorted(self.offsets, jnp.arange(len(self.targets)), side="right") - 1  # type: ignore[return-value]
+        return jnp.searchsorted(self.offsets, jnp.arange(len(self.targets)), side="right") - 1
 
     @property
     def X(self) -> FloatArray:
@@ -537,20 +537,9 @@ class TaskData:
         """The rows where keep (N,) is True."""
         return self._take([np.flatnonzero(own) for own in np.split(keep, self.offsets[1:-1])])
 
-    def fingerprint_parts(self) -> Iterator[tuple[tuple[int, ...], np.dtype[Any], Iterator[memoryview | bytes]]]:
-        """Shape, type and bytes of the padded arrays X, y and mask, a task at a time: what a fingerprint is of.
-
-        Where they would be too large (:func:`mpmtl_prob.data.padding.check_view`), those of the rows,
-        the targets and the offsets.
-        """
-        m, n, d = self.num_tasks, self.longest, self.num_features
-        small = m * n * d * self.rows.itemsize <= max(LARGEST_VIEW, 2 * self.rows.nbytes)
-        real = np.ones(self.num_rows, dtype=bool)
-        for flat, fill in ((self.rows, 0.0), (self.targets, 0.0), *(((real, False),) if small else ())):
-            shape = (m, n, *flat.shape[1:]) if small else flat.shape
-            yield shape, flat.dtype, chunks_of(flat, self.offsets, n, fill, padding=small)
-        if not small:
-            yield self.offsets.shape, self.offsets.dtype, iter((self.offsets.tobytes(),))
+    def fingerprint_parts(self) -> Iterator[Part]:
+        """Return what a fingerprint is of: :func:`mpmtl_prob.data.padding.parts_of`."""
+        return parts_of(self.rows, self.targets, self.offsets)
 
     def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
         if not isinstance(self.offsets, np.ndarray | jax.Array) or isinstance(self.offsets, jax.core.Tracer):
@@ -591,7 +580,7 @@ def _leaves(tasks: TaskData) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, Any]
     return keyed, (tasks.longest, *(getattr(tasks, name) for name in _SETTINGS))
 
 
-def _of_leaves(settings: tuple[Any, ...], leaves: Sequence[Any]) -> TaskData:
+def _of_leaves(settings: tuple[Any, ...], leaves: Iterable[Any]) -> TaskData:
     tasks = object.__new__(TaskData)
     names = (*_LEAVES, "longest", *_SETTINGS)
     for name, value in zip(names, (*leaves, *settings), strict=True):

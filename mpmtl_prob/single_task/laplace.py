@@ -171,9 +171,13 @@ def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     weight = np.exp(log_weight - highest)
     log_evidence = highest + np.log(weight.sum() / np.exp(-0.5 * _GRID**2).sum())
     weight /= weight.sum()
-    exact = _curvature(rows, centre, unit)
     used = weight > _NEGLIGIBLE
-    curvature, exact = exact.astype(np.float32), exact[used]  # of the others it is kept in single precision alone
+    curvature, exact = np.empty((len(unit), len(rows.y)), dtype=np.float32), np.empty((used.sum(), len(rows.y)))
+    for j, eta in enumerate(_log_odds(rows, centre, unit)):  # of the values that are not used single precision will do
+        own = _bend(eta)
+        curvature[j] = own
+        if used[j]:
+            exact[used[:j].sum()] = own
     centre[used], curvature[used] = _refined(rows, centre[used], exact, unit[used])
     return weight, log_weight + 0.5 * _GRID**2, centre, curvature, (weight * unit) @ centre, log_evidence
 
@@ -205,8 +209,12 @@ def _log_joint(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
 
 def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """p (1 - p) of every row, (c, n)."""
-    p = _log_odds(rows, t, unit)
-    expit(p, out=p)
+    return _bend(_log_odds(rows, t, unit))
+
+
+def _bend(eta: FloatArray) -> FloatArray:
+    """p (1 - p) of log odds, in whose place p is left."""
+    p = expit(eta, out=eta)
     found: FloatArray = 1 - p
     found *= p
     return found
@@ -317,6 +325,7 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
         V = np.linalg.inv(_precision(L, curvature, root))
         square = np.concatenate([np.sum((L @ V[now]) * L, axis=2) for now in in_turns(len(V), L.size)])
         sd = root[:, None] * np.sqrt(square)  # of the log odds
+        del square
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
         for now in in_turns(eta.shape[1], len(eta)):
@@ -324,11 +333,13 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
                 each = expit(eta[:, now] + node * sd[:, now])
                 p[:, now] += share * each
                 averaged[:, now] += share * each * (1 - each)
+        del eta, sd
         gradient = _gradient(rows, t, p, unit)
         step = (V @ gradient[..., None])[..., 0]
         t = np.where(active[:, None], t + step, t)
-        half_way = 0.5 * (curvature + averaged)  # else the two may take turns
-        curvature = np.where(active[:, None], half_way, curvature)
+        averaged += curvature
+        averaged *= 0.5  # half way; else the two may take turns
+        curvature[active] = averaged[active]
         active = active & (np.sum(gradient * step, axis=1) > 0.1)
         if not active.any():
             break

@@ -26,7 +26,7 @@ from typing import Any
 D, ROWS, LONGER = 10, 20, (1, 100, 1000)
 LIMIT = 7 * 2**30
 ALLOWED = 4.0  #: times the data
-_MOMENT = {"chains": 2, "warmup": 100, "draws": 50, "progress_bar": False}
+_MOMENT: dict[str, Any] = {"chains": 2, "warmup": 100, "draws": 50, "progress_bar": False}
 _NO_ROOM = ("MemoryError", "Unable to allocate", "out of memory", "Out of memory", "bad_alloc", "RESOURCE_EXHAUSTED")
 
 
