@@ -188,6 +188,21 @@ def _some(data: Any, places: range) -> Any:
     return type(data).from_lists([X for X, _ in rows], [y for _, y in rows], tasks=names)
 
 
+def filed(m: int, d: int) -> float:
+    """Bytes of the file of owners' posteriors of m tasks with d features, the public one included."""
+    import mpmtl_prob as mp
+
+    made = mp.datasets.synthetic_low_rank(num_tasks=m, num_features=d, rows=ROWS)
+    shared = mp.inference.shared_covariance(mp.release(made.train, epsilon=1.0), progress_bar=False)
+    own = mp.inference.task_posteriors(made.train, shared, progress_bar=False)
+    with tempfile.TemporaryDirectory() as folder:
+        own.save(path := Path(folder) / "own.nc")
+        return float(path.stat().st_size)
+
+
+#: Of which sizes are told: tasks and features.
+FILES = {"owners, 320 tasks of 30 features": (320, 30), "owners, 10 000 tasks of 5 features": (10_000, 5)}
+
 CELLS: dict[str, Callable[[int, int], Any]] = {
     "data frame": tasks,
     "CSV file": from_csv,
@@ -243,15 +258,20 @@ def peak() -> float:
 
 def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float] | None:
     """One cell, in a process of its own that imports a checkout; None where it needs more memory than it may have."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0"}
-    command = [sys.executable, __file__, "--one", name, str(m), str(longer)]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    found = _asked(checkout, "--one", name, str(m), str(longer))
     if found.returncode == 0:
         line: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
         return line
     if not any(word in found.stderr for word in _NO_ROOM):
         raise RuntimeError(f"{name}, m = {m}: {found.stderr[-2000:]}")
     return None
+
+
+def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """This file in a process of its own that imports a checkout."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0"}
+    command = [sys.executable, __file__, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def main() -> None:
@@ -262,37 +282,63 @@ def main() -> None:
         "--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL", help="not all of them"
     )
     parser.add_argument("--fast", action="store_true", help="a few cells of 1000 tasks: a minute")
+    parser.add_argument(
+        "--longer", type=int, nargs="+", default=list(LONGER), help="how many times as long one task is"
+    )
+    parser.add_argument("--files", action="store_true", help="sizes of files too: minutes")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--file", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers to this file too")
     options = parser.parse_args()
     if options.one:
         name, m, longer = options.one
         print(json.dumps(one(name, int(m), int(longer))))
         return
+    if options.file:
+        print(filed(*options.file))
+        return
     import record
 
     here = Path(__file__).resolve().parents[2]
     checkouts = {"now": here} | ({"before": options.before.resolve()} if options.before else {})
-    kept = json.loads(options.json.read_text())["cells"] if options.json and options.json.is_file() else {}
-    sizes = [1_000] if options.fast else options.m
+    report = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
+    cells, files = report.get("cells", {}), report.get("files", {})
+    numbers = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
+    numbers["before"] = _revision(options.before) if options.before else report.get("before")
+
+    def write() -> None:
+        ordered = {each: cells[each] for each in CELLS if each in cells}
+        record.write(options.json, numbers | {"cells": ordered, "files": files})
+
     for name in QUICK if options.fast else options.cells:
-        cell = {}
         for when, checkout in checkouts.items():
-            least = measured(checkout, name, 200, 1)
-            lines = []
-            for m in sizes:
-                for longer in LONGER:
-                    data = 8.0 * (D + 1) * ROWS * (m - 1 + longer)
-                    found = measured(checkout, name, m, longer)
-                    lines.append({"m": m, "longer": longer, "data": data, "found": found})
-                    if found and least:
-                        lines[-1]["times the data"] = (found["peak"] - least["peak"]) / data
-                    print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(lines[-1]), flush=True)
-            cell[when] = {"least": least, "lines": lines}
-        kept[name] = cell
-        numbers = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED, "before": _revision(options.before)}
-        ordered = {each: kept[each] for each in CELLS if each in kept}
-        record.write(options.json, numbers | {"cells": ordered})
+            sizes = [(m, longer) for m in ([1_000] if options.fast else options.m) for longer in options.longer]
+            before = cells.get(name, {}).get(when, {"lines": []})["lines"]
+            others = [line for line in before if (line["m"], line["longer"]) not in sizes]
+            cells.setdefault(name, {})[when] = _cell(checkout, name, when, sizes, others)
+            write()
+    if options.files:
+        for name, size in FILES.items():
+            found = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
+            files[name] = {when: float(each.stdout.splitlines()[-1]) for when, each in found.items()}
+            print(f"  {name}: {files[name]}", flush=True)
+            write()
+
+
+def _cell(
+    checkout: Path, name: str, when: str, sizes: list[tuple[int, int]], others: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A call for several sizes; lines that are known of others are kept."""
+    least, lines = measured(checkout, name, 200, 1), list(others)
+    for m, longer in sizes:
+        data = 8.0 * (D + 1) * ROWS * (m - 1 + longer)
+        found = measured(checkout, name, m, longer)
+        line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
+        if found and least:
+            line["times the data"] = (found["peak"] - least["peak"]) / data
+        print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
+        lines.append(line)
+    return {"least": least, "lines": sorted(lines, key=lambda each: (each["m"], each["longer"]))}
 
 
 def _words(line: dict[str, Any]) -> str:
