@@ -39,10 +39,12 @@ def frame(m: int, longer: int, labels: bool = False) -> Any:
     counts = np.full(m, ROWS)
     counts[m // 2] *= longer
     w = rng.standard_normal((3, m)).T @ rng.standard_normal((3, D))
-    task = np.repeat(np.arange(m), counts)
-    table = pd.DataFrame(rng.standard_normal((len(task), D)), columns=[f"x{j}" for j in range(D)])
-    target = np.sum(table.to_numpy() * w[task], axis=1) + rng.standard_normal(len(task))
-    table["task"], table["y"] = task, np.where(target > 0, 1.0, -1.0) if labels else target
+    X, ends = rng.standard_normal((counts.sum(), D)), counts.cumsum()
+    target = rng.standard_normal(len(X))
+    for i, end in enumerate(ends):  # a task at a time: what makes the table should not be what is measured
+        target[end - counts[i] : end] += X[end - counts[i] : end] @ w[i]
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(D)], copy=False)
+    table["task"], table["y"] = np.repeat(np.arange(m), counts), np.where(target > 0, 1.0, -1.0) if labels else target
     return table
 
 

@@ -177,11 +177,11 @@ def streamed(report: Report) -> Iterable[str]:
 def memory(report: Report) -> Iterable[str]:
     gib = f"{report['limit'] / 2**30:.0f} GiB"
     yield (
-        f"Peak memory of a process, beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the data "
-        f"(8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} rows, one "
-        "of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, which are as "
-        "many whatever the sizes; libraries and compiled programs vary by tens of megabytes from run to run, which is several times "
-        "the data where m = 1000 (2 to 4 MB). In brackets CPU seconds."
+        f"Peak memory of a process beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the "
+        f"data (8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} "
+        "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
+        "which are as many whatever the sizes; libraries and compiled programs vary by tens of megabytes from run to run, "
+        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds."
         + (f" *Before* is commit {report['before']}." if report["before"] else "")
         + f" A process may take {gib}."
     )
