@@ -159,7 +159,7 @@ MUTANTS = [
            "_ORDINARY[0] < largest < _ORDINARY[1]", "largest < 2e150",
            "inference/test_owners.py::test_intervals_scale_with_the_targets"),
     Mutant("nobody is told that a person is in several tasks", "privacy/charge_and_draw.py",
-           'getattr(data, "subject", None) is not None', "False",
+           'getattr(data, "subjects", None) is not None', "False",
            "releases/test_terms.py::test_a_release_says_where_one_person_is_in_several_tasks"),
     # What is read of private tables
     Mutant("durations are numbers", "data/cells.py",

@@ -200,7 +200,14 @@ class TaskData:
         X, task = cells("X", X), np.asarray(task_labels(task))
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
-        y = np.full(len(X), np.nan) if (unknown := y is None) else cells("y", y)
+        return cls._of_table(X, None if y is None else cells("y", y), task, names or None)
+
+    @classmethod
+    def _of_table(
+        cls, X: FloatArray, targets: FloatArray | None, task: Any, names: Sequence[Hashable] | None, own: bool = False
+    ) -> Self:
+        """Of a table's rows (n, d), which may be kept as they are, if nobody else has them and they are in order."""
+        y = np.full(len(X), np.nan) if targets is None else targets
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
@@ -211,11 +218,12 @@ class TaskData:
         known = task_names(tasks, len(tasks))
         place = np.argsort(by_appearance)[code]
         order, offsets = np.argsort(place, kind="stable"), offsets_of(np.bincount(place))
-        rows, y = X[order], y[order]
+        rows, y = (X, y) if own and (order[1:] > order[:-1]).all() else (X[order], y[order])
         check_shapes(known[0], rows[: offsets[1]], y[: offsets[1]], X.shape[1])
-        columns = feature_names(names or None, [], X.shape[1])
-        check_tasks(known, rows, None if unknown else y, offsets, columns)
-        return cls(rows=rows, targets=y, offsets=offsets, tasks=known, features=columns, has_targets=not unknown)
+        columns = feature_names(names, [], X.shape[1])
+        check_tasks(known, rows, None if targets is None else y, offsets, columns)
+        has = targets is not None
+        return cls(rows=rows, targets=y, offsets=offsets, tasks=known, features=columns, has_targets=has)
 
     @classmethod
     def from_targets(
@@ -292,7 +300,7 @@ class TaskData:
         labels = task_labels(dict(table)[task])
         X = numeric_columns("features", dict(table), columns, labels)
         y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
-        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit_variance")
+        tasks = replace(cls._of_table(X, y, labels, columns or None, own=True), scaling="unit_variance")
         del X, y
         return tasks.with_intercept() if intercept else tasks
 
