@@ -164,8 +164,10 @@ def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:
     """
     if len(mask) != len(offsets) - 1:
         return slice(0, 0)
-    before = real_rows(offsets, mask.shape[1])
-    return mask[before] if before.sum() == offsets[-1] else slice(0, 0)
+    longest = max(mask.shape[1], int(np.diff(offsets).max(initial=0)))
+    asked = np.pad(mask, ((0, 0), (0, longest - mask.shape[1])))
+    there = real_rows(offsets, longest)
+    return slice(0, 0) if (asked & ~there).any() else asked[there]
 
 
 def fixed(array: Any) -> Any:

@@ -83,8 +83,9 @@ class OwnerPosteriors:
         ``posterior`` holds ``W`` (chain, draw, feature, task), ``snr`` and, of numbers, ``sigma`` (chain, draw, task); the
         draws are independent. Where they were weighted, ``constant_data`` holds the Pareto k of every task, below .7 if the
         weights can be trusted: ``khat`` of the mixture over Omega, ``khat_draws`` of the correction of the normal
-        approximation to binary tasks. ``shared`` is the public posterior. The targets are the owners' own: keep the tree
-        where they may be.
+        approximation to binary tasks. ``shared`` is the public posterior. ``observed_data`` holds the targets ``y``
+        (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``. They are the owners'
+        own: keep the tree where they may be.
         """
         return self._tree.copy(deep=True)
 
