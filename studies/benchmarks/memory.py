@@ -57,16 +57,22 @@ def tasks(m: int, longer: int, **options: Any) -> Any:
 
 
 def from_csv(m: int, longer: int) -> None:
-    from mpmtl_prob.cli import tasks as command
+    try:
+        from mpmtl_prob.cli import tasks as command
 
+        given, read = command.data_options, command.read_tasks
+    except ImportError:  # version 0.3.0
+        from mpmtl_prob import cli as earlier
+
+        given, read = earlier._data_options, earlier._tasks  # type: ignore[attr-defined]
     parser = argparse.ArgumentParser()
-    command.data_options(parser)
+    given(parser)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         written(path, m, longer)
         features = [f"x{j}" for j in range(D)]
         words = ["--csv", str(path), "--task", "task", "--target", "y", "--features", *features]
-        assert command.read_tasks(parser.parse_args(words)).num_tasks == m
+        assert read(parser.parse_args(words)).num_tasks == m
 
 
 def from_parquet(m: int, longer: int) -> None:
@@ -305,7 +311,7 @@ def main() -> None:
     checkouts = {"now": here} | ({"before": options.before.resolve()} if options.before else {})
     report = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
     cells, files = report.get("cells", {}), report.get("files", {})
-    numbers = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
+    numbers: dict[str, Any] = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
     numbers["before"] = _revision(options.before) if options.before else report.get("before")
 
     def write() -> None:
