@@ -141,7 +141,8 @@ class Prediction:
                     row_draws = KeptDraws(*parts, offsets_of(real.sum(axis=1)))
                 means = means[kept]
             offsets = offsets_of(real.sum(axis=1))
-        real = real_rows(offsets, _longest(offsets)) if mask is None else real
+        if mean is not None or centered_draws is not None:  # padded arrays, and not a mask alone that is as large
+            real = real_rows(offsets, _longest(offsets)) if mask is None else real
         flat = lambda value: np.broadcast_to(value, real.shape)[real]
         means = means if mean is None else np.asarray(mean)[real]
         if centered_draws is not None:
