@@ -37,13 +37,14 @@ if TYPE_CHECKING:
         theory,
         threat_models,
     )
-    from mpmtl_prob.data import Prediction, TaskData, TaskShards
+    from mpmtl_prob.data import Prediction, Reference, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, ReleaseSpec, release
 
 __all__ = [
     "NoiseAware",
     "Prediction",
+    "Reference",
     "Release",
     "ReleaseSpec",
     "TaskData",
@@ -70,6 +71,7 @@ __all__ = [
 _LIVES_IN = {
     "NoiseAware": "inference",
     "Prediction": "data",
+    "Reference": "data",
     "Release": "releases",
     "ReleaseSpec": "releases",
     "TaskData": "data",

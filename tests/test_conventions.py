@@ -1,5 +1,6 @@
 """One argument, one meaning, one default, throughout the public interface: CONTRIBUTING.md has the table, this reads it."""
 
+import dataclasses
 import inspect
 import re
 from collections import defaultdict
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mpmtl_prob as mp
-from mpmtl_prob import federated
+from mpmtl_prob import federated, scikit
 from mpmtl_prob.privacy import audit
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -57,6 +58,26 @@ def table() -> dict[str, tuple[str, dict[str, str]]]:
         name: ("".join(re.findall(r"`([^`]*)`", default)[:1]), dict(re.findall(r"`([\w.]+)`: `([^`]*)`", others)))
         for name, default, others in rows
     }
+
+
+def estimators() -> Iterator[tuple[str, type]]:
+    """Return classes with ``fit``, by the name that users call them."""
+    for called, thing in public():
+        if inspect.isclass(thing) and hasattr(thing, "fit"):
+            yield called, thing
+    yield "scikit.MultiTaskRegressor", scikit.MultiTaskRegressor
+
+
+def test_an_estimator_is_of_one_of_two_kinds():
+    """Of tasks: frozen, and ``fit`` returns a result. Of tables: ``fit`` returns the object, as scikit-learn needs it."""
+    kinds = defaultdict(set)
+    for called, thing in estimators():
+        frozen = dataclasses.is_dataclass(thing) and thing.__dataclass_params__.frozen
+        returns = inspect.signature(thing.fit).return_annotation
+        kinds[frozen, returns == "Self"].add(called)
+        assert frozen or hasattr(thing, "get_params"), called
+    assert set(kinds) == {(True, False), (False, True)}
+    assert {called.split(".")[0] for called in kinds[False, True]} == {"adaptation", "scikit"}
 
 
 def written(default: Any) -> str:

@@ -74,7 +74,7 @@ ENTRANCES = {
     "Ledger.charge": (extend.Mechanism, (), lambda it, tasks: privacy.Ledger(epsilon=1.0, delta=1e-3).charge(it)),
     "privacy.compute_delta": (extend.Mechanism, (), lambda it, tasks: privacy.compute_delta(1.0, it)),
     "privacy.compute_epsilon": (extend.Mechanism, (), lambda it, tasks: privacy.compute_epsilon(1e-3, [it, it])),
-    "privacy.PrivacyProfile": (extend.Mechanism, (), lambda it, tasks: privacy.PrivacyProfile((it,), "replace").delta(1.0)),
+    "privacy.compute_profile": (extend.Mechanism, (), lambda it, tasks: privacy.compute_profile(it)),
     "audit.likelihood_ratio": (
         extend.Mechanism, (), lambda it, tasks: audit.likelihood_ratio(it, privacy.Bound(1.0, 1e-3, "replace"), trials=100),
     ),

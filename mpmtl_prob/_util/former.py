@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 
@@ -14,14 +15,16 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         module: its ``__name__``.
-        names: former name to today's, either of which may be dotted below the module (``"mechanisms.Wishart"``).
+        names: former name to today's; that of another module, with the module before it (``"mpmtl_prob.releases:Release"``).
     """
 
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        _warn(f"{module}.{name}", f"{module}.{names[name]}")
-        return getattr(sys.modules[module], names[name])
+        home, _, today = names[name].rpartition(":")
+        home = home or module
+        _warn(f"{module}.{name}", f"{home}.{today}")
+        return getattr(import_module(home), today)
 
     return find
 
@@ -63,6 +66,21 @@ def former_arguments[**P, R](
 def former_value(argument: str, value: str, today: str) -> None:
     """Warn that the value of an argument has another name today."""
     _warn(f"{argument}={value!r}", f"{argument}={today!r}", stacklevel=5)
+
+
+def accept_former_methods(cls: type, **names: str) -> None:
+    """Give a new subclass that defines methods by their former names those of today, with a warning.
+
+    Args:
+        cls: as ``__init_subclass__`` has it.
+        names: former name to today's.
+    """
+    for former, today in names.items():
+        defined = vars(cls).get(former)
+        if defined is not None and today not in vars(cls) and not isinstance(defined, FormerName):
+            frames = 5 if isinstance(cls, ABCMeta) else 4  # abc makes the class where it is abstract
+            _warn(f"{cls.__name__}.{former}", f"{cls.__name__}.{today}", frames)
+            setattr(cls, today, defined)
 
 
 class FormerName:

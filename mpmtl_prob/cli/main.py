@@ -53,10 +53,10 @@ def _unread() -> int:
 def _run(options: argparse.Namespace) -> None:
     import jax
 
-    from mpmtl_prob.sampling.runs import uninterrupted
+    from mpmtl_prob.sampling.runs import raise_on_interrupt
 
     jax.config.update("jax_enable_x64", True)  # before it computes anything
-    with nullcontext() if options.command is tasks.fit else uninterrupted():  # of a fit a part is worth having
+    with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # of a fit a part is worth having
         options.command(options)
 
 

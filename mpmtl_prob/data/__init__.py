@@ -1,7 +1,8 @@
 """Data of tasks: what goes in, what is predicted, tasks on disk, and how names, columns and cells are matched."""
 
 from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 
-__all__ = ["Prediction", "TaskData", "TaskShards"]
+__all__ = ["Prediction", "Reference", "TaskData", "TaskShards"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.html import card
 from mpmtl_prob.convex.losses import LeastSquares, Loss
 from mpmtl_prob.data.intercepts import completed
@@ -146,3 +147,6 @@ def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
 def named(found: Fitted, tasks: TaskData) -> Fitted:
     """A fit of these tasks, with the names of tasks and features."""
     return replace(found, tasks=tasks.tasks, features=tasks.features)
+
+
+__getattr__ = former_names(__name__, {"intercept_aside": "fit_slopes_then_intercept"})

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
@@ -257,3 +258,6 @@ class TaskRelations:
         shrunk = W / (1 + run.threshold * jnp.diagonal(M))
         Z = shrunk + run.beta[t] * (shrunk - state)
         return Z - run.step_size * run.loss.gradient(Z), shrunk, shrunk
+
+
+__getattr__ = former_names(__name__, {"Sharing": "SharingRule"})

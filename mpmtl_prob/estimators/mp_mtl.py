@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, as_float_array, flag, in_range, one_of, positive, whole
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
-from mpmtl_prob._util.protocols import implements
+from mpmtl_prob._util.protocols import implements, named
 from mpmtl_prob.convex.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.data.prediction import check_weights
@@ -28,19 +29,25 @@ from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.budgets import best_alpha, best_q, schedule
-from mpmtl_prob.privacy.accounting.calibration import calibrate
+from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import PaperTaskWishart, PaperWishart, VectorLaplace, Wishart
+from mpmtl_prob.privacy.mechanisms import (
+    Gaussian,
+    MatrixMechanism,
+    PaperTaskWishart,
+    PaperWishart,
+    VectorLaplace,
+    Wishart,
+)
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.messages import PrivateClipNorm, purchases_of
 from mpmtl_prob.releases.publish import publish_rounds
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta
+from mpmtl_prob.releases.spec import MECHANISMS, ReleaseSpec, Terms, check_delta, default_delta
 
 ACCELERATIONS = ("none", "convex", "strongly_convex")
-MECHANISMS = ("wishart", "calibrated", "paper")
 STEP_READ_OFF = (
     "The step size, and with it the threshold of the mapping and the growth of budgets and momentum, follows the largest "
     "curvature of all tasks' rows, which reaches the releases around the noise. Give curvature, or a step_size, chosen "
@@ -84,8 +91,10 @@ class MPMTL(HidesArrays):
             larger step by their own 1/L_i. It sets mu/L too. None takes max_i L_i unless step_size is a number: then nothing
             is proved, as the releases depend on this number of private rows.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
-        mechanism: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed) or "wishart" (the least
-            Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated").
+        mechanism: as of a :class:`ReleaseSpec`: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed),
+            "wishart" (the least Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated"),
+            "gaussian" (the least Gaussian noise whose rounds are), or a law of your own, of every round, for ``clip``. With
+            Gaussian noise eigenvalues of a release may fall below 0, which the mapping takes for 0.
         debias: subtract the mean of the noise from what the mapping reads. Eigenvalues below 0 are floored there, and
             Proposition 1 (enormous noise leaves every task alone) no longer holds.
         adjacency: under which the true guarantee is computed: "replace" or "zero_out".
@@ -108,7 +117,7 @@ class MPMTL(HidesArrays):
     step_size: float | str | FloatArray | None = field(default=None, repr=False)
     curvature: float | None = None
     start: SingleTask | str | FloatArray = field(default_factory=Ridge, repr=False)
-    mechanism: str = "paper"
+    mechanism: str | MatrixMechanism = "paper"
     debias: bool = False
     adjacency: str = "replace"
     unsafe_seed: int | None = None
@@ -184,7 +193,7 @@ class MPMTL(HidesArrays):
         ratio = min(self.loss.strong_convexity * common, 1 - 1e-9)
         size = tasks.num_features if self.sharing.moment == "features" else tasks.num_tasks
         weights = self._weights(ratio)
-        mechanisms: tuple[Wishart, ...] = ()
+        mechanisms: tuple[MatrixMechanism, ...] = ()
         if self.epsilon is not None and not self._alone:
             mechanisms = self._mechanisms(size, self._delta(tasks), weights)
         row_mechanisms: tuple[VectorLaplace, ...] = ()
@@ -199,11 +208,11 @@ class MPMTL(HidesArrays):
         if (
             h
             and h > lattice.step(K, tasks.num_features, tasks.num_tasks, ())
-            and (min((law.scale for law in mechanisms), default=np.inf) < _FINEST * size * h**2)
+            and min(map(_scale, mechanisms), default=np.inf) < _FINEST * size * h**2
         ):
             raise ValueError(f"{'alpha' if self.q is None else 'q'}: expected budgets that differ less from round to round; "
                              "the largest noise leaves a double no room for the least")  # fmt: skip
-        noise_mean = np.array([law.df * law.scale for law in mechanisms]) if self.debias else np.zeros(self.rounds)
+        noise_mean = np.array([_level(law) for law in mechanisms]) if self.debias else np.zeros(self.rounds)
         run = Run(
             loss=smooth,
             step_size=eta,
@@ -232,9 +241,16 @@ class MPMTL(HidesArrays):
             return "none"
         return "strongly_convex" if self.loss.strong_convexity > 0 else "convex"
 
-    def _mechanisms(self, size: int, delta: float, weights: Weights) -> tuple[Wishart, ...]:
-        """The noise of every round, by the papers' budgets or calibrated."""
+    def _mechanisms(self, size: int, delta: float, weights: Weights) -> tuple[MatrixMechanism, ...]:
+        """The noise of every round, by the papers' budgets, calibrated, or as it was given."""
         epsilon, K = positive("epsilon", self.epsilon), clip_norm(self.clip)  # type: ignore[arg-type]
+        if isinstance(self.mechanism, MatrixMechanism):
+            if self.mechanism.num_features != size or self.mechanism.clip != K:
+                raise ValueError(f"mechanism: expected num_features = {size} and clip = {K}, got {self.mechanism}")
+            given = (self.mechanism,) * self.rounds
+            if self.delta is not None:
+                check_delta(delta, epsilon, given, purchases_of(self.clip), self.adjacency)
+            return given
         budgets = weights(epsilon, delta)  # Algorithm 1, step 1
         if self.sharing.moment == "tasks":
             return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
@@ -242,8 +258,9 @@ class MPMTL(HidesArrays):
             return tuple(PaperWishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
         # for K = 1: a search over K need not calibrate anew
-        laws = calibrate(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, composed_with=self._besides)
-        return tuple(replace(law, scale=law.scale * K**2, clip=K) for law in laws)
+        least = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
+        laws = least(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, composed_with=self._besides)
+        return tuple(_for_clip(law, K) for law in laws)
 
     def _weights(self, ratio: float) -> Weights:
         """How budgets grow over the rounds, for mu/L = ratio: from a total (eps, delta) to eps_1..eps_T."""
@@ -340,7 +357,7 @@ class MPMTL(HidesArrays):
         flag("debias", self.debias)
         flag("record", self.record)
         Adjacency.of(self.adjacency)
-        one_of("mechanism", self.mechanism, MECHANISMS)
+        named("mechanism", self.mechanism, MECHANISMS, MatrixMechanism)
         if isinstance(self.acceleration, str):
             one_of("acceleration", self.acceleration, ACCELERATIONS)
         else:
@@ -366,6 +383,26 @@ class MPMTL(HidesArrays):
             raise ValueError(
                 "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
             )
+
+
+def _for_clip(law: Wishart | Gaussian, K: float) -> Wishart | Gaussian:
+    """Return the noise that hides models of length K as this one hides those of length 1."""
+    if isinstance(law, Gaussian):
+        return replace(law, sd=law.sd * K**2, clip=K)
+    return replace(law, scale=law.scale * K**2, clip=K)
+
+
+def _scale(law: MatrixMechanism) -> float:
+    """Return the size of the noise in one direction, in squared units of the models."""
+    return law.scale if isinstance(law, Wishart) else law.operator_norm / law.num_features
+
+
+def _level(law: MatrixMechanism) -> float:
+    """Return c where the mean of the noise is c I. Raises ValueError for another mean."""
+    level = float(law.mean[0, 0])
+    if not np.array_equal(law.mean, level * np.eye(law.num_features)):
+        raise ValueError(f"debias: expected noise whose mean is a multiple of the identity, got {law.kind}")
+    return level
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -403,3 +440,6 @@ class LowRankSparse(MPMTL):
     """
 
     sharing: SharingRule = field(default=ProximalSum(), kw_only=True)
+
+
+__getattr__ = former_names(__name__, {"Alone": "LocalGradientDescent"})

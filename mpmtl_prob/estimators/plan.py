@@ -19,7 +19,7 @@ from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.framework import Noise, Run, SharingRule, run_rounds
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import VectorLaplace, Wishart
+from mpmtl_prob.privacy.mechanisms import MatrixMechanism, VectorLaplace
 from mpmtl_prob.releases.messages import PrivateClipNorm
 from mpmtl_prob.releases.spec import default_delta
 
@@ -81,7 +81,7 @@ class Plan(HidesArrays):
     run: Run = field(repr=False)
     W0: FloatArray = field(repr=False)
     size: int
-    mechanisms: tuple[Wishart, ...]
+    mechanisms: tuple[MatrixMechanism, ...]
     row_mechanisms: tuple[VectorLaplace, ...] = ()
     unproved: str = ""
 

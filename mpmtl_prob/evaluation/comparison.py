@@ -17,7 +17,7 @@ from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
-from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerPosteriors
+from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerEffects, OwnerPosteriors
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.privacy.tables import Table, pair
 from mpmtl_prob.releases.spec import check_message
@@ -120,7 +120,7 @@ def standard_fits(
     folds: int = 5,
     seed: int = 0,
     progress_bar: bool = True,
-) -> dict[str, Fitted | OwnerPosteriors]:
+) -> dict[str, Fitted | OwnerPosteriors | OwnerEffects]:
     """The comparison that a newcomer wants: each arm tuned on the training rows, the private ones at every budget.
 
     Single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and 3; the
@@ -147,7 +147,7 @@ def standard_fits(
         positive("epsilons", epsilon)
     whole("draws", draws)
     check_message("direction", train.slopes.num_features)
-    fits: dict[str, Fitted | OwnerPosteriors] = {}
+    fits: dict[str, Fitted | OwnerPosteriors | OwnerEffects] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 
         def tuned(name: str, candidates: Sequence[Any]) -> Any:

@@ -84,6 +84,8 @@ class Invitation:
             name: getattr(said, name)
             for name in ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
         }
+        if said.effects is not None:
+            numbers["effects"] = said.effects.to_dict()
         agreed = [self.agreed.run.hex(), *self.agreed[1:]]
         text = json.dumps([numbers, self.trust, self.sites, agreed], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
@@ -105,7 +107,8 @@ def invite(
     """The terms of one release over several sites, from public numbers alone.
 
     Args:
-        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any.
+        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any,
+            as messages of length 1 at most are sent.
         num_tasks: how many there are at all sites together, at most.
         features: their names, or how many there are.
         delta: in (0, 1); default 1 / (m log m).
@@ -137,7 +140,9 @@ def invite(
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
     spec = _spec(epsilon, delta, options)
-    if d == 1 and spec.message == "direction":
+    if spec.kind == "effects":
+        d = len(spec.layout(tuple(range(d)) if isinstance(features, int | np.integer) else tuple(features)).coordinates)
+    if d == 1 and spec.kind == "direction":
         raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
@@ -153,7 +158,10 @@ def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[st
     spec = ReleaseSpec.of(epsilon, delta, **options)
     one_of("mechanism", spec.mechanism, ("wishart", "gaussian"))
     if spec.clip not in (None, 1.0):
-        raise ValueError(f"clip: expected 1 where sites send messages, got {spec.clip!r}; divide the messages by it")
+        raise ValueError(
+            f"clip: expected 1 where sites send messages, got {spec.clip!r}; send directions (message='direction'), or "
+            "vectors that are divided by it"
+        )
     if spec.rounds not in (1, "auto"):
         raise ValueError(f"rounds: expected 1, as sites send one message, got {spec.rounds!r}")
     return replace(spec, rounds=1)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy.ledger import Ledger
 
 
@@ -111,3 +112,6 @@ def _identity(connection: sqlite3.Connection) -> int:
     """A number by which a file is known for the same; 0 where it has none yet."""
     number: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return number
+
+
+__getattr__ = former_names(__name__, {"Account": "RunLog"})

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mpmtl_prob._util.checks import one_of
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.federated.invitation import Invitation, Trust
@@ -49,11 +50,10 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
 
     Raises:
         LostShards: some were asked of everybody who has them.
-        ValueError: trust that is not in a curator, or a task that is in two shards, however its name is spelled there, which
-            would be protected half.
+        ValueError: trust that is not in a curator; a task that is in two shards, however its name is spelled there, which
+            would be protected half; or a shard for which two machines list other tasks.
     """
-    if invitation.trust is not Trust.CURATOR:
-        raise ValueError(f"trust: expected 'curator', who sees every shard's sum, got {invitation.trust.value!r}")
+    _check_trust(invitation)
     need = invitation.terms.num_tasks
     replies = yield "list", {i: {} for i in range(invitation.sites)}
     lists: dict[int, dict[str, int]] = {}
@@ -63,7 +63,11 @@ def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tup
             len(digests) % _DIGEST == 0 for digests in own.values()
         ):  # a machine that says something else is not there
             lists[i] = {name: len(digests) // _DIGEST for name, digests in own.items()}
-            names |= own
+            for name, digests in own.items():
+                if _tasks(names.setdefault(name, digests)) != _tasks(digests):
+                    raise ValueError(
+                        f"shards: expected the same tasks in {name} wherever it is, got others from site {i}"
+                    )
     tasks = {name: number for own in lists.values() for name, number in own.items()}
     _check_apart(names)
     left = {name: [i for i, own in lists.items() if name in own] for name in sorted(tasks)}  # who was not asked yet
@@ -98,8 +102,8 @@ def answer(source: TaskShards, invitation: Invitation, stage: str, received: Mes
     Raises:
         ValueError: a stage that is none, a shard that it has not, or trust that is not in a curator.
     """
-    if invitation.trust is not Trust.CURATOR or stage not in ("list", "shards"):
-        raise ValueError(f"stage: {stage!r} is out of turn")
+    _check_trust(invitation)
+    one_of("stage", stage, ("list", "shards"))
     parts = {part.name: part for part in source.parts}
     if stage == "list":
         return {name: b"".join(map(_digest, part.tasks)) for name, part in parts.items()}
@@ -112,17 +116,27 @@ def answer(source: TaskShards, invitation: Invitation, stage: str, received: Mes
     return sums
 
 
+def _check_trust(invitation: Invitation) -> None:
+    if invitation.trust is not Trust.CURATOR:
+        raise ValueError(f"trust: expected 'curator', who sees every shard's sum, got {invitation.trust.value!r}")
+
+
 def _digest(task: Hashable) -> bytes:
     """Return what stands for the name of a task, which is public, on its way."""
     return hashlib.blake2b(label_text(task).encode(), digest_size=_DIGEST).digest()
+
+
+def _tasks(digests: bytes) -> list[bytes]:
+    """Return what stands for the tasks of a shard, one by one, in an order of its own."""
+    return sorted(digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST))
 
 
 def _check_apart(names: Mapping[str, bytes]) -> None:
     """Raise ValueError where a task is in two shards, by the names of shards with the digests of their tasks."""
     where: dict[bytes, str] = {}
     for shard, digests in names.items():
-        for start in range(0, len(digests), _DIGEST):
-            other = where.setdefault(digests[start : start + _DIGEST], shard)
+        for task in _tasks(digests):
+            other = where.setdefault(task, shard)
             if other != shard:
                 raise ValueError(f"shards: expected every task in one shard, got one in {other} and in {shard}")
 

@@ -39,13 +39,18 @@ def write_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -
         public: file to be told to the others, ``NUMBER.pub`` by the number of the site.
 
     Raises:
-        FileExistsError: there is a private key already.
+        FileExistsError: there is a file of either name already. Nothing was written: others may have been told the key in it.
     """
+    if os.path.lexists(public):
+        raise FileExistsError(
+            f"public: {os.fspath(public)} is there already, and others may know the key in it; give another name"
+        )
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(text)
-    Path(public).write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with open(public, "xb") as file:
+        file.write(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
 @dataclass(frozen=True, repr=False)

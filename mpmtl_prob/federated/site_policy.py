@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpmtl_prob._util.checks import fraction, normalise_fields, one_of, positive, whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.run_log import RunRefused
 from mpmtl_prob.federated.thresholds import unbroken, undivided
@@ -131,3 +132,6 @@ class SitePolicy:
         if (signed or agreed.partners is None) and 2 * agreed.least <= sites + colluders:
             raise RunRefused(f"least: this site expects more than {(sites + colluders) // 2} of {sites} in the sum, so "
                              f"that no two lists of arrivals find enough who vouch for them, got {agreed.least}")  # fmt: skip
+
+
+__getattr__ = former_names(__name__, {"Conditions": "SitePolicy"})

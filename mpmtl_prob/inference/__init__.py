@@ -5,15 +5,18 @@ from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.inference.curator.private import MPMTLKernel, private_langevin
 from mpmtl_prob.inference.noise_aware import NoiseAware
 from mpmtl_prob.inference.owner.answers import posterior_draws
+from mpmtl_prob.inference.owner.effects import OwnerEffects
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
 from mpmtl_prob.inference.public.comparison import ReleaseComparison, compare_releases
+from mpmtl_prob.inference.public.effects import SharedEffects, observed_effects, shared_effects
 from mpmtl_prob.inference.public.information import Information
 from mpmtl_prob.inference.public.membership import Membership, membership
 from mpmtl_prob.inference.public.moment_estimate import FirstLook, first_look
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for
 from mpmtl_prob.inference.subspace import Subspace, subspace
+from mpmtl_prob.models.effects import EffectsPrior
 from mpmtl_prob.sampling.diagnostics import Diagnosis
 from mpmtl_prob.sampling.langevin import ProximalLangevin
 from mpmtl_prob.sampling.runs import Interrupted, Until
@@ -21,6 +24,7 @@ from mpmtl_prob.single_task.conjugate import SnrPrior
 
 __all__ = [
     "Diagnosis",
+    "EffectsPrior",
     "FirstLook",
     "Information",
     "Interrupted",
@@ -29,10 +33,12 @@ __all__ = [
     "Membership",
     "NoiseAware",
     "NormalErrors",
+    "OwnerEffects",
     "OwnerPosteriors",
     "Posterior",
     "ProximalLangevin",
     "ReleaseComparison",
+    "SharedEffects",
     "SharedPosterior",
     "SnrPrior",
     "Structure",
@@ -42,9 +48,11 @@ __all__ = [
     "first_look",
     "fit",
     "membership",
+    "observed_effects",
     "posterior_draws",
     "private_langevin",
     "shared_covariance",
+    "shared_effects",
     "structure_for",
     "subspace",
     "task_posteriors",

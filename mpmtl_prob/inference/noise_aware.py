@@ -6,13 +6,15 @@ from dataclasses import KW_ONLY, dataclass, fields, replace
 
 import numpy as np
 
-from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.answers import posterior_draws
+from mpmtl_prob.inference.owner.effects import OwnerEffects, check_likelihood, effect_posteriors
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
+from mpmtl_prob.inference.public.effects import STRUCTURES, shared_effects
 from mpmtl_prob.inference.public.shared import check_sampling, settled, shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.models.noise import of_law
@@ -75,7 +77,7 @@ class NoiseAware(ReleaseSpec):
         """What is published."""
         return ReleaseSpec(**{field.name: getattr(self, field.name) for field in fields(ReleaseSpec)})
 
-    def fit(self, tasks: TaskData) -> OwnerPosteriors:
+    def fit(self, tasks: TaskData) -> OwnerPosteriors | OwnerEffects:
         """Publish, once, and let every owner use it.
 
         Whatever ends a fit after that, an interrupt too, has the release as its attribute ``release``: go on from it with
@@ -85,6 +87,8 @@ class NoiseAware(ReleaseSpec):
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range. Nothing was charged.
         """
+        if self.spec.kind == "effects":
+            return self._fit_effects(tasks)
         kind = self._checked(tasks)
         published = release(
             tasks,
@@ -104,11 +108,39 @@ class NoiseAware(ReleaseSpec):
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
-            if self.draws is None:
-                shared = settled(shared, progress_bar=self.progress_bar)
+            shared = self._settled(shared)
             return task_posteriors(
                 tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
             )
+
+    def _fit_effects(self, tasks: TaskData) -> OwnerEffects:
+        """The same with messages of effects: a mixed model."""
+        check_not_forked()
+        kind = check_likelihood(self.likelihood, task_data(tasks))
+        check_sampling(self.chains, self.warmup, self.draws, self.seed)
+        if self.method != "plug_in":
+            raise ValueError(f"method: expected none with messages of effects, got {self.method!r}")
+        structure = "full" if self.structure is None else one_of("structure", self.structure, STRUCTURES)
+        self.spec.layout(tasks.features)
+        published = release(tasks, self.spec, unsafe_seed=self.unsafe_seed, ledger=self.ledger)
+        with attach_paid_release(published):
+            shared = shared_effects(
+                published,
+                structure=structure,
+                chains=self.chains,
+                warmup=self.warmup,
+                draws=self.draws,
+                seed=self.seed,
+                progress_bar=self.progress_bar,
+            )
+            shared = self._settled(shared)
+            return effect_posteriors(tasks, shared, likelihood=kind, seed=self.seed)
+
+    def _settled[P](self, shared: P) -> P:
+        """The public posterior, with more draws where nobody said how many and its diagnosis asks for more."""
+        if self.draws is None:
+            shared = settled(shared, progress_bar=self.progress_bar)
+        return shared
 
     @property
     def _rounds(self) -> int | str:

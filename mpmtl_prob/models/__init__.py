@@ -1,6 +1,7 @@
 """NumPyro models: pure functions, no inference code."""
 
 from mpmtl_prob.models import latent_weights, penalised, shared_covariance, task
+from mpmtl_prob.models.effects import EffectsPrior, random_effects
 from mpmtl_prob.models.penalised import group_sparse, low_rank, low_rank_sparse
 from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, TraceNormPrior
 from mpmtl_prob.models.wishart import (
@@ -14,6 +15,7 @@ from mpmtl_prob.models.wishart import (
 
 __all__ = [
     "BoundedMatrix",
+    "EffectsPrior",
     "EntrywiseLaplace",
     "GroupLaplace",
     "MatrixBeta",
@@ -27,6 +29,7 @@ __all__ = [
     "low_rank_sparse",
     "penalised",
     "positive_definite_above",
+    "random_effects",
     "shared_covariance",
     "task",
 ]

@@ -8,7 +8,7 @@ here: models that ask for it in these words run on either, and each is compiled 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import accept_former_methods
 from mpmtl_prob.models.triangles import cholesky, diagonal_of, log_det
 from mpmtl_prob.models.wishart import ShiftedGaussian, ShiftedWishart
 from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares, MatrixMechanism, Wishart
@@ -71,6 +72,10 @@ class WishartNoise(NamedTuple):
     df: ArrayLike  #: degrees of freedom, at least d + 1
     rate: ArrayLike  #: 1 / s
 
+    @classmethod
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        accept_former_methods(cls, given="sampling_distribution", tilt="likelihood_slope", floor="precision_floor")
+
     @property
     def sd(self) -> None:
         """Sigma bounds A."""
@@ -109,6 +114,10 @@ class GaussianNoise(NamedTuple):
 
     sigma: ArrayLike  #: Sigma, (d, d)
     sd: ArrayLike  #: sigma of the noise
+
+    @classmethod
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        accept_former_methods(cls, given="sampling_distribution", tilt="likelihood_slope", floor="precision_floor")
 
     @property
     def precision_floor(self) -> ArrayLike:

@@ -10,7 +10,7 @@ from mpmtl_prob.privacy import audit
 from mpmtl_prob.privacy.accounting.budgets import composition_bound, schedule
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.accounting.composition import Bracket, compute_delta, compute_epsilon, delta_bracket
-from mpmtl_prob.privacy.accounting.curves import MembershipOdds, PrivacyProfile
+from mpmtl_prob.privacy.accounting.curves import MembershipOdds, compute_profile
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
@@ -24,6 +24,7 @@ from mpmtl_prob.privacy.mechanisms import (
     Mechanism,
     PaperTaskWishart,
     PaperWishart,
+    PrivacyProfile,
     Quantile,
     VectorGaussian,
     VectorLaplace,
@@ -65,6 +66,7 @@ __all__ = [
     "composition_bound",
     "compute_delta",
     "compute_epsilon",
+    "compute_profile",
     "delta_bracket",
     "draw_vectors",
     "register",
@@ -78,8 +80,13 @@ __getattr__ = former_names(
         "Law": "Mechanism",
         "MatrixNoise": "MatrixMechanism",
         "VectorNoise": "VectorMechanism",
-        "Curve": "PrivacyProfile",
+        "Curve": "compute_profile",
         "delta": "compute_delta",
         "epsilon": "compute_epsilon",
+        "Release": "mpmtl_prob.releases:Release",
+        "release": "mpmtl_prob.releases:release",
+        "buy_clip": "mpmtl_prob.releases:private_clip_norm",
+        "BoughtClip": "mpmtl_prob.releases:PrivateClipNorm",
+        "default_delta": "mpmtl_prob.releases:default_delta",
     },
 )

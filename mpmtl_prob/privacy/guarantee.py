@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import whole
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.composition import compute_delta
-from mpmtl_prob.privacy.accounting.curves import MembershipOdds, PrivacyProfile, membership_odds
+from mpmtl_prob.privacy.accounting.curves import MembershipOdds, compute_profile, membership_odds
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 _SCOPE = (
@@ -159,11 +159,9 @@ class Guarantee:
         Raises ValueError where nothing is proved, or where the laws are not known, as of a guarantee read from a posterior's
         file (its release has them).
         """
-        if self.proved is None:
-            raise ValueError(f"guarantee: expected one of which something is proved. {self.reason}")
-        if not self.mechanisms and self.proved.epsilon > 0:
-            raise ValueError("guarantee: expected one that knows its noise laws; a release's does")
-        return PrivacyProfile(self.mechanisms, self.proved.adjacency)
+        self._check_mechanisms()
+        assert self.proved is not None
+        return compute_profile(self.mechanisms, self.proved.adjacency)
 
     def delta(self, epsilon: float) -> float:
         """The proved delta at another eps. Raises ValueError where nothing is proved."""
@@ -174,12 +172,12 @@ class Guarantee:
         return self.curve.epsilon(delta)
 
     def tradeoff(self, false_alarms: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-        """Errors of type I and the least errors of type II of any test; see :meth:`Curve.tradeoff`."""
+        """Errors of type I and the least errors of type II of any test; see :meth:`PrivacyProfile.tradeoff`."""
         return self.curve.tradeoff(false_alarms)
 
     def for_group(self, k: int) -> PrivacyProfile:
         """What k units that belong together are promised, such as the tasks of one family. Raises ValueError for k < 1."""
-        return replace(self.curve, group=whole("k", k))
+        return self.curve.for_group(k)
 
     def plot(self, axes: Any = None) -> Any:
         """delta(eps) and the trade-off curve; returns the two matplotlib axes."""
@@ -194,9 +192,15 @@ class Guarantee:
         Raises:
             ValueError: a prior outside (0, 1), or nothing is proved.
         """
-        curve = self.curve
+        self._check_mechanisms()
         assert self.proved is not None
-        return membership_odds(curve, self.proved.epsilon, prior)
+        return membership_odds(self.mechanisms, self.proved.adjacency, self.proved.epsilon, prior)
+
+    def _check_mechanisms(self) -> None:
+        if self.proved is None:
+            raise ValueError(f"guarantee: expected one of which something is proved. {self.reason}")
+        if not self.mechanisms and self.proved.epsilon > 0:
+            raise ValueError("guarantee: expected one that knows its noise laws; a release's does")
 
     @property
     def unit(self) -> Unit:

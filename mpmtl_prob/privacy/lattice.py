@@ -26,7 +26,7 @@ def step(clip: float, num_features: int, num_tasks: int, laws: Sequence[Any]) ->
         clip: K, the largest norm of a message.
         num_features: d, the length of a message.
         num_tasks: m.
-        laws: of the noise, each with a ``mean`` (d, d) and a ``fluctuation``.
+        laws: of the noise, each with a ``mean`` (d, d) and an ``operator_norm``.
 
     Raises:
         ValueError: a clip norm whose square leaves the range of doubles.

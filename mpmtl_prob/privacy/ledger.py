@@ -29,6 +29,7 @@ from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, read_mechanism, write_mechanism
+from mpmtl_prob.privacy.mechanisms.profile import LARGEST_EPSILON
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 _NO_TOTALS = "epsilon and delta: expected the declared total of a new ledger, got none"
@@ -307,7 +308,7 @@ class Ledger:
     def _exceeds(self, laws: tuple[Mechanism, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
-        countable = min(self.epsilon, composition.LARGEST_EPSILON)  # what is let through, spent can state
+        countable = min(self.epsilon, LARGEST_EPSILON)  # what is let through, spent can state
         return composition.compute_delta(countable, laws, self.adjacency) > self.delta
 
     def _bound(self, epsilon: float) -> Bound:

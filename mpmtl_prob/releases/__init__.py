@@ -1,12 +1,14 @@
 """What leaves the room: bounded messages, their second moment plus noise, and the file that it is kept in."""
 
 from mpmtl_prob._util.former import former_names
+from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.messages import PrivateClipNorm, private_clip_norm
 from mpmtl_prob.releases.publish import publish, release
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta, message, terms
 
 __all__ = [
+    "EffectsLayout",
     "PrivateClipNorm",
     "Release",
     "ReleaseSpec",

@@ -25,6 +25,7 @@ from mpmtl_prob.privacy.guarantee import DISCRETE, DOUBLES, EXACT, Bound, Guaran
 from mpmtl_prob.privacy.lattice import step
 from mpmtl_prob.privacy.mechanisms import GaussianShares, MatrixMechanism, Mechanism, read_mechanism
 from mpmtl_prob.privacy.units import Adjacency, Unit
+from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.messages import MESSAGES, SCALINGS
 from mpmtl_prob.releases.spec import check_laws
 
@@ -67,6 +68,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
             "library_version": _text("library_version", meta["library_version"]),
             "composed_with": composed_with,
             "lattice": lattice,
+            "effects": None if "effects" not in meta else EffectsLayout.from_dict(meta["effects"]),
         }  # fmt: skip
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"release: expected the fields that to_xarray writes: {error!r}") from error

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, in_range, one_of, positive
-from mpmtl_prob._util.former import former_value
+from mpmtl_prob._util.former import former_names, former_value
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
@@ -24,7 +24,9 @@ from mpmtl_prob.privacy.mechanisms import Quantile, exact
 from mpmtl_prob.single_task import conjugate
 from mpmtl_prob.single_task.posterior_means import posterior_means
 
-MESSAGES = ("direction", "clip")
+MESSAGES = ("direction", "clip", "effects")
+#: Messages of length 1 exactly.
+OF_LENGTH_ONE = ("direction", "effects")
 SCALINGS = tuple(conjugate.SCALINGS)
 
 
@@ -125,9 +127,9 @@ def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tu
 
 def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float, tuple[PrivateClipNorm, ...]]:
     """K, and what was bought for it."""
-    if message == "direction":
+    if message in OF_LENGTH_ONE:
         if clip is not None:
-            raise ValueError("clip: directions have unit length; give clip only with message='clip'")
+            raise ValueError(f"clip: messages of {message!r} have unit length; give clip only with message='clip'")
         return 1.0, ()
     if isinstance(clip, PrivateClipNorm):
         return clip.clip, (clip,)
@@ -139,3 +141,6 @@ def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float
     if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
     return positive("clip", clip), ()
+
+
+__getattr__ = former_names(__name__, {"BoughtClip": "PrivateClipNorm", "buy_clip": "private_clip_norm"})

@@ -32,7 +32,7 @@ from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.rounds import attach_paid_release, checked_answer, how_many
 from mpmtl_prob.releases.sharded import second_moment as streamed
 from mpmtl_prob.releases.silent import silent_tasks, tell
-from mpmtl_prob.releases.spec import ReleaseSpec, Terms, check_lattice, default_delta
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms, check_lattice, default_delta, message
 
 
 def release(
@@ -48,10 +48,10 @@ def release(
     """Let out the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
-        source: TaskData, whose messages are every task's own ridge estimate (its penalty averaged over the task's own
-            evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same of tasks on disk, in
-            one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros, a warning tells you,
-            who hold the rows.
+        source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty averaged
+            over the task's own evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same
+            of tasks on disk, in one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros,
+            a warning tells you, who hold the rows.
         epsilon: > 0; or a :class:`ReleaseSpec`, which says everything that is promised.
         delta: in (0, 1); default 1 / (m log m).
         respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
@@ -59,8 +59,8 @@ def release(
             for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
-        options: further fields of :class:`ReleaseSpec`: ``message``, ``clip``, ``mechanism``, ``adjacency``, ``scaling`` and
-            ``rounds``.
+        options: further fields of :class:`ReleaseSpec`: ``reference``, ``message``, ``clip``, ``mechanism``, ``adjacency``,
+            ``scaling`` and ``rounds``.
 
     Returns:
         A :class:`Release` of T rounds.
@@ -80,6 +80,8 @@ def release(
     eps = 1, delta = 0.0068 = 1 / (40 log 40)
     """
     spec = ReleaseSpec.of(epsilon, delta, **options)
+    if spec.kind == "effects":
+        return _of_effects(source, replace(spec, rounds=1), unsafe_seed, ledger)
     scaling = scaling_of(source, spec.scaling)
     spec = replace(spec, scaling=scaling)
     if isinstance(source, TaskShards):
@@ -96,7 +98,7 @@ def release(
     one_round = None if isinstance(spec.mechanism, MatrixMechanism) else partial(_calibrated, spec, d, m)
     settled = replace(spec, rounds=how_many(spec.rounds, (d, m), respond, one_round)).terms(m, features)
     W = settled.bounded(W)
-    tell(silent_tasks(W, source), W @ W.T, features, spec.message)
+    tell(silent_tasks(W, source), W @ W.T, features, spec.kind)
     noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
     sigma = [W @ W.T + noise[0]]
     for each in noise[1:]:
@@ -107,9 +109,27 @@ def release(
     return _published(sigma, settled, guarantee)
 
 
+def _of_effects(
+    source: TaskData | TaskShards | ArrayLike, spec: ReleaseSpec, unsafe_seed: int | None, ledger: Ledger | None
+) -> Release:
+    """One round of messages of effects."""
+    if not isinstance(source, TaskData | TaskShards):
+        raise ValueError(
+            "source: expected TaskData or TaskShards with message='effects', as a message is made of rows, got "
+            f"{type(source).__name__}"
+        )
+    settled = spec.terms(source.num_tasks, source.features)
+    if isinstance(source, TaskShards):
+        A, rows = streamed(source, settled)
+        return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
+    W = message(source, settled)
+    noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
+    return _published([W @ W.T + noise[0]], settled, guarantee)
+
+
 def _calibrated(spec: ReleaseSpec, d: int, m: int) -> Wishart:
     """The noise that one round of m messages would have."""
-    K, purchases = clip_norm(spec.message, spec.clip)
+    K, purchases = clip_norm(spec.kind, spec.clip)
     delta = default_delta(m) if spec.delta is None else spec.delta
     prices = tuple(purchase.law for purchase in purchases)
     return calibrate(spec.epsilon, delta, d, clip=K, adjacency=spec.adjacency, composed_with=prices)
@@ -233,6 +253,7 @@ def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
         library_version=library_version(),
         composed_with=tuple(purchase.law for purchase in terms.purchases),
         lattice=terms.lattice,
+        effects=terms.effects,
     )
 
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import write_netcdf
-from mpmtl_prob._util.former import FormerName
+from mpmtl_prob._util.former import FormerName, former_names
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Mechanism, write_mechanism
 from mpmtl_prob.releases import files, signatures
-from mpmtl_prob.releases.spec import check_laws
+from mpmtl_prob.releases.effects import EffectsLayout
+from mpmtl_prob.releases.spec import check_laws, check_layout
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,14 +33,17 @@ class Release:
         sigma: Sigma^(1:T), (T, d, d), read-only.
         mechanisms: the noise law of each round; its ``clip`` is K.
         num_tasks: m.
-        features: feature names, d of them.
+        features: names of the messages' coordinates, d of them: the features, but of messages of effects what
+            ``effects`` says.
         guarantee: claimed and proved.
-        message: "direction" (every column of W has unit length or is zero) or "clip" (length at most K).
+        message: "direction" (every column of W has unit length or is zero), "clip" (length at most K) or "effects" (unit
+            length; of them :func:`mpmtl_prob.inference.shared_effects` makes a mixed model).
         scaling: the coordinates of the messages: "pareto" or "unit_variance" (every owner scaled its features by its own
             rows), or "none".
         library_version: of the code that made it.
         composed_with: what else was bought for this release and is in its guarantee, such as the clip norm.
         lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
+        effects: the layout of messages of effects, None of others.
 
     Raises:
         ValueError: Sigma that is not finite and symmetric, or not positive definite where its noise is; shapes that
@@ -56,6 +60,7 @@ class Release:
     library_version: str
     composed_with: tuple[Mechanism, ...] = ()
     lattice: float | None = None
+    effects: EffectsLayout | None = None
 
     besides = FormerName("composed_with")
 
@@ -73,6 +78,7 @@ class Release:
         if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
         check_laws(self.mechanisms, d, self.message)
+        check_layout(self.message, self.effects, self.features, len(self.mechanisms))
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
@@ -116,6 +122,8 @@ class Release:
             "library_version": self.library_version,
             "lattice": self.lattice,
         }
+        if self.effects is not None:
+            meta["effects"] = self.effects.to_dict()
         names = [str(feature) for feature in self.features]
         return xr.Dataset(
             {"sigma": (("round", "feature", "feature_other"), self.sigma)},
@@ -168,7 +176,7 @@ class Release:
         return f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks, {rounds}"
 
     def _repr_html_(self) -> str:
-        length = "unit length" if self.message == "direction" else f"length at most {self.mechanisms[0].clip:.3g}"
+        length = f"length at most {self.mechanisms[0].clip:.3g}" if self.message == "clip" else "unit length"
         facts = {
             "published": f"{self.num_features} x {self.num_features} second moment of {self.num_tasks} tasks' vectors",
             "rounds": self.rounds,
@@ -176,3 +184,14 @@ class Release:
             "noise": ", ".join(sorted({law.kind for law in self.mechanisms})),
         }
         return card("Release", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "arrived": "mpmtl_prob.releases.publish:from_noisy_sum",
+        "perturb": "mpmtl_prob.releases.publish:publish_rounds",
+        "publish": "mpmtl_prob.releases.publish:publish",
+        "release": "mpmtl_prob.releases.publish:release",
+    },
+)

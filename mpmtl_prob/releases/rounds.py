@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, function, one_of, whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.privacy.mechanisms import Wishart
 
@@ -105,3 +106,6 @@ def attach_paid_release(release: object) -> Iterator[None]:
         error.release = release  # type: ignore[attr-defined]
         error.add_note("The release is paid for, and not lost: it is this error's attribute `release`.")
         raise
+
+
+__getattr__ = former_names(__name__, {"kept": "attach_paid_release"})

@@ -18,7 +18,9 @@ from mpmtl_prob._util.checks import fraction, normalise_fields, one_of, positive
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.data.cells import check_spelling
+from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import in_order
+from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
@@ -26,7 +28,8 @@ from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.messages import MESSAGES, PrivateClipNorm, clip_norm, messages, scaling_named
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages
+from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
 #: Noise by name; "calibrated" is a synonym of "wishart".
@@ -42,12 +45,13 @@ class Terms:
         epsilon: at which the guarantee is stated.
         adjacency: "replace" or "zero_out".
         num_tasks: m.
-        features: names, d of them.
+        features: names of a message's coordinates, d of them: features, or what :class:`EffectsLayout` says.
         lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
-        message: "direction" or "clip", how messages are bounded.
+        message: "direction", "clip" or "effects", what messages say and how they are bounded.
         scaling: "pareto", "unit_variance" or "none", the coordinates that they are in.
         claimed: what the papers say, if anything.
         purchases: what was bought for the release, and is part of its guarantee.
+        effects: the layout of messages of "effects", and None of others.
 
     Raises:
         ValueError: an argument outside its range.
@@ -63,6 +67,7 @@ class Terms:
     scaling: str = "none"
     claimed: Bound | None = None
     purchases: tuple[PrivateClipNorm, ...] = ()
+    effects: EffectsLayout | None = None
 
     bought = FormerName("purchases")
 
@@ -78,6 +83,7 @@ class Terms:
         check_spelling("features", "feature", self.features)
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
+        check_layout(self.message, self.effects, self.features, len(self.mechanisms))
         check_message(self.message, len(self.features))
         check_laws(self.mechanisms, len(self.features), self.message)
 
@@ -88,7 +94,7 @@ class Terms:
 
     def bounded(self, W: FloatArray) -> FloatArray:
         """Messages (d, k) as they leave their owners: not longer than K, exactly, and on the lattice."""
-        return lattice.sent(lattice.unit_columns(W) if self.message == "direction" else W, self.clip, self.lattice)
+        return lattice.sent(lattice.unit_columns(W) if self.message in OF_LENGTH_ONE else W, self.clip, self.lattice)
 
 
 @dataclass(frozen=True)
@@ -105,9 +111,15 @@ class ReleaseSpec:
             "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
             claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        message: "direction" scales every message to unit length, so that K = 1 is public and nothing about norms is
-            spent or leaked; "clip" shortens longer messages to ``clip``. One feature has no direction to speak of: there it
-            has to be "clip".
+        message: what every task says, decided before anybody looks at a row. "direction": the direction of its coefficients,
+            at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its coefficients
+            and how accurate they are, at unit length too, from which :func:`mpmtl_prob.inference.shared_effects` reads
+            average effects and the spread between tasks: a mixed model. "clip": its coefficients, shortened to ``clip``
+            where they are longer. Default "effects" where a ``reference`` is declared, else "direction", which one feature
+            does not
+            have: there it is one of the others.
+        reference: the study's :class:`~mpmtl_prob.Reference`, public units in which effects are alike. Messages of "effects"
+            without one are in units of every task's own rows, and say nothing of intercepts.
         clip: K, only with message="clip": a number chosen without looking at the messages, or one from
             :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then part of the total.
         scaling: "unit_variance" lets every owner scale its features by its own rows, whatever their units, which is the
@@ -132,10 +144,11 @@ class ReleaseSpec:
     _: KW_ONLY
     mechanism: str | MatrixMechanism = "wishart"
     adjacency: str = "replace"
-    message: str = "direction"
+    message: str | None = None
     clip: float | PrivateClipNorm | None = None
     scaling: str | None = None
     rounds: int | str = 1
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         normalise_fields(self, positive, "epsilon")
@@ -143,14 +156,54 @@ class ReleaseSpec:
             normalise_fields(self, fraction, "delta")
         named("mechanism", self.mechanism, MECHANISMS, MatrixMechanism)
         object.__setattr__(self, "adjacency", Adjacency.of(self.adjacency))
-        one_of("message", self.message, MESSAGES)
-        clip_norm(self.message, self.clip)
+        if self.message is not None:
+            one_of("message", self.message, MESSAGES)
+        clip_norm(self.kind, self.clip)
         if self.scaling is not None:
             object.__setattr__(self, "scaling", scaling_named(self.scaling))
+        self._check_effects()
         if isinstance(self.rounds, str):
             one_of("rounds", self.rounds, ("auto",))
         else:
             normalise_fields(self, whole, "rounds")
+
+    @property
+    def kind(self) -> str:
+        """What messages say: ``message``, or its default, which follows from public things alone."""
+        if self.message is not None:
+            return self.message
+        return "direction" if self.reference is None else "effects"
+
+    def _check_effects(self) -> None:
+        if self.reference is not None and not isinstance(self.reference, Reference):
+            raise ValueError(
+                f"reference: expected a mpmtl_prob.Reference, got {type(self.reference).__name__}; make one with "
+                "mpmtl_prob.Reference({column: (centre, scale)}, target=(centre, scale))"
+            )
+        if self.kind != "effects":
+            if self.reference is not None:
+                raise ValueError(f"reference: expected it with message='effects' alone, got message={self.message!r}")
+            return
+        if self.scaling is not None:
+            raise ValueError(
+                f"scaling: expected none with message='effects', whose units are the reference's or those of a task's own "
+                f"rows, got {self.scaling!r}"
+            )
+        if self.rounds not in (1, "auto"):
+            raise ValueError(
+                f"rounds: expected 1 with message='effects', whose one round says all, got {self.rounds!r}"
+            )
+
+    def layout(self, features: Sequence[Hashable]) -> EffectsLayout:
+        """The layout of messages of "effects" of tasks with these features, of which an intercept is the last.
+
+        Without a reference the intercept is every task's own, and no part of the layout.
+
+        Raises:
+            ValueError: features that the reference does not name, or values of others.
+        """
+        names = tuple(name for name in features if self.reference is not None or name != NAME)
+        return EffectsLayout(names, self.reference)
 
     @classmethod
     def of(cls, epsilon: float | ReleaseSpec, delta: float | None = None, **options: Any) -> ReleaseSpec:
@@ -180,16 +233,20 @@ class ReleaseSpec:
             ValueError: an argument outside its range, directions of a single feature, or rounds="auto".
         """
         names = tuple(range(whole("features", features))) if isinstance(features, int | np.integer) else tuple(features)
+        effects = None
+        if self.kind == "effects":
+            effects = self.layout(names)
+            names = effects.coordinates
         d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", self.rounds)  # type: ignore[arg-type]
         law: MatrixMechanism
-        K, purchases = clip_norm(self.message, self.clip)
+        K, purchases = clip_norm(self.kind, self.clip)
         claimed = None
         if isinstance(self.mechanism, MatrixMechanism):
             if self.mechanism.num_features != d or self.mechanism.clip != K:
                 raise ValueError(f"mechanism: expected num_features = {d} and clip = {K}, got {self.mechanism}")
             law = self.mechanism
             if self.delta is not None:
-                _check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
+                check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
         elif self.mechanism == "paper":
             law, claimed = PaperWishart(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
         else:
@@ -199,7 +256,11 @@ class ReleaseSpec:
             law = least(self.epsilon, delta, d, T, clip=K, adjacency=self.adjacency, composed_with=prices)
         h = lattice.step(K, d, m, [law])
         scaling = "pareto" if self.scaling is None else self.scaling
-        return Terms((law,) * T, self.epsilon, self.adjacency, m, names, h, self.message, scaling, claimed, purchases)
+        if effects is not None:  # the units of "effects" without a reference are those of every task's own rows
+            scaling = "unit_variance" if effects.reference is None else "none"
+        return Terms(
+            (law,) * T, self.epsilon, self.adjacency, m, names, h, self.kind, scaling, claimed, purchases, effects
+        )
 
 
 def terms(
@@ -224,7 +285,7 @@ def terms(
     return ReleaseSpec.of(epsilon, delta, **options).terms(num_tasks, features)
 
 
-def _check_delta(
+def check_delta(
     delta: float,
     epsilon: float,
     laws: Sequence[MatrixMechanism],
@@ -262,6 +323,9 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
 
 def quiet_message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
     """Return :func:`message` without its warnings, for whoever has more tasks to tell of together."""
+    if terms.effects is not None and isinstance(source, TaskData):
+        in_order(terms.effects.of(source), terms.effects.coefficients, "the terms")
+        return terms.bounded(effect_messages(source, terms.effects))
     W, features, _ = messages(source, terms.scaling)
     if len(W) != len(terms.features):
         raise ValueError(f"source: expected {len(terms.features)} features, as the terms say, got {len(W)}")
@@ -285,6 +349,20 @@ def default_delta(num_tasks: int) -> float:
     return 1 / (num_tasks * np.log(num_tasks))
 
 
+def check_layout(message: str, effects: EffectsLayout | None, features: Sequence[Hashable], rounds: int) -> None:
+    """Raise ValueError unless messages of "effects" alone have a layout, its coordinates as features, and one round."""
+    if (message == "effects") != (effects is not None):
+        raise ValueError(
+            f"effects: expected a layout with message='effects' and with no other, got message={message!r}"
+        )
+    if effects is None:
+        return
+    if [str(name) for name in features] != [str(name) for name in effects.coordinates]:
+        raise ValueError(f"features: expected the coordinates {list(effects.coordinates)}, got {list(features)}")
+    if rounds != 1:
+        raise ValueError(f"mechanisms: expected one round of messages of effects, got {rounds}")
+
+
 def check_laws(mechanisms: Sequence[MatrixMechanism], d: int, message: str) -> None:
     """Raise ValueError unless the noise of all rounds is of dimension d, and for one clip norm K; for directions, 1."""
     if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
@@ -294,8 +372,8 @@ def check_laws(mechanisms: Sequence[MatrixMechanism], d: int, message: str) -> N
     clips = sorted({mechanism.clip for mechanism in mechanisms})
     if len(clips) > 1:
         raise ValueError(f"mechanisms: expected one clip norm in all rounds, got {', '.join(map(repr, clips))}")
-    if message == "direction" and clips != [1.0]:
-        raise ValueError(f"mechanisms: expected clip = 1.0, as directions have unit length, got {clips[0]!r}")
+    if message in OF_LENGTH_ONE and clips != [1.0]:
+        raise ValueError(f"mechanisms: expected clip = 1.0, as messages have unit length, got {clips[0]!r}")
 
 
 def check_lattice(terms: Terms) -> None:

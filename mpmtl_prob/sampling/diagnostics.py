@@ -37,29 +37,6 @@ class Remedies(NamedTuple):
     scale: str
 
 
-#: Of :func:`mpmtl_prob.inference.fit`.
-FIT = Remedies(
-    "Draw more with extend(), or warm up longer.",
-    lambda more, draws: f"extend({more}) should do.",
-    "Sample in local coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob.",
-    "precondition=True.",
-)
-#: Of :func:`mpmtl_prob.inference.shared_covariance`.
-SHARED = Remedies(
-    "Call shared_covariance with more draws, or a longer warmup.",
-    lambda more, draws: f"shared_covariance(..., draws={more + draws}) should do.",
-    "Call shared_covariance with a longer warmup, or a simpler structure.",
-    "call shared_covariance with a longer warmup.",
-)
-#: Of :func:`mpmtl_prob.inference.task_posteriors` with method="joint".
-JOINT = Remedies(
-    "Call task_posteriors with more draws.",
-    lambda more, draws: f"task_posteriors(..., draws={more + draws}) should do.",
-    "Use method='plug_in' or 'mixture'.",
-    "use method='plug_in' or 'mixture'.",
-)
-
-
 @dataclass(frozen=True)
 class Diagnosis:
     """How far the draws can be trusted.
@@ -103,8 +80,8 @@ def diagnose(
     functionals: Mapping[str, NDArray[np.floating]],
     statistics: Mapping[str, NDArray[Any]],
     *,
+    remedies: Remedies,
     exact: bool = True,
-    remedies: Remedies = FIT,
     remarks: Sequence[str] = (),
 ) -> Diagnosis:
     """Judge draws by functionals that the data identify.
@@ -112,8 +89,8 @@ def diagnose(
     Args:
         functionals: by name, (chain, draw, ...). Never factor loadings, whose signs and order are arbitrary.
         statistics: of the sampler, (chain, draw).
+        remedies: what to do about it, in the words of whoever drew.
         exact: whether the sampler targets the posterior itself.
-        remedies: what the advice is.
         remarks: to add to what is said of the draws.
     """
     from arviz_stats import ess as effective  # which take two seconds to import

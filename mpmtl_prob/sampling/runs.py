@@ -15,6 +15,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import in_range, positive
+from mpmtl_prob._util.former import FormerName, former_names
 from mpmtl_prob.sampling import chains as loop
 from mpmtl_prob.sampling.chains import ChainStates, Draws
 
@@ -35,7 +36,7 @@ class Interrupted(UserWarning):
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def raise_on_interrupt() -> Iterator[None]:
     """Let an interrupt raise KeyboardInterrupt inside, where a run would otherwise return what was drawn by then."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Interrupted)
@@ -62,6 +63,8 @@ class Until:
     ess: float | None = None
     rhat: float | None = None
 
+    reached = FormerName("is_met")
+
     def __post_init__(self) -> None:
         if self.ess is None and self.rhat is None:
             raise ValueError("until: expected ess, rhat, or both")
@@ -70,8 +73,8 @@ class Until:
         if self.rhat is not None:
             in_range("rhat", self.rhat, 1, np.inf)
 
-    def reached(self, ess: float, rhat: float) -> bool:
-        """Whether this much is enough."""
+    def is_met(self, ess: float, rhat: float) -> bool:
+        """Return whether this many effective draws and this r-hat are enough."""
         return (self.ess is None or ess >= self.ess) and (self.rhat is None or rhat <= self.rhat)
 
 
@@ -140,7 +143,7 @@ class Sampling:
                     continue
                 ess, rhat = worst(loop.join([dict(part) for part in seen]))
                 said = f"{ess:.0f} effective draws, r-hat {rhat:.3f}"
-                if until is not None and until.reached(ess, rhat):
+                if until is not None and until.is_met(ess, rhat):
                     break
         except KeyboardInterrupt:
             after(reached, parts)
@@ -162,3 +165,6 @@ def worst(functionals: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
     if not moving.size:
         return np.inf, 1.0
     return float(np.min(effective_sample_size(moving))), float(np.max(split_gelman_rubin(moving)))
+
+
+__getattr__ = former_names(__name__, {"Part": "Chunk", "uninterrupted": "raise_on_interrupt"})

@@ -21,7 +21,7 @@ from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.audit.found import Audit, Interval
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.threat_models import scores
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.metalearning import generalisation_gap
@@ -280,7 +280,7 @@ def matrix(
         for view in (views.single(), views.others(), views.billboard()):
             mu = mechanism.mu(view)
             row: dict[str, Any] = {"mechanism": name, "view": view.name, "mu": mu}
-            row["holds"] = bool(np.isfinite(mu) and LossProfile.gaussian(mu).delta(epsilon) <= delta * (1 + 1e-9))
+            row["holds"] = bool(np.isfinite(mu) and PrivacyProfile.gaussian(mu).delta(epsilon) <= delta * (1 + 1e-9))
             row["auc"] = row["likelihood_ratio"] = row["broken"] = None
             if mechanism.numbers(view) is not None:
                 row["auc"] = trace(mechanism, view=view, trials=trials, seed=seed).auc

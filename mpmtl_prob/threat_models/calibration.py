@@ -11,7 +11,7 @@ import numpy as np
 from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 from mpmtl_prob.privacy.accounting.calibration import crossing
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 ACCOUNTING = ("exact", "zcdp")
 
@@ -37,7 +37,7 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
     epsilon, delta = positive("epsilon", epsilon), in_range("delta", delta, 0, 1)
 
     def excess(log_noise: float) -> float:
-        return float(np.log(max(LossProfile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
+        return float(np.log(max(PrivacyProfile.gaussian(np.exp(-log_noise)).delta(epsilon), 1e-300)) - np.log(delta))
 
     return float(np.exp(-crossing(excess, 0.0, 1e-12)))
 
@@ -52,7 +52,10 @@ def rho_within(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """eps = rho + 2 sqrt(rho log(1 / delta)) (Fact 2.3)."""
+    """Return the eps of rho-zero-concentrated privacy at this delta: rho + 2 sqrt(rho log(1 / delta)).
+
+    Source: Aliakbarpour et al. (2024), Fact 2.3, from Bun and Steinke (2016), Proposition 1.3.
+    """
     rho = positive("rho", rho)
     return float(rho + 2 * np.sqrt(rho * -np.log(in_range("delta", delta, 0, 1))))
 

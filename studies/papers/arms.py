@@ -23,7 +23,7 @@ from mpmtl_prob.estimators import (
 )
 from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, log_score, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import METRICS, Selection
-from mpmtl_prob.inference import NoiseAware, OwnerPosteriors
+from mpmtl_prob.inference import NoiseAware, OwnerEffects, OwnerPosteriors
 from mpmtl_prob.privacy import Bound, Guarantee
 from mpmtl_prob.sampling.nuts import WARMUP
 from studies.papers.settings import (
@@ -147,7 +147,7 @@ def choose(unit: Unit, effort: Effort, index: int | None = None) -> Choice:
     return Choice(found.best, best, float(found.mean[best]), len(grid))
 
 
-def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors:
+def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors | OwnerEffects | OwnerEffects:
     """The arm on the training rows of the unit's replication, noise drawn by the operating system.
 
     Raises:
@@ -161,7 +161,7 @@ def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPost
     return Selection((best,), np.array([[choice.score]]), unit.data.metric, best).fit(train)
 
 
-def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
+def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors | OwnerEffects:
     """One release, of as many rounds as its eps pays for, and the owners' posteriors given it.
 
     Raises Missing where there is no such model.
@@ -183,7 +183,7 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors:
         raise Missing(str(error)) from error
 
 
-def scores(unit: Unit, fitted: Fitted | OwnerPosteriors, scored: int | None) -> dict[str, Any]:
+def scores(unit: Unit, fitted: Fitted | OwnerPosteriors | OwnerEffects, scored: int | None) -> dict[str, Any]:
     """The papers' measure as ``error``, the others by name, and both guarantees."""
     test = subset(subset(load(unit.data, unit.replication).test, unit.tasks), scored)
     whole = fitted.W.shape[1] == test.num_tasks

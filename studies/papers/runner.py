@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.files import write_text
 from mpmtl_prob.releases.files import library_version as library_version
-from mpmtl_prob.sampling.runs import uninterrupted
+from mpmtl_prob.sampling.runs import raise_on_interrupt
 from studies.papers import arms
 from studies.papers.measures import DIMS, MEASURES, TUNED
 from studies.papers.settings import WITHOUT_EPSILON, Study, Unit
@@ -134,7 +134,7 @@ def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Work
 
 def _compute(store: Store, unit: Unit) -> None:
     """One unit, from rows to its file: of one that was interrupted nothing is worth keeping."""
-    with uninterrupted():
+    with raise_on_interrupt():
         try:
             record = MEASURES[store.study.measure](store.study, unit, _choice(store, unit))
         except arms.Missing as reason:

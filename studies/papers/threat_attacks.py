@@ -11,7 +11,7 @@ from scipy.stats import betabinom, binom, norm
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.privacy import Bound, views
 from mpmtl_prob.privacy.audit.views import View
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.threat_models import NoisyMeans, audits, odds, one_of_each
 from mpmtl_prob.threat_models.means import AGAINST
 from mpmtl_prob.threat_models.problems import uniform_nodes
@@ -68,7 +68,7 @@ def coalitions(settings: ThreatModels) -> Row:
 
 def matrix(settings: ThreatModels) -> Row:
     """Every algorithm before every view, controls, and what a participant is told."""
-    each, delta = one_of_each(_MU, _PEOPLE, _QUESTIONS), LossProfile.gaussian(_MU).delta(_EPSILON)
+    each, delta = one_of_each(_MU, _PEOPLE, _QUESTIONS), PrivacyProfile.gaussian(_MU).delta(_EPSILON)
     trials = settings.trials // 2
     played = audits.matrix(each, _EPSILON, delta, trials=trials, confidence=_SURE, seed=6)
     looks = len(each) * tuple(AGAINST.values())

@@ -145,7 +145,9 @@ def test_steps_follow_the_algorithm_to_the_letter():
         w, u = w - eta.w * by_w, np.maximum(u - np.r_[np.full(m, eta.public), np.full(n, eta.private)] * by_u, floor)
         path.append(w)
     sums = descent.PrivateSums(DATA.target, loss, G, None, 0.0)
-    found = descent.with_weights(DATA.source, sums, penalties, SIZES, 0.1, eta, T, np.zeros(3), move_private=True)
+    found = descent.descend_with_weights(
+        DATA.source, sums, penalties, SIZES, 0.1, eta, T, np.zeros(3), move_private=True
+    )
     np.testing.assert_allclose(found.w, path, rtol=1e-9)
     assert u.max() / floor.max() > 1.05  # with the printed sizes they would not have moved at all
 

@@ -95,7 +95,7 @@ def test_the_printed_classifier_is_as_stationary_as_the_theorem_says():
         before = np.zeros(500)
         for t in range(1, T + 1):  # u~ after t steps is what t steps add up to, less what t - 1 do
             eta = descent.StepSizes(1 / beta, 1 / beta, 1 / beta)
-            path = descent.with_weights(source, sums, J, sizes, 0.0, eta, t, np.zeros(3), move_private=True)
+            path = descent.descend_with_weights(source, sums, J, sizes, 0.0, eta, t, np.zeros(3), move_private=True)
             total = t * np.concatenate([path.public, path.private])
             w, u, before = path.w[-1], total - before, total
             L = problem.losses(w)

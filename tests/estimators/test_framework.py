@@ -36,8 +36,8 @@ from mpmtl_prob.estimators import (
     one_round,
 )
 from mpmtl_prob.estimators.framework import run_rounds
-from mpmtl_prob.privacy import Ledger, Wishart, composition_bound
-from mpmtl_prob.releases import private_clip_norm
+from mpmtl_prob.privacy import BudgetExceeded, Gaussian, Ledger, Wishart, calibrate_gaussian, composition_bound
+from mpmtl_prob.releases import ReleaseSpec, private_clip_norm
 
 
 def make(m=6, d=3, n=9, seed=0, binary=False):
@@ -158,6 +158,52 @@ def test_calibrated_rounds_keep_their_promise_and_claim_nothing(tasks):
     assert all(type(law) is Wishart and law.clip == 0.7 for law in fitted.release.mechanisms)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_gaussian_rounds_are_calibrated_and_paid_for(tasks, alpha):
+    """delta of T rounds by the normal law itself: mu of a replacement is K^2 / sd, and squares of mu add up."""
+    ledger = Ledger(epsilon=2.0, delta=1e-3)
+    fitted = LowRank(
+        1.0, 2.0, 3, 0.7, delta=1e-3, mechanism="gaussian", curvature=30.0, alpha=alpha, ledger=ledger
+    ).fit(tasks)
+    laws = fitted.release.mechanisms
+    mu = np.sqrt(sum((0.7**2 / law.sd) ** 2 for law in laws))
+    normal = scipy.stats.norm
+    delta = normal.cdf(mu / 2 - 2.0 / mu) - np.exp(2.0) * normal.cdf(-mu / 2 - 2.0 / mu)
+    assert delta == pytest.approx(1e-3, rel=1e-6)
+    assert delta <= 1e-3
+    assert_allclose([law.sd * (t + 1) ** alpha for t, law in enumerate(laws)], laws[0].sd, rtol=1e-12)
+    assert fitted.guarantee.claimed is None
+    assert fitted.guarantee.proved.epsilon == 2.0
+    assert fitted.guarantee.proved.delta == pytest.approx(delta, rel=1e-9)
+    assert [charge.mechanisms for charge in ledger.charges()] == [laws]
+    assert ledger.spent.epsilon == pytest.approx(2.0, rel=1e-6)
+    with pytest.raises(BudgetExceeded):
+        LowRank(1.0, 2.0, 3, 0.7, mechanism="gaussian", curvature=30.0, ledger=ledger).fit(tasks)
+
+
+def test_gaussian_noise_of_little_size_changes_nothing_and_much_shares_nothing(tasks):
+    options = {"penalty": 1.0, "rounds": 5, "clip": 10.0, "curvature": 30.0, "unsafe_seed": 0}
+    exact = LowRank(**options | {"epsilon": None, "unsafe_seed": None}).fit(tasks)
+    fitted = LowRank(**options, epsilon=1.0, mechanism=Gaussian(3, 1e-7, clip=10.0)).fit(tasks)
+    assert_allclose(fitted.W, exact.W, atol=2 * fitted.release.lattice)  # messages are cut to it
+    enormous = LowRank(**options, epsilon=1.0, mechanism=Gaussian(3, 1e14, clip=10.0)).fit(tasks)
+    # some eigenvalue is below 0, and a model keeps nothing along its direction
+    assert np.all(np.linalg.eigvalsh(enormous.release.sigma)[:, 0] < 0)
+    assert np.isfinite(enormous.W).all()
+    debiased = LowRank(**options, epsilon=1.0, mechanism="gaussian", debias=True).fit(tasks)
+    plain = LowRank(**options, epsilon=1.0, mechanism="gaussian").fit(tasks)
+    np.testing.assert_array_equal(debiased.W, plain.W)  # there is no mean to take off
+
+
+def test_a_specification_says_gaussian_noise_to_rounds_too(tasks):
+    spec = ReleaseSpec(3.0, mechanism="gaussian", message="clip", clip=0.7, rounds=2)
+    by_spec = LowRank(1.0, spec, curvature=30.0, alpha=0.0, unsafe_seed=1).fit(tasks)
+    named = LowRank(1.0, 3.0, 2, 0.7, mechanism="gaussian", curvature=30.0, alpha=0.0, unsafe_seed=1).fit(tasks)
+    np.testing.assert_array_equal(by_spec.release.sigma, named.release.sigma)
+    one_round = calibrate_gaussian(3.0, 1 / (6 * np.log(6)), 3, 2, clip=0.7)  # equal budgets: as a release has them
+    assert [law.sd for law in by_spec.release.mechanisms] == pytest.approx([one_round.sd] * 2)
+
+
 def test_a_step_size_read_off_the_rows_proves_nothing(tasks):
     algorithm = LowRank(penalty=1.0, epsilon=2.0, rounds=3, clip=0.7)
     for read_off in (None, "per_task"):
@@ -166,7 +212,10 @@ def test_a_step_size_read_off_the_rows_proves_nothing(tasks):
         assert "largest curvature" in fitted.guarantee.reason
         assert fitted.release.guarantee == fitted.guarantee
     for public in ({"step_size": 0.01}, {"curvature": 30.0}, {"curvature": 30.0, "step_size": "per_task"}):
-        assert dataclasses.replace(algorithm, **public).fit(tasks).guarantee.proved is not None
+        fitted = dataclasses.replace(algorithm, **public).fit(tasks)
+        # the papers' noise: budgets that add up to less than 2 by their own composition, and all of it shows in the support
+        spent = sum(1 / law.theta for law in fitted.release.mechanisms)
+        assert fitted.guarantee.proved.delta == pytest.approx(-np.expm1(-spent))
 
 
 def test_a_public_bound_on_curvatures_takes_the_place_of_the_largest(tasks):
@@ -319,7 +368,13 @@ def test_history_may_be_left_out(tasks):
     [
         ({"acceleration": "fast"}, "acceleration: expected one of 'none', 'convex', 'strongly_convex', got 'fast'"),
         ({"acceleration": "strongly_convex"}, "acceleration: 'strongly_convex' needs a loss with strong_convexity > 0"),
-        ({"mechanism": "laplace"}, "mechanism: expected one of 'wishart', 'calibrated', 'paper'"),
+        ({"mechanism": "laplace"}, "mechanism: expected one of 'wishart', 'calibrated', 'gaussian', 'paper'"),
+        ({"mechanism": Gaussian(2, 1.0)}, "mechanism: expected num_features = 3 and clip = 1.0, got Gaussian"),
+        (
+            {"mechanism": Gaussian(3, 1.0, clip=2.0)},
+            "mechanism: expected num_features = 3 and clip = 1.0, got Gaussian",
+        ),
+        ({"mechanism": Gaussian(3, 1.0), "delta": 1e-3}, "delta: the given mechanism has"),
         ({"step_size": "own"}, "step_size: expected one of 'per_task', got 'own'"),
         ({"step_size": 0.0}, "step_size: expected a positive number, or one for each of 6 tasks"),
         ({"step_size": np.ones(5)}, "step_size: expected a positive number, or one for each of 6 tasks"),

@@ -142,7 +142,8 @@ def all_but_what_passed_the_door(estimator, one, other):
     same(*(messages(estimator, tasks) for tasks in (one, other)))
     fits = [estimator.fit(tasks) for tasks in (one, other)]
     assert fits[0].guarantee == fits[1].guarantee
-    assert fits[0].guarantee.proved is not None
+    proved = fits[0].guarantee.proved
+    assert proved.delta == mp.privacy.compute_delta(proved.epsilon, fits[0].release.mechanisms, proved.adjacency)
     assert fits[0].row_guarantee == fits[1].row_guarantee
     labels = [fit.release.to_xarray().attrs for fit in fits]  # all but Sigma
     assert labels[0] == labels[1]
@@ -153,7 +154,8 @@ def an_average(estimator, one, other):
     fits = [estimator.fit(tasks) for tasks in (one, other)]
     same(*(rest(fit.history["local"]) for fit in fits))
     assert fits[0].guarantee == fits[1].guarantee
-    assert fits[0].guarantee.proved is not None
+    proved = fits[0].guarantee.proved
+    assert proved.delta == mp.privacy.compute_delta(proved.epsilon, fits[0].guarantee.mechanisms, proved.adjacency)
 
 
 PUBLIC = {"rounds": 3, "clip": 1.0, "curvature": 40.0}
@@ -179,6 +181,7 @@ TRIED = {
     "LowRank": [
         (LowRank(0.5, **PUBLIC), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, mechanism="calibrated"), all_but_what_passed_the_door, False),
+        (LowRank(0.5, **PUBLIC, mechanism="gaussian"), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, step_size="per_task"), all_but_what_passed_the_door, False),
         (LowRank(0.5, 1.0, 3, 1.0, loss=STRONG, step_size=0.02), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=Logistic(0.5), start="zero"), all_but_what_passed_the_door, True),
@@ -337,4 +340,7 @@ def test_a_ledger_never_pays_for_a_run_of_which_nothing_is_proved():
 def test_noise_aware_proves_what_its_release_does():
     tasks, _ = pair("more rows")
     fit = NoiseAware(1.0, chains=2, warmup=200, draws=50).fit(tasks)
-    assert fit.guarantee.proved is not None
+    release = fit.shared.release
+    assert fit.guarantee == release.guarantee
+    assert fit.guarantee.proved.epsilon == 1.0
+    assert fit.guarantee.proved.delta == mp.privacy.compute_delta(1.0, release.mechanisms)

@@ -117,7 +117,7 @@ def test_fitted_posteriors_can_be_pickled(table):
     wrapped = MultiTaskRegressor(estimator, task=0).fit(X, y)
     again = pickle.loads(pickle.dumps(wrapped))
     assert_allclose(again.predict(X_test), wrapped.predict(X_test))
-    assert wrapped.fitted_.shared._extend is not None
+    assert wrapped.fitted_.shared.extend(5, progress_bar=False).num_draws == 25
     with pytest.raises(ValueError, match="extend: this posterior holds no chains to go on from"):
         again.fitted_.shared.extend(5)
 

@@ -118,7 +118,8 @@ def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charge
     )
     one, other = selection.fit(tasks), selection.fit(tasks)
     assert not np.allclose(one.release.sigma, other.release.sigma)
-    assert one.guarantee.proved is not None
+    # the papers' noise of eps = 1 in all: its support shows a task with probability 1 - exp(-1)
+    assert (one.guarantee.proved.epsilon, one.guarantee.proved.delta) == pytest.approx((1.0, -np.expm1(-1.0)))
     assert NOT_CHARGED in one.guarantee.reason
     assert NOT_CHARGED in repr(selection)
     assert NOT_CHARGED in cross_validate([Ridge(0.1)], tasks, progress_bar=False).fit(tasks).guarantee.reason

@@ -234,8 +234,18 @@ def test_keys_are_read_from_files(files):
     assert [signer.number for signer in read] == [0, 1, 2]
     _, advert = secure_sum.advertise()
     read[0].check(b"invited", 2, advert, read[2].sign(b"invited", 2, advert))
-    with pytest.raises(FileExistsError):  # and none is written over
-        federated.write_key(files / "0.key", files / "keys" / "0.pub")
+
+
+@pytest.mark.parametrize("there", ["private", "public", "link"])
+def test_no_key_is_written_over(tmp_path, there):
+    """Others were told the public key that is there: another in its place would lock the site out, with no word."""
+    private, public = tmp_path / "site.key", tmp_path / "0.pub"
+    old = private if there == "private" else public
+    old.symlink_to(tmp_path / "nowhere") if there == "link" else old.write_bytes(b"of before")
+    with pytest.raises(FileExistsError, match=r"0\.pub is there already" if there != "private" else None):
+        federated.write_key(private, public)
+    assert os.readlink(old) == str(tmp_path / "nowhere") if there == "link" else old.read_bytes() == b"of before"
+    assert [path.name for path in tmp_path.iterdir()] == [old.name]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from numpy.testing import assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob.evaluation import nmse
 from mpmtl_prob.inference import SharedPosterior, structure_for
+from mpmtl_prob.inference.public.shared import REMEDIES
 from mpmtl_prob.sampling.diagnostics import diagnose
 
 FAST = {"chains": 2, "warmup": 140, "draws": 50, "progress_bar": False}
@@ -82,9 +83,9 @@ def test_more_draws_are_asked_for_where_they_mend_everything():
     rng = np.random.default_rng(0)
     few, many = ({"x": rng.standard_normal((4, n))} for n in (60, 2000))
     calm, diverging = ({"diverging": np.full((4, 60), flag)} for flag in (False, True))
-    assert diagnose(few, calm).asks_for_draws
-    assert not diagnose(few, diverging).asks_for_draws
-    assert not diagnose(many, {}).asks_for_draws
+    assert diagnose(few, calm, remedies=REMEDIES).asks_for_draws
+    assert not diagnose(few, diverging, remedies=REMEDIES).asks_for_draws
+    assert not diagnose(many, {}, remedies=REMEDIES).asks_for_draws
 
 
 @pytest.mark.evidence

@@ -18,6 +18,7 @@ from numpyro.infer import NUTS, Gibbs
 import mpmtl_prob as mp
 from mpmtl_prob.inference import Interrupted, Posterior, ProximalLangevin, fit
 from mpmtl_prob.inference.curator import fitting
+from mpmtl_prob.inference.curator.posterior import REMEDIES
 from mpmtl_prob.models import group_sparse, low_rank, low_rank_sparse
 from mpmtl_prob.privacy import NOTHING_SHARED
 from mpmtl_prob.sampling import chains
@@ -89,13 +90,13 @@ def test_diagnosis_turns_trouble_into_advice(posterior):
 def test_how_far_chains_are_apart_says_what_their_draws_are_good_for(apart, said):
     draws = st.norm.ppf((np.arange(8000) + 0.5) / 8000)[np.random.default_rng(0).permutation(8000)].reshape(4, 2000)
     draws[0] += apart  # r-hat is the root of 1 + apart^2 / 4
-    assert said in str(diagnose({"x": draws}, {}))
+    assert said in str(diagnose({"x": draws}, {}, remedies=REMEDIES))
 
 
 @pytest.mark.parametrize(("drift", "said"), [(0.0, "Nothing is wrong"), (3.0, "The chain has not settled on x")])
 def test_of_a_single_chain_the_halves_are_compared(drift, said):
     draws = st.norm.ppf((np.arange(2000) + 0.5) / 2000)[np.random.default_rng(0).permutation(2000)]
-    diagnosis = diagnose({"x": (draws + drift * np.arange(2000) / 2000)[None]}, {})
+    diagnosis = diagnose({"x": (draws + drift * np.arange(2000) / 2000)[None]}, {}, remedies=REMEDIES)
     assert np.isfinite(diagnosis.rhat["x"])
     assert said in str(diagnosis)
 

@@ -223,7 +223,7 @@ def test_every_structure_finds_the_leading_feature(structure):
     assert found.omega[0, 0] > 3 * found.omega[[1, 2], [1, 2]].max()
 
 
-def test_a_drowned_release_is_read_by_the_density_of_its_noise():
+def test_a_noise_dominated_release_is_read_by_the_density_of_its_noise():
     # in the same coordinates only the likelihood of Sigma differs between two kinds of noise
     rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
     reads = [

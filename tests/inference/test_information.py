@@ -17,10 +17,11 @@ from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.datatree import as_tree
 from mpmtl_prob.inference.public.information import Information, functionals, information
 from mpmtl_prob.inference.public.init import observed
+from mpmtl_prob.inference.public.shared import REMEDIES
 from mpmtl_prob.inference.public.structures import STRUCTURES
 from mpmtl_prob.inference.subspace import random_angles
 from mpmtl_prob.models.observed import LOG_PHI_SD
-from mpmtl_prob.sampling.diagnostics import SHARED, diagnose, khat_advice
+from mpmtl_prob.sampling.diagnostics import diagnose, khat_advice
 
 FAST = {"chains": 2, "warmup": 200, "draws": 250, "progress_bar": False}
 D, M = 3, 120
@@ -307,7 +308,7 @@ def test_one_feature_has_no_spectrum():
 
 @pytest.mark.parametrize("draws", [1, 3])
 def test_draws_too_few_to_judge_are_told_to_be_as_many_as_the_default(draws):
-    said = diagnose({"log_phi": np.ones((2, draws))}, {}, remedies=SHARED)
+    said = diagnose({"log_phi": np.ones((2, draws))}, {}, remedies=REMEDIES)
     assert (
         f"Intervals of log_phi cannot be judged by {draws} draws of a chain: shared_covariance(..., draws=300)"
         in str(said)

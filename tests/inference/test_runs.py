@@ -53,10 +53,10 @@ def test_a_run_stops_as_soon_as_there_are_enough_effective_draws(release):
 
 
 def test_enough_is_all_that_was_asked_for():
-    assert Until(ess=100).reached(100, 2.0)
-    assert not Until(ess=100, rhat=1.01).reached(100, 1.02)
-    assert not Until(ess=100, rhat=1.01).reached(99, 1.0)
-    assert Until(rhat=1.01).reached(1, 1.01)
+    assert Until(ess=100).is_met(100, 2.0)
+    assert not Until(ess=100, rhat=1.01).is_met(100, 1.02)
+    assert not Until(ess=100, rhat=1.01).is_met(99, 1.0)
+    assert Until(rhat=1.01).is_met(1, 1.01)
 
 
 def test_the_worst_of_what_is_watched_is_what_counts():

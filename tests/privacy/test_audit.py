@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import as_written
 from helpers.effort import effort
+from helpers.tolerances import RARE
 from scipy import stats
 
 from mpmtl_prob.privacy import (
@@ -410,3 +411,64 @@ def test_what_the_documentation_prints_is_what_the_library_prints():
     page = Path(__file__).parents[2] / "docs" / "privacy.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert failed == 0 < tried
+
+
+def test_an_explicit_threshold_gives_the_limits_of_its_two_counts():
+    """By SciPy's exact intervals of binomial counts, and by hand: 80 of 100 above without the task, 30 with it."""
+    scores = lambda above: np.repeat([1.0, -1.0], [above, 100 - above])
+    low = stats.binomtest(80, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
+    high = stats.binomtest(30, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
+    found = audit.Explicit(0.0).epsilon_lower(scores(80), scores(30), 0.05, 0.99)
+    # with the task 70 of 100 are below, without it 20
+    other_low = stats.binomtest(70, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
+    other_high = stats.binomtest(20, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
+    expected = max(np.log((low - 0.05) / high), np.log((other_low - 0.05) / other_high))
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert audit.Explicit(0.0).epsilon_lower(scores(30), scores(80), 0.05, 0.99) == 0.0
+
+
+def test_thresholds_named_beforehand_share_the_confidence():
+    """Two thresholds that count the same are one at a confidence with half of what may fail."""
+    rng = np.random.default_rng(0)
+    absent, present = rng.standard_normal((2, 1000)) + np.array([[1.0], [0.0]])
+    twice = audit.Bonferroni((0.7, 0.7)).epsilon_lower(absent, present, 1e-3, 0.98)
+    assert twice == audit.Explicit(0.7).epsilon_lower(absent, present, 1e-3, 0.99)
+    many = audit.Bonferroni(tuple(np.linspace(0.0, 3.0, 31))).epsilon_lower(absent, present, 1e-3, 0.98)
+    best = max(audit.Explicit(level).epsilon_lower(absent, present, 1e-3, 0.98) for level in np.linspace(0.0, 3.0, 31))
+    assert 0 < many < best
+    with pytest.raises(ValueError, match="levels: expected one threshold at least, got none"):
+        audit.Bonferroni(()).epsilon_lower(absent, present, 1e-3, 0.98)
+
+
+@pytest.mark.parametrize(
+    "threshold",
+    [audit.Split(), audit.Explicit(0.5), audit.Bonferroni((-0.5, 0.0, 0.5, 1.0, 1.5))],
+    ids=lambda of: type(of).__name__,
+)
+def test_no_threshold_says_more_than_is_true(threshold):
+    """N(0, 1) against N(1, 1) has eps(delta) by the normal law: bounds at 90 % may pass it in one case of ten."""
+    rng, delta = np.random.default_rng(1), 0.05
+    true = stats.norm  # delta(eps) = P(Z > eps/mu - mu/2) - e^eps P(Z > eps/mu + mu/2), at mu = 1
+    grid = np.linspace(0.0, 4.0, 4001)
+    epsilon = grid[np.argmax(true.sf(grid - 0.5) - np.exp(grid) * true.sf(grid + 0.5) <= delta)]
+    absent, present = rng.standard_normal((2, 400, 500)) + np.array([[[1.0]], [[0.0]]])
+    bounds = [threshold.epsilon_lower(p, q, delta, 0.9) for p, q in zip(absent, present, strict=True)]
+    passed = int(np.sum(np.array(bounds) > epsilon))
+    assert stats.binomtest(passed, 400, 0.1, alternative="greater").pvalue > RARE
+    assert np.median(bounds) > 0.2 * epsilon
+
+
+def test_audits_take_thresholds():
+    law, options = Gaussian(2, 0.5), {"exact": False, "trials": 300, "progress_bar": False}
+    claim = audit.own_claim(law)
+    found = audit.likelihood_ratio(law, claim, threshold=audit.Explicit(claim.epsilon), **options)
+    usual = audit.likelihood_ratio(law, claim, **options)
+    assert found.threshold == audit.Explicit(claim.epsilon)
+    assert usual.threshold == audit.Split()
+    assert found.epsilon_lower == audit.Explicit(claim.epsilon).epsilon_lower(
+        usual.absent, usual.present, claim.delta, 0.99
+    )
+    with pytest.raises(
+        ValueError, match=r"threshold: expected Split\(\), Explicit\(...\) or Bonferroni\(...\), got float"
+    ):
+        audit.support(law, claim, threshold=0.5, **options)

@@ -53,7 +53,7 @@ def test_few_bits_are_not_enough():
 
 @pytest.mark.parametrize(
     "law",
-    # the papers' noise is drawn by Wishart's code, and by itself in test_laws.py
+    # the papers' noise is drawn by Wishart's code, and by itself in test_conformance.py
     [LAWS[0], pytest.param(LAWS[1], marks=pytest.mark.evidence), LAWS[2]],
     ids=lambda law: type(law).__name__,
 )

@@ -90,7 +90,7 @@ def test_a_direction_has_length_1_in_a_file_too():
     out = release(W, 8.0, 1e-3)
     proved = {"epsilon": 0.1, "delta": 1e-3, "adjacency": "replace", "unit": "task"}
     for clip in (0.1, 2.0):
-        with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as directions have unit length, got"):
+        with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as messages have unit length, got"):
             Release.from_xarray(edited(out, mechanisms__0__clip=clip, guarantee__proved=proved))
         with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0"):
             replace(out, mechanisms=(replace(out.mechanisms[0], clip=clip),))

@@ -34,6 +34,7 @@ DATA = TaskData.from_lists(list(X), list(Y))
 WITHOUT_ROWS = {
     "Carry", "Noise", "Run",  # below, by name
     "ConvergenceWarning", "Interrupted", "SharingRule", "ReleaseSpec", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
+    "Reference", "EffectsPrior",
     "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
     "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",
@@ -73,11 +74,26 @@ def objects(tmp_path_factory):
     release = mp.release(DATA, epsilon=1.0)
     shared = inference.shared_covariance(release, chains=2, warmup=200, draws=20, progress_bar=False)
     own = inference.task_posteriors(DATA, shared, draws=20)
+    reference = mp.Reference(dict.fromkeys(range(D), (0, 8e4)), target=(0, 8e9))
+    effects = inference.shared_effects(
+        mp.release(DATA, 1.0, reference=reference), chains=2, warmup=200, draws=20, progress_bar=False
+    )
     fitted = found["LowRank"].fit(DATA)
     posterior = inference.private_langevin(found["LowRank"], DATA, progress_bar=False)
     grid = [found["LowRank"], estimators.LowRank(**options, start=2 * W)]
     found["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
-    results = (DATA, release, shared, own, fitted, posterior, own.predict(DATA), own.subspace(2))
+    results = (
+        DATA,
+        release,
+        shared,
+        own,
+        effects,
+        inference.task_posteriors(DATA, effects, draws=20),
+        fitted,
+        posterior,
+        own.predict(DATA),
+        own.subspace(2),
+    )
     found |= {type(each).__name__: each for each in results}
     folder = tmp_path_factory.mktemp("rows")
     DATA.to_pandas().rename(columns=str).to_parquet(folder / "part.parquet")
@@ -90,7 +106,7 @@ def objects(tmp_path_factory):
 @pytest.fixture(scope="module")
 def secrets(objects):
     arrays = [X, Y, W, W @ W.T, DATA.gram.xx, DATA.gram.xy, DATA.gram.yy, np.linalg.norm(W, axis=0)]
-    arrays += [objects[name].W for name in ("Fitted", "OwnerPosteriors", "Posterior")]
+    arrays += [objects[name].W for name in ("Fitted", "OwnerPosteriors", "OwnerEffects", "Posterior")]
     arrays += [objects["Prediction"].mean, objects["plan"].W0]
     arrays += [leaf for name in ("Rows", "Observed", "RoundState") for leaf in jax.tree.leaves(objects[name])[:6]]
     every = np.concatenate([np.abs(np.ravel(np.asarray(a, dtype=float))) for a in arrays])

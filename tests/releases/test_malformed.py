@@ -27,7 +27,18 @@ not_positive = st.one_of(
     st.sampled_from([0, 0.0, -0.0, -1, np.nan, np.inf, -np.inf, None, "one", "", [], (), {}, object(), b"1", 1j]),
     st.floats(max_value=0, allow_nan=False),
 )
-CHOICES = ("direction", "clip", "replace", "zero_out", "pareto", "unit_variance", "none", "calibrated", "paper")
+CHOICES = (
+    "direction",
+    "clip",
+    "effects",
+    "replace",
+    "zero_out",
+    "pareto",
+    "unit_variance",
+    "none",
+    "calibrated",
+    "paper",
+)
 not_a_choice = st.one_of(
     st.text(max_size=8).filter(lambda text: text not in CHOICES),
     st.sampled_from([None, 0, 1.5, b"clip", ("replace",)]),
@@ -57,7 +68,7 @@ change = st.one_of(
     st.tuples(
         st.just("delta"), st.one_of(not_positive.filter(lambda value: value is not None), st.floats(min_value=1))
     ),
-    st.tuples(st.just("message"), not_a_choice),
+    st.tuples(st.just("message"), not_a_choice.filter(lambda value: value is not None)),
     st.tuples(st.just("adjacency"), not_a_choice),
     st.tuples(st.just("scaling"), not_a_choice.filter(lambda value: value is not None)),
     st.tuples(st.just("mechanism"), not_a_choice),

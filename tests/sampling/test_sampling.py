@@ -22,7 +22,7 @@ from mpmtl_prob.sampling import calibration as simulation
 from mpmtl_prob.sampling import chains
 from mpmtl_prob.sampling._threefry import keys
 from mpmtl_prob.sampling.calibration import Setting, rank_statistics, uniformity
-from mpmtl_prob.sampling.diagnostics import diagnose
+from mpmtl_prob.sampling.diagnostics import Remedies, diagnose
 from mpmtl_prob.sampling.flat import FlatNUTS
 
 CHAINS = 64
@@ -291,12 +291,30 @@ def test_calibration_catches_a_model_that_is_not_the_datas():
     assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
 
 
+WORDS = Remedies("SETTLE.", lambda more, draws: f"MORE {more} BESIDE {draws}.", "SMALLER.", "SCALE.")
+
+
+def test_a_diagnosis_advises_in_the_words_of_whoever_drew():
+    """Chains that disagree, diverge and reach their limit: all four sentences are those of the caller, and no other's."""
+    rng = np.random.default_rng(0)
+    apart = rng.standard_normal((4, 100)) + 3.0 * np.arange(4)[:, None]
+    yes = np.ones((4, 100), dtype=bool)
+    trouble = {"diverging": yes, "reached_max_treedepth": yes, "n_steps": np.full((4, 100), 255)}
+    lines = diagnose({"x": apart}, trouble, remedies=WORDS).advice
+    assert [line.split(" ")[-1] for line in lines] == ["SETTLE.", "100.", "SMALLER.", "SCALE."]
+    assert "MORE " in lines[1]
+    said = " ".join(lines)
+    assert not any(word in said for word in ("extend", "shared_covariance", "task_posteriors", "precondition"))
+    with pytest.raises(TypeError, match="remedies"):
+        diagnose({"x": apart}, {})
+
+
 def test_the_tails_of_a_diagnosis_are_the_same_for_every_user():
     import arviz_base
 
     rng = np.random.default_rng(0)
     slow = np.cumsum(rng.standard_normal((4, 300)) / 5, axis=1)
     wild = np.exp(slow) * rng.standard_normal(slow.shape)  # its tails are known worst
-    usual = diagnose({"x": wild}, {})
+    usual = diagnose({"x": wild}, {}, remedies=WORDS)
     with arviz_base.rc_context({"stats.ci_prob": 0.5}):
-        assert diagnose({"x": wild}, {}).ess == usual.ess
+        assert diagnose({"x": wild}, {}, remedies=WORDS).ess == usual.ess

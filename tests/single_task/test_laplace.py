@@ -17,7 +17,7 @@ from scipy.special import expit, log_expit
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import posterior_draws, shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner import leave_one_out
 from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
 from mpmtl_prob.inference.owner.likelihoods import LIKELIHOODS
 from mpmtl_prob.inference.owner.methods import plug_in
@@ -322,7 +322,7 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
 @pytest.mark.parametrize("kind", [pytest.param("gaussian", marks=pytest.mark.evidence), "bernoulli"])
 def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
     monkeypatch.setattr(
-        own_message, "shared_covariance", partial(shared_covariance, warmup=200)
+        leave_one_out, "shared_covariance", partial(shared_covariance, warmup=200)
     )  # a program that there is
     tasks = few(shared[0], 2)
     X, y = tasks.X.copy(), tasks.y.copy()

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, flag, in_range, moderate, one_of, optional, whole
 from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.adaptation.data.domain import Domain, domain, pair, several, stacked, tell_of_cuts
 from mpmtl_prob.adaptation.data.scaling import INTERCEPT, ROUNDING, ROW_QUANTILE, Scaling
@@ -516,3 +517,6 @@ def _tell_of_residuals(release: MomentRelease, label_scale: float) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+__getattr__ = former_names(__name__, {"OneRelease": "MomentAdaptation"})

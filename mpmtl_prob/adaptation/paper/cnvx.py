@@ -177,7 +177,7 @@ class CnvxAdap(Adaptation):
             best = penalties.best_weights(loss.values(path[-1], public.X, public.y) + drawn.discrepancy)
             return path, best
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
-        found = descent.with_weights(
+        found = descent.descend_with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, self.step_sizes(sizes, loss, drawn.ratio, d), T, first,
             move_private=self.variant != "frozen",
         )  # fmt: skip

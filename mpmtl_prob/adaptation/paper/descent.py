@@ -17,6 +17,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, whole
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper.losses import Loss
 from mpmtl_prob.adaptation.paper.objective import Penalties, Sizes
@@ -116,7 +117,7 @@ def project(w: FloatArray, radius: float) -> FloatArray:
     return w * min(1.0, radius / max(float(np.linalg.norm(w)), 1e-300))
 
 
-def with_weights(
+def descend_with_weights(
     source: Domain,
     private: PrivateSums,
     penalties: Penalties,
@@ -182,3 +183,6 @@ def profiled(
         w = project(w - step * (gradient + sizes.each_private * told[t]), loss.weight_bound)
         found[t + 1] = w
     return Answers(found, told)
+
+
+__getattr__ = former_names(__name__, {"with_weights": "descend_with_weights"})

@@ -184,7 +184,7 @@ class NCnvxAdap(Adaptation):
             self.noise_sd_ = 2 * loss.lipschitz * drawn.ratio
             return self.path_[T // 2 :].mean(axis=0)
         eta = 1 / smoothness(loss, penalties, sizes) if step is None else step
-        self.path_ = descent.with_weights(
+        self.path_ = descent.descend_with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, StepSizes(eta, eta, eta), T, start, move_private=True
         ).w
         t = int(np.random.default_rng(self.seed).integers(T))  # t* uniform on 1..T (Algorithm 2)

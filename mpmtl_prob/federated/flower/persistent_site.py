@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.federated.invitation import Invitation
 from mpmtl_prob.federated.protocol import Message, Site, Source
 from mpmtl_prob.federated.run_log import RunLog
@@ -140,3 +141,6 @@ def _hex(keys: tuple[bytes, bytes] | None) -> list[str] | None:
 
 def _bytes(keys: list[str]) -> tuple[bytes, ...]:
     return tuple(bytes.fromhex(key) for key in keys)
+
+
+__getattr__ = former_names(__name__, {"KeptSite": "PersistentSite"})

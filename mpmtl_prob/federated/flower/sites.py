@@ -162,8 +162,10 @@ class Sites:
             return {}
         private, known = node / "site.key", self.folder / "keys"
         known.mkdir(exist_ok=True)
-        private.unlink(missing_ok=True)
-        write_key(private, known / f"{number}.pub")
+        public = known / f"{number}.pub"
+        for old in (private, public):  # of an earlier run in this folder
+            old.unlink(missing_ok=True)
+        write_key(private, public)
         return {"signing-key": str(private), "known-keys": str(known)}
 
     def _launch(self, name: str, command: Sequence[str]) -> None:

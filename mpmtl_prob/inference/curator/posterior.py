@@ -23,7 +23,7 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
-from mpmtl_prob.sampling.diagnostics import Diagnosis, diagnose
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 _PREDICTIVE_DRAWS = 400
 UNFOUNDED = "The file states a guarantee, and holds no release that it could follow from."
+#: What a diagnosis of :func:`mpmtl_prob.inference.fit` advises.
+REMEDIES = Remedies(
+    "Draw more with extend(), or warm up longer.",
+    lambda more, draws: f"extend({more}) should do.",
+    "Sample in local coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob.",
+    "precondition=True.",
+)
 _X, _Y, _TASK = ("constant_data", "X"), ("observed_data", "y"), ("constant_data", "task_of")
 
 
@@ -165,7 +172,7 @@ class Posterior:
         singular = np.linalg.svd(W, compute_uv=False)
         scales = {k: v for k, v in self.draws.items() if v.ndim == 2 and np.ptp(v) > 0}
         functionals = scales | {"the spectrum of W": np.log(singular), "W": W}
-        return diagnose(functionals, self.statistics, exact=self.exact)
+        return diagnose(functionals, self.statistics, remedies=REMEDIES, exact=self.exact)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior.

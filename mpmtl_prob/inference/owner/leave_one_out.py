@@ -15,7 +15,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.runs import uninterrupted
+from mpmtl_prob.sampling.runs import raise_on_interrupt
 
 
 def leave_one_out(release: Release, message: FloatArray) -> Release:
@@ -79,7 +79,7 @@ def leave_one_out_posteriors(
     def read(i: int) -> SharedPosterior | CovarianceDraws:
         if not exactly:
             return shared.leave_one_out(own[:, i])
-        with uninterrupted():
+        with raise_on_interrupt():
             rest = leave_one_out(shared.release, own[:, i])
             return shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
 

@@ -14,6 +14,7 @@ from scipy.special import expit
 from mpmtl_prob._util import protocols
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
+from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
 from mpmtl_prob.data.prediction import Block, DrawnNumbers, Prediction, linear, normal_errors, power_above, row_blocks
 from mpmtl_prob.data.tasks import TaskData
@@ -76,6 +77,10 @@ class Likelihood(ABC):
     exact: ClassVar[bool] = True
     intercept: ClassVar[bool] = False
     nodes: ClassVar[int] = 7
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        accept_former_methods(cls, given="posteriors")
 
     def check(self, tasks: TaskData) -> None:
         """Raises ValueError for tasks whose targets cannot be meant, or with an intercept that it does not know."""
@@ -335,3 +340,6 @@ def named(likelihood: str | Likelihood) -> Likelihood:
 def _are_labels(tasks: TaskData) -> bool:
     y = tasks.targets
     return bool(np.all((y == 1) | (y == -1)))
+
+
+__getattr__ = former_names(__name__, {"HeavyTails": "StudentTErrors", "TwoLabels": "BernoulliLabels"})

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,14 +22,16 @@ from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner import methods
+from mpmtl_prob.inference.owner.effects import OwnerEffects, effect_posteriors
 from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
+from mpmtl_prob.inference.public.effects import SharedEffects
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.diagnostics import JOINT, Diagnosis, diagnose, khat_advice
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
 from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task import conjugate, intercepts
@@ -44,6 +46,13 @@ _PREDICTIVE_DRAWS = 400
 #: message's own place by less than half its size: studies/benchmarks/own_message.py. With more tasks it weighs little.
 _TASKS_PER_FEATURE = 5
 _MESSAGE = 0.5
+#: What a diagnosis of :func:`task_posteriors` with method="joint" advises.
+REMEDIES_OF_JOINT = Remedies(
+    "Call task_posteriors with more draws.",
+    lambda more, draws: f"task_posteriors(..., draws={more + draws}) should do.",
+    "Use method='plug_in' or 'mixture'.",
+    "use method='plug_in' or 'mixture'.",
+)
 _OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
@@ -120,7 +129,7 @@ class OwnerPosteriors:
         if method == "joint":
             kept = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
             logs = {name: np.log(kept[name]) for name in ("sigma", "snr") if name in kept} | {"W": kept["W"]}
-            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=JOINT)
+            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=REMEDIES_OF_JOINT)
         public = self.shared.diagnose()
         advice = list(public.advice)
         if "khat" in constants:
@@ -221,13 +230,17 @@ class OwnerPosteriors:
         return card("OwnerPosteriors", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
-@former_arguments(
+@overload
+def task_posteriors(tasks: TaskData, shared: SharedPosterior, **options: Any) -> OwnerPosteriors: ...
+@overload
+def task_posteriors(tasks: TaskData, shared: SharedEffects, **options: Any) -> OwnerEffects: ...
+@former_arguments(  # type: ignore[misc] # the overloads leave the options to it
     sharpness="power",
     exclude_own=("leave_one_out", {True: "exact", False: "not_in_release", None: "auto"}),
 )
 def task_posteriors(
     tasks: TaskData,
-    shared: SharedPosterior,
+    shared: SharedPosterior | SharedEffects,
     *,
     method: str = "plug_in",
     likelihood: str | Likelihood | None = None,
@@ -237,13 +250,14 @@ def task_posteriors(
     draws: int = 300,
     seed: int = 0,
     progress_bar: bool = True,
-) -> OwnerPosteriors:
+) -> OwnerPosteriors | OwnerEffects:
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
     Args:
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone. One row beside an
             intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you.
-        shared: the public posterior.
+        shared: the public posterior; of average effects, by :func:`shared_effects`, it gives :class:`OwnerEffects`, and takes
+            no method and no power.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
             local signal-to-noise ratio and the power, which are integrated on grids, and the other models nearly so,
             which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
@@ -288,6 +302,15 @@ def task_posteriors(
     """
     task_data(tasks)
     one_of("leave_one_out", leave_one_out, LEAVE_ONE_OUT)
+    if isinstance(shared, SharedEffects):
+        if method != "plug_in" or power is not None:
+            raise ValueError(
+                f"method: expected none with a posterior of effects, of which owners average over all, got {method!r} and "
+                f"power {power!r}"
+            )
+        return effect_posteriors(
+            tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed
+        )
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
         raise ValueError(

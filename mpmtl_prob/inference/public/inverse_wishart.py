@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.models import shared_covariance as model
 from mpmtl_prob.privacy.mechanisms.wishart import bartlett
 
@@ -43,7 +44,7 @@ def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | fl
     return np.swapaxes(half, -1, -2) @ half  # Omega = L T'^{-1} T^{-1} L'
 
 
-def with_kappa(rng: np.random.Generator, s: FloatArray) -> FloatArray:
+def draw_prior_omega(rng: np.random.Generator, s: FloatArray) -> FloatArray:
     """Omega ~ InverseWishart(kappa, kappa diag(s)) before any release, kappa from its prior: (S, d, d), for s (S, d)."""
     draws, d = s.shape
     kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(draws))
@@ -58,3 +59,6 @@ def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArra
 def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Capped at 1e6, so that Omega stays well enough conditioned to factor."""
     return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)
+
+
+__getattr__ = former_names(__name__, {"with_kappa": "draw_prior_omega"})

@@ -31,7 +31,7 @@ from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import ChainStates, Draws, join
-from mpmtl_prob.sampling.diagnostics import SHARED, Diagnosis, diagnose
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
 from mpmtl_prob.sampling.stored import packed, unpacked
@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 ACCEPTANCE = 0.9
 #: Of :func:`settled`: draws per chain, at most and between two looks.
 MOST_DRAWS, _MORE = 2000, 100
+#: What a diagnosis of :func:`shared_covariance` advises.
+REMEDIES = Remedies(
+    "Call shared_covariance with more draws, or a longer warmup.",
+    lambda more, draws: f"shared_covariance(..., draws={more + draws}) should do.",
+    "Call shared_covariance with a longer warmup, or a simpler structure.",
+    "call shared_covariance with a longer warmup.",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,7 +209,7 @@ class SharedPosterior:
             del functionals["the spectrum"]
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
-        return diagnose(functionals, statistics, remedies=SHARED, remarks=[line for line in remarks if line])
+        return diagnose(functionals, statistics, remedies=REMEDIES, remarks=[line for line in remarks if line])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
@@ -328,6 +335,11 @@ def shared_covariance(
     (3, 3)
     """
     asked = structure_of(structure)
+    if isinstance(release, Release) and release.effects is not None:
+        raise ValueError(
+            "release: expected messages of directions or weights, got those of effects, whose covariance is in "
+            "mpmtl_prob.inference.shared_effects(release)"
+        )
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
@@ -346,18 +358,19 @@ def shared_covariance(
     return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
 
-def settled(shared: SharedPosterior, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> SharedPosterior:
+def settled[P](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
     """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
 
     Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
     """
-    drawn = shared.num_draws
-    while drawn < most and shared.diagnose().asks_for_draws:
-        shared = shared.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
-        if shared.num_draws < min(drawn + _MORE, most):  # interrupted
+    posterior: Any = shared  # of a covariance or of effects
+    drawn = posterior.num_draws
+    while drawn < most and posterior.diagnose().asks_for_draws:
+        posterior = posterior.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
+        if posterior.num_draws < min(drawn + _MORE, most):  # interrupted
             break
-        drawn = shared.num_draws
-    return shared
+        drawn = posterior.num_draws
+    return posterior
 
 
 @dataclass(frozen=True, eq=False)

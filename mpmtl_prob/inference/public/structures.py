@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.init import (
@@ -65,6 +66,10 @@ class Structure(ABC):
         """Raises ValueError for a release of sizes that the structure cannot read, before there is one."""
         return None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        accept_former_methods(cls, reading="model_for", given="resolve")
+
     @abstractmethod
     def model_for(self, release: Release) -> ModelAndInit:
         """The model of this release. Raises ValueError for a release that the structure cannot read."""
@@ -102,7 +107,7 @@ class Full(Structure):
         return _latent(release, "matrix_t", {"z": 0.0, "z_kappa": 0.0})
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
-        return law.with_kappa(np.random.default_rng(seed), np.ones((num_draws, num_features)))
+        return law.draw_prior_omega(np.random.default_rng(seed), np.ones((num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
         return "none assumed"
@@ -145,7 +150,7 @@ class Adaptive(Structure):
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
         rng = np.random.default_rng(seed)
-        return law.with_kappa(rng, law.above_a_floor(rng, (num_draws, num_features)))
+        return law.draw_prior_omega(rng, law.above_a_floor(rng, (num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
         """Which structure the release speaks for.
@@ -298,3 +303,8 @@ def _features(posterior: xr.Dataset) -> str:
     names = ", ".join(out[:_SHOWN]) + (", ..." if len(out) > _SHOWN else "")
     stand = "stands" if len(out) == 1 else "stand"
     return f"{len(out)} of {inclusion.size} features {stand} out (inclusion above .9): {names}"
+
+
+__getattr__ = former_names(
+    __name__, {"Directions": "LowRankStructure", "Reading": "ModelAndInit", "reading": "model_for"}
+)

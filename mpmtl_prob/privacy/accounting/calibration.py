@@ -141,30 +141,61 @@ def _least_noise(
 
 
 @former_arguments(besides="composed_with")
+@overload
 def calibrate_gaussian(
     epsilon: float,
     delta: float,
     num_features: int,
-    rounds: int = 1,
+    rounds: int | None = ...,
     *,
+    schedule: None = ...,
+    clip: float = ...,
+    adjacency: str = ...,
+    composed_with: Sequence[Mechanism] = ...,
+) -> Gaussian: ...
+@overload
+def calibrate_gaussian(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int | None = ...,
+    *,
+    schedule: ArrayLike,
+    clip: float = ...,
+    adjacency: str = ...,
+    composed_with: Sequence[Mechanism] = ...,
+) -> tuple[Gaussian, ...]: ...
+
+
+def calibrate_gaussian(
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    rounds: int | None = None,
+    *,
+    schedule: ArrayLike | None = None,
     clip: float = 1.0,
     adjacency: str = "replace",
     composed_with: Sequence[Mechanism] = (),
-) -> Gaussian:
-    """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`."""
+) -> Gaussian | tuple[Gaussian, ...]:
+    """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`.
+
+    Of a schedule the weights are budgets too: a round's standard deviation is inversely proportional to its weight.
+    """
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
-    T, d = whole("rounds", rounds), whole("num_features", num_features)
-    clip = positive("clip", clip)
+    d, clip = whole("num_features", num_features), positive("clip", clip)
+    weights = _weights(rounds, schedule)
     _check_price(epsilon, delta, composed_with, adjacency)
 
-    def law(log_sd: float) -> Gaussian:
-        return Gaussian(d, float(clip**2 * np.exp(log_sd)), clip)
+    def laws(log_sd: float) -> tuple[Gaussian, ...]:
+        return tuple(Gaussian(d, float(clip**2 * sd), clip) for sd in np.exp(log_sd) / weights)
 
     def excess(log_sd: float) -> float:
-        found = composition.compute_delta(epsilon, ((law(log_sd),) * T) + tuple(composed_with), adjacency)
-        return float(np.log(max(found, 1e-300)) - np.log(delta))
+        true = composition.compute_delta(epsilon, laws(log_sd) + tuple(composed_with), adjacency)
+        return float(np.log(max(true, 1e-300)) - np.log(delta))
 
-    return law(crossing(excess, float(np.log(T) / 2), 1e-10))
+    least = laws(crossing(excess, float(np.log(len(weights)) / 2), 1e-10))
+    return least if schedule is not None else least[0]
 
 
 def _check_price(epsilon: float, delta: float, composed_with: Sequence[Mechanism], adjacency: str) -> None:

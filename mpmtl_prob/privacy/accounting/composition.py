@@ -17,12 +17,13 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_pure
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 from mpmtl_prob.privacy.mechanisms.pld import cells, directions
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile, smallest_epsilon
 from mpmtl_prob.privacy.units import Adjacency
 
 #: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
@@ -31,14 +32,12 @@ CELLS = 1000
 FINE_CELLS = 4000
 #: What a quadrature in a round's loss may hide of its delta.
 ROUND_OFF = 1e-12
-#: Above, an eps is as good as none, and the closed forms lose digits: one that is searched for is then infinite.
-LARGEST_EPSILON = 1e9
 
 
 @lru_cache(maxsize=32)
 def profile(
     mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True, cells: int | None = None
-) -> LossProfile:
+) -> PrivacyProfile:
     """delta(eps) of the mechanisms composed, one per round, in the two directions.
 
     Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
@@ -71,7 +70,7 @@ def profile(
 
         return curve
 
-    return LossProfile(read(add), read(remove))
+    return PrivacyProfile(read(add), read(remove))
 
 
 def compute_delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
@@ -115,27 +114,6 @@ def compute_epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], a
     target = in_range("delta", delta, 0, 1)
     rounds = as_rounds(mechanisms)
     return smallest_epsilon(lambda value: _delta(value, rounds, adjacency), target)
-
-
-def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: float = 1e-7) -> float:
-    """Where a falling delta(eps) comes down to the target, on the private side of it; inf if it does not."""
-
-    from scipy.optimize import brentq  # a quarter of a second to import
-
-    def excess(value: float) -> float:
-        return delta(value) - target
-
-    if excess(0.0) <= 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    while excess(high) > 0:
-        if high >= LARGEST_EPSILON:
-            return float(np.inf)
-        low, high = high, min(high * (2 if high < 1e4 else 32), LARGEST_EPSILON)
-    found = brentq(excess, low, high, xtol=1e-9, rtol=tolerance)
-    while excess(found) > 0:  # on the private side of the root
-        found *= 1 + tolerance
-    return float(found)
 
 
 def loss_when_there(mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> tuple[FloatArray, FloatArray]:
@@ -206,3 +184,6 @@ def _in_doubles(mechanisms: Sequence[Mechanism]) -> Iterator[None]:
             f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {kinds:.400}: one is too small "
             "or too large beside what it protects, or beside the others, or they are too many"
         ) from None
+
+
+__getattr__ = former_names(__name__, {"delta": "compute_delta", "epsilon": "compute_epsilon"})

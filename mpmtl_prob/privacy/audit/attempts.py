@@ -27,8 +27,9 @@ def support(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
         claim: what to break, (eps, delta) for one release, and with which adjacency.
         **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind (default
             5,000; of noise in shares fewer, as every owner's is drawn), ``confidence``, ``seed``, ``progress_bar``;
-            ``exact=False`` to draw noise in doubles, 20,000 times by default, where releases cut messages to a lattice and
-            draw exactly; and ``sampler`` to audit other noise than the law's under its claim.
+            ``threshold`` (default :class:`Split`; else :class:`Explicit` or :class:`Bonferroni`); ``exact=False``
+            to draw noise in doubles, 20,000 times by default, where releases cut messages to a lattice and draw exactly;
+            and ``sampler`` to audit other noise than the law's under its claim.
 
     Raises:
         ValueError: an argument outside its range.

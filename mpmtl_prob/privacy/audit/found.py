@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.privacy.accounting import composition
+from mpmtl_prob.privacy.audit.thresholds import SPLIT, Threshold, clopper_pearson
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
@@ -41,6 +40,7 @@ class Audit:
         present: scores of those with it, (n,).
         confidence: of every bound.
         mechanisms: the laws that the claim is about, for the proved curve.
+        threshold: how the score is chosen above which a release counts as one without the task.
     """
 
     test: str
@@ -50,11 +50,12 @@ class Audit:
     present: FloatArray
     confidence: float
     mechanisms: tuple[Mechanism, ...]
+    threshold: Threshold = SPLIT
 
     @property
     def epsilon_lower(self) -> float:
         """Lower confidence bound on the eps at which the claimed delta can hold."""
-        return max(self._epsilon_lower(self.absent, self.present), self._epsilon_lower(-self.present, -self.absent))
+        return self.threshold.epsilon_lower(self.absent, self.present, self.claim.delta, self.confidence)
 
     @property
     def broken(self) -> bool:
@@ -119,26 +120,6 @@ class Audit:
             f"  {self.verdict} ({self.confidence:.0%} confidence)"
         )
 
-    def _epsilon_lower(self, p: FloatArray, q: FloatArray) -> float:
-        """log((P(S) - delta) / Q(S)) from its confidence limits, S = {score > t}, t chosen on the other half."""
-        half, n = len(p) // 2, len(p) - len(p) // 2
-        thresholds = np.unique(np.quantile(q[:half], 1 - np.geomspace(2 / half, 0.9, 60), method="inverted_cdf"))
-        thresholds = thresholds[np.isfinite(thresholds)]
-        if len(thresholds) == 0:
-            return 0.0
-        tail = (1 - self.confidence) / 4  # two rates, two directions
-
-        def bound(hits: NDArray[Any], alarms: NDArray[Any], size: int) -> NDArray[Any]:
-            low, high = clopper_pearson(hits, size, tail)[0], clopper_pearson(alarms, size, tail)[1]
-            return np.log(np.maximum(low - self.claim.delta, 1e-300) / high)
-
-        def counted(scores: FloatArray, levels: FloatArray) -> NDArray[Any]:
-            return len(scores) - np.searchsorted(np.sort(scores), levels, side="right")
-
-        best = np.argmax(bound(counted(p[:half], thresholds), counted(q[:half], thresholds), half))
-        chosen = thresholds[best : best + 1]
-        return max(0.0, float(bound(counted(p[half:], chosen), counted(q[half:], chosen), n)[0]))
-
 
 @dataclass(frozen=True)
 class Drawn:
@@ -183,14 +164,6 @@ def distance(one: FloatArray, other: FloatArray) -> float:
     return float(ttest_ind(one, other, equal_var=False).pvalue)
 
 
-def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Exact confidence limits of a probability, each missed with probability at most ``tail``."""
-    k = np.asarray(hits, dtype=np.float64)
-    low = np.where(k > 0, betaincinv(np.maximum(k, 1), trials - k + 1, tail), 0.0)
-    high = np.where(k < trials, betaincinv(k + 1, np.maximum(trials - k, 1), 1 - tail), 1.0)
-    return low, high
-
-
 def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
     """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
-    return composition.profile(composition.as_rounds(mechanisms), adjacency).power(false_alarms)
+    return composition.profile(composition.as_rounds(mechanisms), adjacency).one_sided_power(false_alarms)

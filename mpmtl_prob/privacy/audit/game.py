@@ -13,6 +13,7 @@ from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Audit
+from mpmtl_prob.privacy.audit.thresholds import SPLIT, Threshold
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import GaussianShares, MatrixMechanism, Mechanism, Quantile, VectorMechanism, exact
@@ -54,6 +55,7 @@ class Game:
         confidence: float = 0.99,
         seed: int = 0,
         progress_bar: bool = True,
+        threshold: Threshold = SPLIT,
     ) -> None:
         if not isinstance(claim, Bound):
             raise ValueError(f"claim: expected a Bound, got {type(claim).__name__}")
@@ -61,6 +63,11 @@ class Game:
         self.trials = whole("trials", self.usual if trials is None else trials, 100)
         self.confidence = in_range("confidence", confidence, 0, 1)
         self.seed, self.progress_bar = whole("seed", seed, 0), progress_bar
+        if not isinstance(threshold, Threshold):
+            raise ValueError(
+                f"threshold: expected Split(), Explicit(...) or Bonferroni(...), got {type(threshold).__name__}"
+            )
+        self.threshold = threshold
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         """The privacy losses of n releases: log of the density without the task over the density with it."""
@@ -79,7 +86,7 @@ class Game:
                     scores[there].append(score(rng, n, there))
                     bar.update(n)
         absent, present = (np.concatenate(scores[there]) for there in (False, True))
-        return Audit(test, self.view, self.claim, absent, present, self.confidence, (self.law,))
+        return Audit(test, self.view, self.claim, absent, present, self.confidence, (self.law,), self.threshold)
 
 
 class SecondMoments(Game):

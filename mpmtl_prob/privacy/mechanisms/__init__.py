@@ -1,5 +1,6 @@
 """Noise laws: drawn exactly, their densities, and what one draw gives away."""
 
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian
 from mpmtl_prob.privacy.mechanisms.mechanism import (
     MatrixMechanism,
@@ -9,7 +10,7 @@ from mpmtl_prob.privacy.mechanisms.mechanism import (
     register,
     write_mechanism,
 )
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.mechanisms.quantile import Quantile
 from mpmtl_prob.privacy.mechanisms.shares import GaussianShares
 from mpmtl_prob.privacy.mechanisms.vector_gaussian import VectorGaussian
@@ -20,11 +21,11 @@ __all__ = [
     "Gaussian",
     "GaussianShares",
     "IndependentLaplace",
-    "LossProfile",
     "MatrixMechanism",
     "Mechanism",
     "PaperTaskWishart",
     "PaperWishart",
+    "PrivacyProfile",
     "Quantile",
     "VectorGaussian",
     "VectorLaplace",
@@ -34,3 +35,15 @@ __all__ = [
     "register",
     "write_mechanism",
 ]
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "Law": "Mechanism",
+        "MatrixNoise": "MatrixMechanism",
+        "Profile": "PrivacyProfile",
+        "VectorNoise": "VectorMechanism",
+        "read_law": "read_mechanism",
+        "write_law": "write_mechanism",
+    },
+)

@@ -14,7 +14,7 @@ from mpmtl_prob._util.checks import normalise_fields, positive, whole
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.loss_distributions import gaussian_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency
 
 
@@ -101,10 +101,10 @@ class Gaussian(MatrixMechanism):
         return gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """Any number of Gaussian rounds, exactly: their mu add up in squares."""
         squares = [law.mu(adjacency) ** 2 for law in laws if isinstance(law, Gaussian)]
-        return LossProfile.gaussian(float(np.sqrt(sum(squares)))) if len(squares) == len(laws) else None
+        return PrivacyProfile.gaussian(float(np.sqrt(sum(squares)))) if len(squares) == len(laws) else None
 
     def justification(self, adjacency: str, rounds: int) -> str:
         """Why the guarantee of so many draws holds, in a sentence."""

@@ -174,7 +174,7 @@ def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
     return privacy_loss_distribution.PrivacyLossDistribution(on_grid(index[0], P, above, interval, pessimistic))
 
 
-def with_slack(symmetric: Any, slack: float) -> Any:
+def add_slack(symmetric: Any, slack: float) -> Any:
     """A distribution that is the same in both directions, and beside it a chance ``slack`` that all is given away."""
     from dp_accounting.pld import privacy_loss_distribution
 

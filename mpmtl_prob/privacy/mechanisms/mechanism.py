@@ -15,9 +15,9 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
-from mpmtl_prob._util.former import FormerName
+from mpmtl_prob._util.former import FormerName, accept_former_methods, former_names
 from mpmtl_prob.privacy.mechanisms.exact import Source
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 
 class Mechanism(ABC):
@@ -32,6 +32,17 @@ class Mechanism(ABC):
     pure = FormerName("max_loss")
     against = FormerName("adversary")
     reason = FormerName("justification")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        accept_former_methods(
+            cls,
+            together="compose_closed_form",
+            pure="max_loss",
+            against="adversary",
+            reason="justification",
+            fluctuation="operator_norm",
+        )
 
     @property
     def kind(self) -> str:
@@ -67,7 +78,7 @@ class Mechanism(ABC):
         return float(np.inf)
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """delta(eps) of several draws where it is known without a grid; None for laws that this one knows nothing of."""
         return None
 
@@ -212,3 +223,15 @@ def read_mechanism(fields: Mapping[str, Any]) -> Mechanism:
         return law.from_fields(numbers)
     except TypeError:
         raise ValueError(f"mechanism: expected a law of mpmtl_prob or a registered one, got {dict(fields)!r}") from None
+
+
+__getattr__ = former_names(
+    __name__,
+    {
+        "Law": "Mechanism",
+        "MatrixNoise": "MatrixMechanism",
+        "VectorNoise": "VectorMechanism",
+        "read_law": "read_mechanism",
+        "write_law": "write_mechanism",
+    },
+)

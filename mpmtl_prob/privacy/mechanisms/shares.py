@@ -33,9 +33,9 @@ from mpmtl_prob._util.checks import normalise_fields, positive, whole
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian
-from mpmtl_prob.privacy.mechanisms.loss_distributions import gaussian_loss, with_slack
+from mpmtl_prob.privacy.mechanisms.loss_distributions import add_slack, gaussian_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 #: Steps of the lattice that the sd of a share has at least.
 LEAST_STEPS = 16.0
@@ -163,10 +163,10 @@ class GaussianShares(MatrixMechanism):
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
         """As :meth:`Mechanism.loss_distribution`: that of real noise, and the slack as what gives all away."""
         real = gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
-        return with_slack(real, self.slack) if pessimistic else real
+        return add_slack(real, self.slack) if pessimistic else real
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """Any number of rounds: their mu add up in squares, and their slack."""
         mine = [law for law in laws if isinstance(law, GaussianShares)]
         if len(mine) < len(laws):
@@ -174,7 +174,7 @@ class GaussianShares(MatrixMechanism):
         mu = float(np.sqrt(sum(law.mu(adjacency) ** 2 for law in mine)))
         lost = sum(law._slack(max(mu, law.mu("replace"))) for law in mine)
         curve = lambda epsilon: min(1.0, delta_gaussian(epsilon, mu) + lost)
-        return LossProfile(curve, curve)
+        return PrivacyProfile(curve, curve)
 
     def justification(self, adjacency: str, rounds: int) -> str:
         """Why the guarantee of so many draws holds, in a sentence."""

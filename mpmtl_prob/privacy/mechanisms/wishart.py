@@ -16,7 +16,7 @@ from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.loss_distributions import gamma_loss, gamma_spread, replaced, two_point_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
-from mpmtl_prob.privacy.mechanisms.profile import LossProfile
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency
 
 #: k up to which rounds are composed right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails
@@ -133,7 +133,7 @@ class Wishart(MatrixMechanism):
         return zeroed if Adjacency.of(adjacency) is Adjacency.ZERO_OUT else replaced(zeroed)
 
     @staticmethod
-    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> LossProfile | None:
+    def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """One round when a task is zeroed, or any number of the papers' rounds.
 
         The loss of the papers' noise (k = 1) takes one finite value, so that rounds are together one with
@@ -146,11 +146,11 @@ class Wishart(MatrixMechanism):
             return None
         shape, theta = own[0].shape, 1 / sum(1 / law.theta for law in own)
         if zeroed:
-            return LossProfile(
+            return PrivacyProfile(
                 lambda epsilon: delta_add(epsilon, shape, theta), lambda epsilon: delta_remove(epsilon, shape, theta)
             )
         certain = float(-np.expm1(-1 / theta))
-        return LossProfile(
+        return PrivacyProfile(
             *2 * (lambda epsilon: certain if epsilon >= 0 else float(1 - np.exp(epsilon) * (1 - certain)),)
         )
 

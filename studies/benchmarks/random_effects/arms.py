@@ -250,16 +250,44 @@ def _mixed(train: Train, isotropic: bool) -> Fit:
 
 
 def library(train: Train, public: Public, seed: int) -> Fit:
-    """NoiseAware of whichever version of the library is imported, as it comes."""
-    from mpmtl_prob import TaskData
+    """NoiseAware of whichever version of the library is imported, as it comes.
+
+    Where the library has reference values it is told those of the cell: columns in declared units, and the target's square.
+    """
+    import mpmtl_prob
     from mpmtl_prob.inference import NoiseAware
 
-    found = NoiseAware(public.epsilon, public.delta, seed=seed, unsafe_seed=seed, progress_bar=False).fit(
-        TaskData.from_lists(train.X, train.y)
-    )
+    options: Any = {"seed": seed, "unsafe_seed": seed, "progress_bar": False}
+    if hasattr(mpmtl_prob, "Reference"):
+        return _with_reference(
+            train, public, NoiseAware(public.epsilon, public.delta, reference=_reference(train, public), **options)
+        )
+    found = NoiseAware(public.epsilon, public.delta, **options).fit(mpmtl_prob.TaskData.from_lists(train.X, train.y))
     draws = found.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     return Fit(np.asarray(found.W), low, high)
+
+
+def _reference(train: Train, public: Public) -> Any:
+    """Reference values of a cell, whose columns are in declared units; the constant column in front is none of them."""
+    from mpmtl_prob import Reference
+
+    columns = range(train.X[0].shape[1] - public.intercept)
+    return Reference(dict.fromkeys(columns, (0.0, 1.0)), target=(0.0, float(np.sqrt(public.square))))
+
+
+def _with_reference(train: Train, public: Public, estimator: Any) -> Fit:
+    """The fit, its intercept in front as the columns have it."""
+    from mpmtl_prob import TaskData
+
+    tasks = TaskData.from_lists([x[:, int(public.intercept) :] for x in train.X], train.y)
+    found = estimator.fit(tasks.with_intercept() if public.intercept else tasks)
+    order = np.roll(np.arange(train.X[0].shape[1]), 1) if public.intercept else slice(None)
+    draws = found.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
+    mu = found.shared.draws("mu") * found.shared.units.target_scale
+    mu_low, mu_high = np.quantile(mu, (0.05, 0.95), axis=0)
+    return Fit(found.W[order], low[order], high[order], mu.mean(axis=0)[order], mu_low[order], mu_high[order])
 
 
 Arm = Callable[[Train, Public, int], Fit]

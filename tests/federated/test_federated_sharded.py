@@ -9,7 +9,7 @@ import pytest
 import mpmtl_prob as mp
 from mpmtl_prob import federated
 from mpmtl_prob.data.shards import Part
-from mpmtl_prob.federated import sharded as scattered
+from mpmtl_prob.federated import sharded
 from mpmtl_prob.federated.local import conduct
 
 TASKS = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=8).train
@@ -41,12 +41,12 @@ def gathered(machines, invitation=None, change=lambda stage, asked, i, reply: re
         replies = {}
         for i, received in sending.items():
             asked.append((i, *received))
-            reply = change(stage, asked, i, scattered.answer(machines[i], invitation, stage, received))
+            reply = change(stage, asked, i, sharded.answer(machines[i], invitation, stage, received))
             if reply is not None:
                 replies[i] = reply
         return replies
 
-    total, inside = conduct(scattered.gather(invitation), ask)
+    total, inside = conduct(sharded.gather(invitation), ask)
     return federated.settle(invitation, total, inside, unsafe_seed=3), asked
 
 
@@ -74,7 +74,7 @@ def test_another_machine_does_the_shards_of_one_that_is_lost(lost):
 
 
 def test_a_shard_counts_once_though_it_comes_back_twice():
-    everything = scattered.answer(EVERYWHERE[0], invite(), "shards", {f"shard {k}": b"" for k in range(6)})
+    everything = sharded.answer(EVERYWHERE[0], invite(), "shards", {f"shard {k}": b"" for k in range(6)})
     once = []
 
     def change(stage, asked, i, reply):
@@ -91,12 +91,12 @@ def test_what_nobody_reads_is_named():
     machines = [shards(0, 1, 2, 3), shards(2, 3, 4, 5)]
     lost = lambda stage, _, i, reply: None if stage == "shards" and i == 1 else reply
     with pytest.raises(
-        scattered.LostShards, match="8 tasks are in the sum, and 12 were announced; lost: shard 4, shard 5"
+        sharded.LostShards, match="8 tasks are in the sum, and 12 were announced; lost: shard 4, shard 5"
     ):
         gathered(machines, change=lost)
-    with pytest.raises(scattered.LostShards, match=r"8 tasks are in the sum, and 12 were announced$"):
+    with pytest.raises(sharded.LostShards, match=r"8 tasks are in the sum, and 12 were announced$"):
         gathered(machines[:1])
-    with pytest.raises(scattered.LostShards, match="0 tasks are in the sum"):
+    with pytest.raises(sharded.LostShards, match="0 tasks are in the sum"):
         gathered(machines, change=lambda *_: None)
 
 
@@ -123,13 +123,27 @@ def test_a_task_in_two_shards_is_refused(spelling):
         gathered([shards(0, 1, 2), shards(3, 4, 5), again])
 
 
+def test_one_name_of_a_shard_stands_for_one_set_of_tasks():
+    """Before, the last list counted: the sum of the other machine's shard would have been taken for lost, or for this one."""
+    other = mp.TaskShards((Part("shard 1", (2, 11), (0, 1, 2), partial(part, (2, 11))),), progress_bar=False)
+    with pytest.raises(
+        ValueError, match="shards: expected the same tasks in shard 1 wherever it is, got others from site 1"
+    ):
+        gathered([shards(0, 1), other, shards(2, 3, 4, 5)])
+    turned = mp.TaskShards((Part("shard 1", (3, 2), (0, 1, 2), partial(part, (3, 2))),), progress_bar=False)
+    release, _ = gathered([shards(0, 1), turned, shards(2, 3, 4, 5)])
+    np.testing.assert_array_equal(release.sigma, ONE_MACHINE)
+
+
 def test_it_takes_trust_in_a_curator():
     with pytest.raises(ValueError, match="trust: expected 'curator'"):
         gathered(EVERYWHERE, invite("secure_sum"))
-    with pytest.raises(ValueError, match="stage: 'shards' is out of turn"):
-        scattered.answer(EVERYWHERE[0], invite("no_curator"), "shards", {})
+    with pytest.raises(ValueError, match=r"trust: expected 'curator', .* got 'no_curator'"):
+        sharded.answer(EVERYWHERE[0], invite("no_curator"), "shards", {})
+    with pytest.raises(ValueError, match="stage: expected one of 'list', 'shards', got 'advertise'"):
+        sharded.answer(EVERYWHERE[0], invite(), "advertise", {})
     with pytest.raises(ValueError, match="shards: expected some of its own"):
-        scattered.answer(EVERYWHERE[0], invite(), "shards", {"shard 77": b""})
+        sharded.answer(EVERYWHERE[0], invite(), "shards", {"shard 77": b""})
 
 
 @pytest.mark.parametrize("trust", ["curator", "secure_sum"])
@@ -148,5 +162,5 @@ def test_shards_are_read_one_at_a_time():
 
     mine = shards(0, 1)
     mine = replace(mine, parts=tuple(part._replace(read=partial(read, part.tasks)) for part in mine.parts))
-    scattered.answer(mine, invite(), "shards", {"shard 1": b""})
+    sharded.answer(mine, invite(), "shards", {"shard 1": b""})
     assert held == [(2, 3)]

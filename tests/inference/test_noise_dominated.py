@@ -79,14 +79,14 @@ def test_leaning_is_a_change_of_coordinates_and_of_nothing_else():
 
 
 @partial(quickly, static_argnums=0)
-def drowned(m, observed, site):
+def noise_dominated(m, observed, site):
     """Log density, A and log phi."""
     value, trace = log_density(latent_weights.noise_dominated_weights(m), (observed,), {}, site)
     return value, trace["A"]["value"], trace["log_phi"]["value"]
 
 
 @pytest.mark.parametrize("df", [400.0, 6000.0])
-def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df):
+def test_chains_of_a_noise_dominated_release_start_at_the_row_norms_that_it_suggests(df):
     d, m, rng = 50, 20, np.random.default_rng(0)
     law = Wishart(d, df, 0.3 / np.sqrt(df))
 
@@ -100,11 +100,11 @@ def test_chains_of_a_drowned_release_start_at_the_row_norms_that_it_suggests(df)
     ratio = (start["Z"] / other["Z"]) ** 2 * np.mean(norms) / np.mean(other_norms)
     assert_allclose(ratio, np.broadcast_to((norms / other_norms)[:, None], (d, m)))
 
-    value, A, _ = drowned(m, observed, start)
+    value, A, _ = noise_dominated(m, observed, start)
     assert np.isfinite(value)
     assert_allclose(np.trace(A), m, rtol=1e-6)
     # A has more along a direction as the norm of its row is larger
-    _, even, _ = drowned(m, observed, start | {"Z": start["Z"] / np.sqrt(norms)[:, None]})
+    _, even, _ = noise_dominated(m, observed, start | {"Z": start["Z"] / np.sqrt(norms)[:, None]})
     more = along(observed, A) / along(observed, even)
     assert_allclose(more / more.mean(), norms / norms.mean(), rtol=1e-3)
     # and no direction of it is much of what bounds it
@@ -121,7 +121,7 @@ def test_phi_has_its_prior_where_the_weights_keep_their_size():
     upright, site = observed._replace(likelihood_slope=np.zeros(d)), start_noise_dominated(observed)
     # twice the normal numbers, a quarter of phi, and the same W
     twice = site | {"Z": 2 * site["Z"]}
-    (value, A, log_phi), (other, same, quarter) = drowned(m, upright, site), drowned(m, upright, twice)
+    (value, A, log_phi), (other, same, quarter) = noise_dominated(m, upright, site), noise_dominated(m, upright, twice)
     assert_allclose(same, A)
     assert_allclose(quarter, log_phi - np.log(4))
     prior = st.norm(observed.log_phi_mean, LOG_PHI_SD)
@@ -152,7 +152,7 @@ def from_the_prior(rng, sigma, law, number):
     return {name: each[stay] for name, each in every.items()}
 
 
-def test_a_drowned_release_has_the_posterior_that_it_should_have():
+def test_a_noise_dominated_release_has_the_posterior_that_it_should_have():
     rng = np.random.default_rng(3)
     W = rng.standard_normal((D, FEW))
     W /= np.linalg.norm(W, axis=0)

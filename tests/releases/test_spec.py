@@ -100,7 +100,7 @@ def test_all_rounds_bound_messages_alike():
     first, second = settled.mechanisms
     with pytest.raises(ValueError, match=r"^mechanisms: expected one clip norm in all rounds, got 1.0, 10.0"):
         replace(settled, mechanisms=(first, replace(second, clip=1.0)))
-    with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as directions have unit length, got 10.0"):
+    with pytest.raises(ValueError, match=r"^mechanisms: expected clip = 1.0, as messages have unit length, got 10.0"):
         replace(settled, message="direction")
 
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.inference.owner import leave_one_out as own_message
+from mpmtl_prob.inference.owner import leave_one_out as module
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.leave_one_out import as_sent, leave_one_out, leave_one_out_posteriors
 from mpmtl_prob.privacy.mechanisms import exact
@@ -48,7 +48,7 @@ def test_without_ones_message_the_release_is_that_of_the_others(six, clear):
 
 
 def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypatch):
-    monkeypatch.setattr(own_message, "shared_covariance", partial(shared_covariance, warmup=200))
+    monkeypatch.setattr(module, "shared_covariance", partial(shared_covariance, warmup=200))
     two = dataclasses.replace(six, X=six.X[:2], y=six.y[:2], mask=six.mask[:2], tasks=six.tasks[:2])
     scale = conjugate.scales(two.gram)
     found = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
@@ -58,9 +58,9 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
     seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
-    monkeypatch.setattr(own_message, "shared_covariance", lambda *_, **__: None)
-    monkeypatch.setattr(own_message, "raised_shapes", lambda *_: (None, None))
-    monkeypatch.setattr(own_message, "plug_in", lambda *given: seeds.append(given[5]) or one)
+    monkeypatch.setattr(module, "shared_covariance", lambda *_, **__: None)
+    monkeypatch.setattr(module, "raised_shapes", lambda *_: (None, None))
+    monkeypatch.setattr(module, "plug_in", lambda *given: seeds.append(given[5]) or one)
     leave_one_out_posteriors(six, clear, None, 1.0, 2, 0, False)
     assert len(set(seeds)) == 6
 

@@ -1,0 +1,511 @@
+"""The owner seats of a mixed model: every task's own effects, given its own rows and the public posterior of all."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, one_of, whole
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.matching import in_order, match_positions, task_data
+from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, StudentTErrors, likelihood_of, named
+from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
+from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, in_layout
+from mpmtl_prob.sampling.chains import Draws
+from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
+from mpmtl_prob.sampling.importance import num_proposals, smoothed
+from mpmtl_prob.single_task.random_effects import (
+    EffectsPosterior,
+    EffectsPriors,
+    effects_posterior,
+    student_effects_posterior,
+    student_log_ratio,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+#: Draws of the public posterior that owners average over; more where these are weighted.
+_PUBLIC_DRAWS, _WEIGHTED_DRAWS = 100, 300
+#: Scales of the spread that an owner averages over beside them, as a task may be more of an outlier than others, or less.
+_SCALES, _SCALE_WEIGHTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0]), np.full(5, 0.2)
+#: Prior probability that a task has nothing to do with the average: mean zero, shapes between the identity and that of all
+#: tasks, and any scale. An owner's evidence decides. Chosen on a few cells of the panel, where .5 cost every owner more.
+_APART = 0.1
+_POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
+#: With more tasks an owner's own message weighs next to nothing in the release.
+_LEAVE_OUT_UP_TO = 200
+_PREDICTIVE_DRAWS = 400
+#: Columns or targets this many times as large as the reference says are told to the owner.
+_FAR = 20.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnerEffects:
+    """The posterior of every task's effects. Column i of W belongs to the owner of task i.
+
+    Attributes:
+        shared: the public posterior that the owners used.
+        W: posterior mean of the effects in the table's units, (d, m), an intercept last, where all columns are 0 in the
+            table.
+        seconds: wall-clock time, that of the public posterior included.
+        likelihood: of the targets.
+        tasks: names of W's columns.
+        features: names of W's rows.
+    """
+
+    shared: SharedEffects
+    W: FloatArray
+    seconds: float
+    _tree: xr.DataTree
+    likelihood: Likelihood
+    tasks: tuple[Hashable, ...]
+    features: tuple[Hashable, ...]
+
+    seat = "owner"
+    name = "noise-aware mixed model"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the release, which is all that the owners learn of each other."""
+        return self.shared.guarantee
+
+    def coefficients(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of every task's effects, a row for each task and effect, with the release and alone.
+
+        In the table's units; an intercept is the target where every column is at its reference's centre. Columns: ``mean``,
+        ``sd``, ``lower`` and ``upper``, with the release; ``alone``, ``alone_lower`` and ``alone_upper``, by the task's own
+        rows. Every owner's rows are its own: the whole table exists only where one desk holds all rows.
+
+        Args:
+            probability: of central intervals.
+        """
+        import pandas as pd
+
+        tail = (1 - fraction("probability", probability)) / 2
+        columns: dict[str, FloatArray] = {}
+        for name, label in (("effect", ""), ("alone", "alone_")):
+            draws = self._draws(name)
+            lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
+            columns["mean" if not label else "alone"] = draws.mean(axis=0).T.ravel()
+            if not label:
+                columns["sd"] = draws.std(axis=0).T.ravel()
+            columns |= {f"{label}lower": lower.T.ravel(), f"{label}upper": upper.T.ravel()}
+        index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
+        return pd.DataFrame(columns, index=index)
+
+    def standing(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of where every task stands: how far its effects are above the average of all, and with what probability.
+
+        Columns: ``difference``, ``lower`` and ``upper`` of the effect less the average effect, in the table's units, and
+        ``above``, the probability that it is larger. Ranks of tasks are not to be had: nobody sees the others.
+
+        Args:
+            probability: of the central interval.
+        """
+        import pandas as pd
+
+        tail = (1 - fraction("probability", probability)) / 2
+        difference = self._draws("difference")
+        lower, upper = np.quantile(difference, [tail, 1 - tail], axis=0)
+        columns = {"difference": difference.mean(axis=0), "lower": lower, "upper": upper}
+        columns["above"] = (difference > 0).mean(axis=0)
+        index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
+        return pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index)
+
+    def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
+        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
+
+        The mean is exact; intervals come from 400 draws of effects and errors.
+
+        Raises:
+            ValueError: data with other tasks or features.
+        """
+        feature, task = match_positions(tasks, self.tasks, self.features)
+        W, draws = self.W[feature][:, task], self._draws("W")[:, feature][..., task]
+        sigma, offset = self._draws("sigma")[:, task], self._draws("offset")[:, task]
+        if offset.any():  # of units whose centres are not zero, where there is no intercept to take them
+            tasks = tasks.with_intercept()
+            constant = self._tree.children["constant_data"].dataset["offset_mean"].values[task]
+            W, draws = np.vstack([W, constant]), np.concatenate([draws, offset[:, None]], axis=1)
+        pick = np.linspace(0, len(draws) - 1, min(_PREDICTIVE_DRAWS, len(draws))).astype(int)
+        return self.likelihood.predict(tasks, W, {"W": draws, "sigma": sigma}, pick, seed)
+
+    def to_arviz(self) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``constant_data``, ``shared`` and ``release``.
+
+        ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
+        intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
+        and ``sigma``. The draws are independent. Keep the tree where the rows may be.
+        """
+        return self._tree.copy(deep=True)
+
+    def diagnose(self) -> Diagnosis:
+        """How far the owners' posteriors can be trusted, in words: the public draws that they rest on, and their weights."""
+        public = self.shared.diagnose()
+        advice, constants = list(public.advice), self._tree["constant_data"].to_dataset()
+        if "khat" in constants:
+            failing = "the draws of the public posterior are too few to leave such a task's own message out"
+            advice += khat_advice(constants["khat"].values, _WEIGHTED_DRAWS, failing, "Use leave_one_out='off'.")
+        if "khat_draws" in constants:
+            sizes = self._tree["posterior"].to_dataset().sizes
+            failing = "the approximation to the posterior of such a task is too far off for its draws to be corrected"
+            drawn = num_proposals(sizes["chain"] * sizes["draw"])
+            advice += khat_advice(constants["khat_draws"].values, drawn, failing, "Take its intervals as rough.")
+        return replace(public, advice=tuple(advice))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
+
+        It holds the owners' models, and is for its owner alone (mode 0600).
+        """
+        import xarray as xr  # with pandas, nearly a second to import
+
+        tree, public = self.to_arviz(), self.shared.to_arviz()
+        constants = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
+        tree["constant_data"] = xr.DataTree(constants)
+        for group in ("sample_stats", "log_prior", "log_likelihood"):
+            tree[f"shared/{group}"] = public[group].copy()
+        tree.attrs |= {
+            "seconds": self.seconds,
+            "likelihood": self.likelihood.name,
+            "shared_seconds": self.shared.seconds,
+            "structure": self.shared.structure,
+            "prior": [float(value) for value in self.shared.prior],
+        }
+        write_netcdf(tree, path, private=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> OwnerEffects:
+        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        import xarray as xr  # with pandas, nearly a second to import
+
+        with holding("owners' posteriors of effects", path):
+            tree = read_tree(path)
+            attributes = dict(tree.attrs)
+            groups = {k: tree[f"shared/{k}"].to_dataset() for k in ("sample_stats", "log_prior", "log_likelihood")}
+            groups |= {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            public = xr.DataTree.from_dict(groups)
+            public.attrs |= {"structure": attributes["structure"], "prior": attributes["prior"]}
+            public.attrs["seconds"] = attributes["shared_seconds"]
+            shared = SharedEffects.from_tree(public)
+            constants = tree["constant_data"].to_dataset()
+            W = constants["mean"].values
+            tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
+            own = xr.DataTree.from_dict(
+                {
+                    "posterior": tree["posterior"].to_dataset(),
+                    "constant_data": constants.drop_vars("mean"),
+                    "shared": groups["posterior"],
+                    "release": groups["release"],
+                }
+            )
+        W.setflags(write=False)
+        return cls(shared, W, float(attributes["seconds"]), own, named(attributes["likelihood"]), tasks, features)
+
+    def _draws(self, name: str) -> FloatArray:
+        values: FloatArray = self._tree.children["posterior"].dataset[name].values
+        return values.reshape(-1, *values.shape[2:])
+
+    def __repr__(self) -> str:
+        d, m = self.W.shape
+        return f"OwnerEffects({m} tasks, {d} effects, {self.likelihood}, {self.seconds:.3g} s)\n  {self.guarantee}"
+
+    def _repr_html_(self) -> str:
+        d, m = self.W.shape
+        facts = {"tasks": m, "effects": d, "likelihood": self.likelihood.name, "seat": "every owner has its own column"}
+        return card("OwnerEffects", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+def effect_posteriors(
+    tasks: TaskData,
+    shared: SharedEffects,
+    *,
+    likelihood: str | Likelihood | None = None,
+    leave_one_out: str = "auto",
+    chains: int = 4,
+    draws: int = 300,
+    seed: int = 0,
+) -> OwnerEffects:
+    """Every owner's posterior of its effects, all tasks at once: what :func:`task_posteriors` is of messages of effects.
+
+    An owner averages over draws of the public posterior, scales of the spread, residual variances, and, with a prior
+    probability of .1, that its task has nothing to do with the average; all by the evidence of its own rows.
+
+    Args:
+        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
+        shared: the public posterior.
+        likelihood: of the targets: "gaussian" or "student_t".
+        leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once:
+            "auto", up to 200 tasks; "exact", always; "not_in_release", for tasks that are not in it; "off". The public
+            draws are weighted by p(Sigma - v v' | draw) / p(Sigma | draw), v the own message, which is exact but for their
+            number.
+        chains: how the independent draws are arranged.
+        draws: per chain.
+        seed: of the draws.
+
+    Raises:
+        ValueError: tasks with other features than the release, or an argument outside its range.
+    """
+    task_data(tasks)
+    one_of("leave_one_out", leave_one_out, ("auto", "exact", "not_in_release", "off"))
+    kind = check_likelihood(likelihood, tasks)
+    total = whole("chains", chains) * whole("draws", draws)
+    whole("seed", seed, 0)
+    layout = shared.layout
+    rows = in_layout(tasks, layout)
+    in_order(rows.features, layout.coefficients, "the release")
+    begin = time.perf_counter()
+    tell_of_units(tasks, layout)
+    left_out = leave_one_out == "exact" or (
+        leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
+    )
+    public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
+    log_weight, khat = public.leave_one_out(tasks) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
+    owners = [
+        _owner(
+            *rows.rows_of(i),
+            layout,
+            public.priors(log_weight[i]),
+            public,
+            kind,
+            total,
+            np.random.default_rng([seed, i]),
+        )
+        for i in range(tasks.num_tasks)
+    ]
+    if rows is not tasks:  # every task's own intercept, beside slopes in units of its own rows
+        owners = [_completed(own, *tasks.rows_of(i)) for i, own in enumerate(owners)]
+    names = ("W", "effect", "alone", "difference", "sigma", "offset")
+    kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in names}
+    kept = {name: values.reshape(chains, draws, *values.shape[1:]) for name, values in kept.items()}
+    W = np.stack([own.mean for own in owners], axis=1)
+    W.setflags(write=False)
+    constants: dict[str, Any] = {
+        "apart": np.array([own.apart for own in owners]),
+        "offset_mean": np.array([own.offset for own in owners]),
+    }
+    if khat is not None:
+        constants["khat"] = khat
+    if not kind.exact:
+        constants["khat_draws"] = np.array([own.khat for own in owners])
+    tree = _tree(tasks, shared, kept, constants)
+    tree.attrs |= {"seat": OwnerEffects.seat, "own_message": "out" if left_out else "in"}
+    seconds = shared.seconds + time.perf_counter() - begin
+    return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+
+
+def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
+    """The likelihood. Raises ValueError for one that messages of effects do not know yet."""
+    kind = likelihood_of(likelihood, replace(tasks, intercept=False))  # which here is an effect like others
+    if not isinstance(kind, NormalErrors | StudentTErrors):
+        raise ValueError(
+            f"likelihood: expected 'gaussian' or 'student_t' with messages of effects, got {kind.name!r}; labels go with "
+            "message='direction'"
+        )
+    return kind
+
+
+def tell_of_units(tasks: TaskData, layout: EffectsLayout) -> None:
+    """Warn whoever holds the rows of columns and targets that are far from what the reference says of them."""
+    if layout.reference is None:
+        return
+    units = layout.reference.units(layout.coefficients)
+    far: dict[Hashable, list[Hashable]] = {}
+    for i in range(tasks.num_tasks):
+        X, y = tasks.rows_of(i)
+        with np.errstate(all="ignore"):
+            sizes = [*np.sqrt((units.rows(X) ** 2).mean(axis=0)), np.sqrt((units.targets(y) ** 2).mean())]
+        for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
+            if not size <= _FAR:
+                far.setdefault(name, []).append(tasks.tasks[i])
+    if far:
+        columns = "; ".join(
+            f"{name!r} of {', '.join(map(repr, which[:3]))}" + (f" and {len(which) - 3} more" if which[3:] else "")
+            for name, which in far.items()
+        )
+        warnings.warn(
+            f"tasks: some columns are more than {_FAR:g} times as large as the reference says, as if in other units: "
+            f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Owner:
+    """What one owner knows, in the table's units."""
+
+    mean: FloatArray
+    draws: Draws
+    apart: float
+    offset: float
+    khat: float
+
+
+class _Public:
+    """The draws of the public posterior that owners average over."""
+
+    def __init__(self, shared: SharedEffects, number: int) -> None:
+        self.shared = shared
+        mu, Omega = shared.draws("mu"), shared.draws("Omega")
+        self.pick = np.linspace(0, len(mu) - 1, min(number, len(mu))).astype(int)
+        self.mu, self.Omega = mu[self.pick], Omega[self.pick]
+        d = mu.shape[1]
+        values, U = np.linalg.eigh((mu[:, :, None] * mu[:, None] + Omega).mean(axis=0))
+        shapes = [(U * (values**p / (values**p).mean())) @ U.T for p in _POWERS]
+        even = np.full(len(shapes), np.log(_APART / len(shapes)))
+        scales = _APART_SCALES / d
+        self.apart = EffectsPriors(
+            even, np.zeros((len(shapes), d)), np.array(shapes), scales, np.full(len(scales), -np.log(len(scales)))
+        )
+        #: Of a task alone: effects of any size, all alike.
+        self.alone = self.apart._replace(log_weight=np.zeros(1), mean=np.zeros((1, d)), covariance=np.eye(d)[None])
+
+    @property
+    def number(self) -> int:
+        return len(self.pick)
+
+    def priors(self, log_weight: FloatArray) -> tuple[EffectsPriors, EffectsPriors]:
+        """What an owner averages over, whose public draws have these log weights (S,)."""
+        weight = np.exp(log_weight - log_weight.max())
+        with np.errstate(divide="ignore"):  # a draw may weigh nothing
+            together = np.log((1 - _APART) * weight / weight.sum())
+        return EffectsPriors(together, self.mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
+
+    def leave_one_out(self, tasks: TaskData) -> tuple[FloatArray, FloatArray]:
+        """Log weights (m, S) of the draws for owners who leave their own messages out, and the Pareto k of each (m,)."""
+        release = self.shared.release
+        seen = observed_effects(release, self.shared.prior)
+        laws = [self.shared.draws(name)[self.pick] for name in ("determined", "determined_spread")]
+        sent = lattice_messages(tasks, self.shared)
+        with jax.enable_x64(True):
+            whole_release = _log_likelihoods(seen, self.mu, self.Omega, *laws)
+            ratios = []
+            for v in sent.T:
+                rest = seen._replace(sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0)
+                ratios.append(np.asarray(_log_likelihoods(rest, self.mu, self.Omega, *laws) - whole_release))
+        weight, khat = smoothed(np.array(ratios))
+        with np.errstate(divide="ignore"):
+            return np.log(weight), khat
+
+
+@jax.jit
+def _log_likelihoods(
+    release: EffectsRelease, mu: FloatArray, Omega: FloatArray, level: FloatArray, spread: FloatArray
+) -> jax.Array:
+    """Of every draw, (S,)."""
+    each = lambda draw: log_likelihood(release, draw[0], draw[1], Accuracy(draw[2], draw[3]))
+    out: jax.Array = jax.lax.map(each, (mu, Omega, level, spread))
+    return out
+
+
+def lattice_messages(tasks: TaskData, shared: SharedEffects) -> FloatArray:
+    """The messages of these tasks that the release holds, (D, m), to the last bit."""
+    from mpmtl_prob.privacy.lattice import sent, unit_columns
+
+    release = shared.release
+    W = unit_columns(effect_messages(tasks, shared.layout))
+    return W if release.lattice is None else sent(W, release.mechanisms[0].clip, release.lattice)
+
+
+def _owner(
+    X: FloatArray,
+    y: FloatArray,
+    layout: EffectsLayout,
+    priors: tuple[EffectsPriors, EffectsPriors],
+    public: _Public,
+    kind: Likelihood,
+    total: int,
+    rng: np.random.Generator,
+) -> _Owner:
+    """One owner's effects: in common units first, round what the reference says of them, then in the table's."""
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        units = layout.units(X, y)
+        rows = units.rows(X)
+        targets = units.targets(y) - rows @ units.guess
+        if not (np.isfinite(rows.T @ rows).all() and np.isfinite(targets @ targets)):
+            rows, targets = rows[:0], targets[:0]  # nothing can be said but what is known of a new task
+    mean, drawn, shares, khat = _posterior(rows, targets, priors, kind, total, rng)
+    _, alone, _, _ = _posterior(rows, targets, (public.alone,), kind, total, rng)
+    number = np.where(drawn["prior"] >= 0, drawn["prior"], rng.integers(public.number, size=total))
+    scale = per_table_unit(units)
+    effects = drawn["beta"] + units.guess
+    draws = {
+        "W": units.to_table(effects),
+        "effect": in_table(drawn["beta"], units),
+        "alone": in_table(alone["beta"], units),
+        "difference": (drawn["beta"] - public.mu[number]) * scale,
+        "sigma": drawn["sigma"] * units.target_scale,
+        "offset": units.offset(effects),
+    }
+    return _Owner(
+        units.to_table(mean + units.guess), draws, float(shares[-1]), float(units.offset(mean + units.guess)), khat
+    )
+
+
+def _posterior(
+    X: FloatArray,
+    y: FloatArray,
+    priors: tuple[EffectsPriors, ...],
+    kind: Likelihood,
+    total: int,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, Draws, FloatArray, float]:
+    """The mean (d,), draws, how much every set of priors counts, and the Pareto k of what made the draws exact."""
+    posterior: EffectsPosterior
+    if kind.exact:
+        posterior = effects_posterior(X, y, priors)
+        return posterior.mean, posterior.sample(rng, total), posterior.shares, 0.0
+    posterior, counts = student_effects_posterior(X, y, priors)
+    proposals = posterior.sample(rng, num_proposals(total))
+    weight, khat = smoothed(student_log_ratio(X, y, counts, proposals)[None])
+    # the approximation's mean is known: only the difference that the weights make is left to chance
+    mean = posterior.mean + (weight[0] - 1 / weight.shape[1]) @ proposals["beta"]
+    kept = rng.choice(weight.shape[1], total, p=weight[0])
+    return mean, {name: values[kept] for name, values in proposals.items()}, posterior.shares, float(khat[0])
+
+
+def _completed(own: _Owner, X: FloatArray, y: FloatArray) -> _Owner:
+    """The same with the task's own intercept as the last effect: N(mean(y) - mean(x)'w, sigma^2 / n) given w and sigma."""
+    centre, level, n = X[:, :-1].mean(axis=0), y.mean(), len(y)
+    rng = np.random.default_rng(n)
+    error = own.draws["sigma"] / np.sqrt(n) * rng.standard_normal(len(own.draws["sigma"]))
+    with_own = {
+        name: np.concatenate([own.draws[name], (level - own.draws[name] @ centre + error)[:, None]], axis=1)
+        for name in ("W", "effect", "alone")
+    }
+    none = np.full((len(error), 1), np.nan)  # nothing is known of others' intercepts
+    with_own["difference"] = np.concatenate([own.draws["difference"], none], axis=1)
+    return replace(own, mean=np.append(own.mean, level - own.mean @ centre), draws=own.draws | with_own)
+
+
+def _tree(tasks: TaskData, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
+    import arviz_base as az  # with xarray and pandas, nearly a second to import
+
+    public = shared.to_arviz()
+    dims = {name: ["feature", "task"] for name in ("W", "effect", "alone", "difference")}
+    dims |= {name: ["task"] for name in ("sigma", "offset", *constants)}
+    tree = az.from_dict(
+        {"posterior": draws, "constant_data": constants},
+        dims=dims,
+        coords={"feature": list(map(label_text, tasks.features)), "task": list(map(label_text, tasks.tasks))},
+    )
+    tree["shared"] = public.children["posterior"].copy()
+    tree["release"] = public.children["release"].copy()
+    return tree

@@ -1,0 +1,499 @@
+"""The public seat of a mixed model: from a release of messages of effects to average effects and the spread between tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
+from mpmtl_prob.data.units import Units
+from mpmtl_prob.inference.public.shared import check_sampling
+from mpmtl_prob.models.effects import EffectsPrior, EffectsRelease, model_of
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.releases.effects import EffectsLayout
+from mpmtl_prob.releases.release import Release
+from mpmtl_prob.sampling.chains import ChainStates, Draws, join
+from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
+from mpmtl_prob.sampling.nuts import WARMUP, kernel
+from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+STRUCTURES = ("full", "diagonal")
+#: What step sizes aim at, as of :func:`shared_covariance`.
+_ACCEPTANCE = 0.9
+_REMEDIES = Remedies(
+    "Call shared_effects with more draws, or a longer warmup.",
+    lambda more, draws: f"shared_effects(..., draws={more + draws}) should do.",
+    "Call shared_effects with a longer warmup, or with structure='diagonal'.",
+    "call shared_effects with a longer warmup.",
+)
+_KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
+#: A posterior whose standard deviations are at least this share of the prior's says so.
+_SAYS_LITTLE = 0.8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedEffects:
+    """Posterior of tasks' average effects and their spread given a release. Computed from public things alone, and public.
+
+    Attributes:
+        release: what it conditions on.
+        structure: of Omega, "full" or "diagonal".
+        prior: of average effects and spread.
+        seconds: wall-clock time of the sampling.
+    """
+
+    release: Release
+    structure: str
+    prior: EffectsPrior
+    seconds: float
+    _tree: xr.DataTree
+    _extend: Callable[[int, Until | None, bool], SharedEffects] | None = None
+
+    seat = "public"
+
+    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
+        return self.__dict__ | {"_extend": None}
+
+    @property
+    def layout(self) -> EffectsLayout:
+        """That of the release's messages."""
+        return layout_of(self.release)
+
+    @property
+    def coefficients(self) -> tuple[Hashable, ...]:
+        """Names of the effects, d of them."""
+        return self.layout.coefficients
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the release: everything after it is post-processing."""
+        return self.release.guarantee
+
+    @property
+    def num_draws(self) -> int:
+        """Draws kept of every chain."""
+        return int(self._tree.children["posterior"].sizes["draw"])
+
+    @cached_property
+    def units(self) -> Units:
+        """Units of the effects: the reference's; without one those of every task's own rows, of which tables say nothing."""
+        d = len(self.coefficients)
+        if self.layout.reference is None:
+            return Units(np.zeros(d), np.ones(d), 0.0, 1.0, np.zeros(d))
+        return self.layout.reference.units(self.coefficients)
+
+    def draws(self, name: str) -> FloatArray:
+        """All draws of a variable of the group ``posterior``, (S, ...), chains one after the other."""
+        values: FloatArray = self._tree.children["posterior"].dataset[name].values
+        return values.reshape(-1, *values.shape[2:])
+
+    def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of average effects over tasks, a row per effect.
+
+        Effects are in the units of the table: the change of the target for one unit of the column. Without a reference they
+        are per standard deviation of each task's own rows. The intercept is the target where every column is at its
+        reference's centre.
+
+        Columns: ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it is
+            above
+        zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of the
+        variance of tasks' own estimates that is between tasks, and not error of estimation.
+
+        Args:
+            probability: of central intervals.
+        """
+        return self._table(np.eye(len(self.coefficients)), list(self.coefficients), probability)
+
+    def contrasts(self, weights: Mapping[str, Mapping[Hashable, float]], probability: float = 0.9) -> pd.DataFrame:
+        """Table of weighted sums of average effects, as :meth:`average_effects`.
+
+        Args:
+            weights: of every contrast by its name, weights of effects by theirs, such as
+                ``{"old against young": {"age 80+": 1, "age 50-": -1}}``.
+            probability: of central intervals.
+
+        Raises:
+            ValueError: a name that is no effect's, or a weight that is not finite.
+        """
+        rows, known = np.zeros((len(weights), len(self.coefficients))), list(self.coefficients)
+        for i, (name, parts) in enumerate(weights.items()):
+            for effect, weight in parts.items():
+                if effect not in known:
+                    raise ValueError(f"weights: {name!r}: expected names of effects {known}, got {effect!r}")
+                if not np.isfinite(weight):
+                    raise ValueError(f"weights: {name!r}: expected finite numbers, got {weight!r}")
+                rows[i, known.index(effect)] = weight
+        return self._table(rows, list(weights), probability).drop(columns="i2")
+
+    def new_task(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of the effects of a task that is not in the release: their predictive law, N(mu, Omega) over all draws.
+
+        Args:
+            probability: of central intervals.
+        """
+        import pandas as pd
+
+        low, high = _tails(probability)
+        mu, Omega = self.draws("mu"), self.draws("Omega")
+        z = np.random.default_rng(0).standard_normal(mu.shape)
+        effects = in_table(mu + np.einsum("sij,sj->si", np.linalg.cholesky(Omega), z), self.units)
+        lower, upper = np.quantile(effects, [low, high], axis=0)
+        columns = {"mean": effects.mean(axis=0), "sd": effects.std(axis=0), "lower": lower, "upper": upper}
+        return pd.DataFrame(columns, index=pd.Index(list(self.coefficients), name="effect"))
+
+    def _table(self, weights: FloatArray, names: list[Any], probability: float) -> pd.DataFrame:
+        import pandas as pd
+
+        low, high = _tails(probability)
+        effects = in_table(self.draws("mu"), self.units) @ weights.T
+        scale = per_table_unit(self.units)
+        Omega = self.draws("Omega") * scale[:, None] * scale
+        between = np.einsum("cj,sjk,ck->sc", weights, Omega, weights)
+        tau = np.sqrt(between)
+        p = 1 / (1 + np.exp(-self.draws("determined")))
+        error = self.layout.prior_variance * (1 - p) / p * scale**2  # of an unbiased estimate, v (1 - p) / p
+        lower, upper = np.quantile(effects, [low, high], axis=0)
+        tau_lower, tau_upper = np.quantile(tau, [low, high], axis=0)
+        columns = {
+            "mean": effects.mean(axis=0),
+            "sd": effects.std(axis=0),
+            "lower": lower,
+            "upper": upper,
+            "positive": (effects > 0).mean(axis=0),
+            "tau": tau.mean(axis=0),
+            "tau_lower": tau_lower,
+            "tau_upper": tau_upper,
+            "i2": (between / (between + error @ (weights**2).T)).mean(axis=0),
+        }
+        return pd.DataFrame(columns, index=pd.Index(names, name="effect"))
+
+    def to_arviz(self) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``sample_stats``, ``log_prior``, ``log_likelihood`` and ``release``.
+
+        ``posterior`` holds, in common units over (chain, draw, effect), ``mu``, the average effects less what the reference
+        says of them; ``tau``, the standard deviations between tasks; ``determined``, the logit of how far a task's rows
+        determine an effect; ``Omega`` over (effect, effect_other); and in the table's units ``average_effect``. The groups
+        ``log_prior`` and ``log_likelihood`` are what ``arviz_stats.psense_summary`` reads: is it the prior or the release
+        that decides?
+        """
+        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
+
+    def sensitivity(self) -> pd.DataFrame:
+        """Table of how far average effects and spread depend on their prior, and on the release.
+
+        Power scaling: what the posterior would be were the prior, or the likelihood, a little stronger or weaker. Values
+        above .05 are a dependence that one sees.
+
+        Source: Kallioinen et al. (2024), Statistics and Computing 34.
+        """
+        from arviz_stats import psense_summary
+
+        return psense_summary(self.to_arviz(), var_names=["mu", "tau"])
+
+    def diagnose(self) -> Diagnosis:
+        """r-hat and effective sample sizes, what they mean, and what the release says, in words.
+
+        Judged are average effects, the size of the spread and the accuracy of estimates.
+        """
+        posterior = self._tree["posterior"].to_dataset()
+        judged = {
+            "average effects": posterior["mu"].values,
+            "spread": np.log(np.trace(posterior["Omega"].values, axis1=-2, axis2=-1)),
+            "accuracy": posterior["determined"].values.mean(axis=-1),
+        }
+        statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
+        return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[self.says()])
+
+    def says(self) -> str:
+        """How much the release says of average effects, in words: their intervals against those before it."""
+        before = self.prior.average / np.sqrt(len(self.coefficients))  # of a length that is half-normal
+        ratio = float(np.sqrt(self.draws("mu").var(axis=0).mean()) / before)
+        if ratio >= _SAYS_LITTLE:
+            return (
+                f"The release says next to nothing of average effects: intervals are {ratio:.0%} as wide as before it. "
+                "Owners rely on their own rows."
+            )
+        return f"Intervals of average effects are {ratio:.0%} as wide as before the release."
+
+    def extend(
+        self, draws: int | None = None, *, until: Until | None = None, progress_bar: bool = True
+    ) -> SharedEffects:
+        """The posterior with more draws, from where the chains stopped, also of a run that was interrupted.
+
+        Args:
+            draws: more per chain; default 300, or as many as ``until`` takes.
+            until: stop as soon as there are enough.
+            progress_bar: show one.
+
+        Raises:
+            ValueError: a posterior that was loaded from a file.
+        """
+        if self._extend is None:
+            raise ValueError("extend: this posterior holds no chains to go on from; sample it anew")
+        return self._extend(check_sampling(1, 1, draws, 0, until), until, progress_bar)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
+
+        Where nothing is proved of the release, the file is for its owner alone (mode 0600).
+        """
+        tree = self.to_arviz()
+        tree.attrs |= {"seconds": self.seconds, "prior": [float(value) for value in self.prior]}
+        write_netcdf(tree, path, private=self.guarantee.proved is None)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SharedEffects:
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        with holding("posterior of effects", path):
+            return cls.from_tree(read_tree(path))
+
+    @classmethod
+    def from_tree(cls, tree: xr.DataTree) -> SharedEffects:
+        """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
+        import xarray as xr  # with pandas, nearly a second to import
+
+        groups = {
+            k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "log_prior", "log_likelihood", "release")
+        }
+        structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
+        prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
+        release = Release.from_xarray(groups["release"])
+        layout_of(release)
+        own = xr.DataTree.from_dict(groups)
+        own.attrs |= {"seat": cls.seat, "structure": structure}
+        return cls(release, structure, prior, float(tree.attrs["seconds"]), own)
+
+    def __repr__(self) -> str:
+        sizes = self._tree.children["posterior"].sizes
+        return (
+            f"SharedEffects({len(self.coefficients)} effects of {self.release.num_tasks} tasks, {sizes['chain']} chains of "
+            f"{sizes['draw']} draws, {self.seconds:.3g} s)\n  {self.guarantee}"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"effects": ", ".join(map(str, self.coefficients)), "tasks": self.release.num_tasks, "seat": "public"}
+        return card("SharedEffects", facts | self.guarantee.facts(), self.guarantee.reason)
+
+
+def shared_effects(
+    release: Release,
+    *,
+    structure: str = "full",
+    prior: EffectsPrior | None = None,
+    chains: int = 4,
+    warmup: int = WARMUP,
+    draws: int | None = None,
+    until: Until | None = None,
+    seed: int = 0,
+    progress_bar: bool = True,
+) -> SharedEffects:
+    """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given a release, with NUTS.
+
+    Args:
+        release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``.
+        structure: of the covariance between tasks: "full", or "diagonal", where effects do not go together.
+        prior: of average effects, spread and accuracy; default :class:`EffectsPrior`. :meth:`SharedEffects.sensitivity`
+            says how much of the result it is.
+        chains: number of chains.
+        warmup: iterations of adaptation per chain.
+        draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
+        until: stop as soon as there are enough, of average effects and the size of the spread.
+        seed: of the sampler. The result is a function of the arguments.
+        progress_bar: show one, in effective draws.
+
+    Raises:
+        ValueError: a release of other messages, or an argument outside its range.
+        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
+
+    Model: :func:`mpmtl_prob.models.random_effects`.
+
+    >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
+    >>> release = mp.release(train, epsilon=1.0, reference=mp.Reference.standard(3))
+    >>> shared = mp.inference.shared_effects(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    >>> shared.average_effects().columns.to_list()
+    ['mean', 'sd', 'lower', 'upper', 'positive', 'tau', 'tau_lower', 'tau_upper', 'i2']
+    """
+    if not isinstance(release, Release):
+        raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
+    layout_of(release)
+    one_of("structure", structure, STRUCTURES)
+    checked = check_prior(EffectsPrior() if prior is None else prior)
+    begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
+    seen = observed_effects(release, checked)
+    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), (seen,), int(warmup), watched=_watched, keep=_kept)
+    sampled = _Sampled(release, structure, checked, run, int(seed))
+    with jax.enable_x64(True):
+        reached = run.init(int(chains), seed, _start(seen, structure))
+    return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    """The chains behind a posterior."""
+
+    release: Release
+    structure: str
+    prior: EffectsPrior
+    run: Sampling
+    seed: int
+
+    def extend(
+        self,
+        reached: ChainStates,
+        parts: list[Chunk],
+        most: int,
+        until: Until | None,
+        progress_bar: bool,
+        seconds: float,
+    ) -> SharedEffects:
+        """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
+        begin = time.perf_counter()
+        with jax.enable_x64(True):
+            reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)
+        drawn, statistics = (join([part[i] for part in parts]) for i in (0, 1))
+        seconds += time.perf_counter() - begin
+
+        def extend(more: int, until: Until | None, progress_bar: bool) -> SharedEffects:
+            return self.extend(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
+
+        tree = _as_tree(self.release, drawn, statistics)
+        tree.attrs |= {"seat": SharedEffects.seat, "structure": self.structure}
+        return SharedEffects(self.release, self.structure, self.prior, seconds, tree, extend)
+
+
+def layout_of(release: Release) -> EffectsLayout:
+    """The layout of a release's messages. Raises ValueError for a release that has no average effects in it."""
+    if release.effects is None:
+        raise ValueError(
+            f"release: expected one of messages of effects, which holds average effects, got message={release.message!r}; "
+            "make one with mpmtl_prob.release(tasks, epsilon, reference=...) or message='effects'"
+        )
+    return release.effects
+
+
+def check_prior(prior: EffectsPrior) -> EffectsPrior:
+    """The prior in numbers. Raises ValueError for one outside its range."""
+    if not isinstance(prior, EffectsPrior):
+        raise ValueError(f"prior: expected an EffectsPrior, got {type(prior).__name__}")
+    return EffectsPrior(
+        positive("prior: average", prior.average),
+        positive("prior: spread", prior.spread),
+        in_range("prior: spread_factor", prior.spread_factor, 1, np.inf),
+        fraction("prior: correlation", prior.correlation),
+        fraction("prior: determined", prior.determined),
+    )
+
+
+def observed_effects(release: Release, prior: EffectsPrior | None = None) -> EffectsRelease:
+    """A release of messages of effects, as :func:`mpmtl_prob.models.random_effects` reads it.
+
+    Args:
+        release: of messages of effects.
+        prior: default :class:`EffectsPrior`.
+
+    Raises:
+        ValueError: a release of other messages.
+    """
+    layout, law = layout_of(release), release.mechanisms[-1]
+    d, m, sigma = len(layout.coefficients), float(release.num_tasks), release.sigma[-1] - law.mean
+    noise = law.variance / 2
+    # the last column over the last entry is the mean of g eta, as far as noise lets it be seen
+    column, one = sigma[-1], float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
+    determined = np.clip(column[d:-1] / one / layout.determined_size, 0.2, 0.95)
+    start = column[:d] / one / layout.effect_size / (determined @ (layout.averages > 0))
+    scale = np.sqrt(noise) / (one * layout.effect_size) + 0.3 / np.sqrt(m * d)
+    start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
+    return EffectsRelease(
+        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.prior_variance, start, scale,
+        EffectsPrior() if prior is None else prior,
+    )  # fmt: skip
+
+
+def in_table(effects: FloatArray, units: Units) -> FloatArray:
+    """Effects (..., d) less the reference's guess, in the table's units; an intercept at the reference's centres."""
+    out: FloatArray = (effects + units.guess) * per_table_unit(units)
+    if units.intercept:
+        out[..., -1] += units.target_centre
+    return out
+
+
+def per_table_unit(units: Units) -> FloatArray:
+    """What effects in common units are multiplied by for those in the table's, (d,)."""
+    return units.target_scale / units.scale
+
+
+def _tails(probability: float) -> tuple[float, float]:
+    tail = (1 - fraction("probability", probability)) / 2
+    return tail, 1 - tail
+
+
+def _start(seen: EffectsRelease, structure: str) -> dict[str, Any]:
+    """Unconstrained values round which chains start."""
+    groups, d = np.shape(seen.averages)
+    start: dict[str, Any] = {
+        "mu_away": np.zeros(d),
+        "log_tau": np.full(groups, np.log(seen.prior.spread)),
+        "level": np.full(groups, 1.0),
+        "determined_spread": np.log(0.2),
+    }
+    if d > 1:
+        start |= {"unevenness": 0.0, "diagonal": np.zeros(d), "level_sd": np.log(0.2), "levels": np.zeros(d)}
+        if structure == "full":
+            start["below"] = np.zeros(d * (d - 1) // 2)
+    return start
+
+
+def _kept(draws: Draws) -> Draws:
+    return {name: draws[name] for name in _KEPT}
+
+
+def _watched(draws: Draws) -> dict[str, FloatArray]:
+    return {"mu": draws["mu"], "log size": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1))}
+
+
+def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
+    """The groups of :meth:`SharedEffects.to_arviz`, of draws and statistics by name, (chain, draw, ...)."""
+    import arviz_base as az  # with xarray and pandas, nearly a second to import
+    import xarray as xr
+
+    layout = layout_of(release)
+    names = [str(name) for name in layout.coefficients]
+    drawn = {name: values.astype(np.float64) for name, values in drawn.items()}
+    posterior = {
+        "mu": drawn["mu"],
+        "tau": np.sqrt(np.diagonal(drawn["Omega"], axis1=-2, axis2=-1)),
+        "Omega": drawn["Omega"],
+        "determined": drawn["determined"],
+        "determined_spread": drawn["determined_spread"],
+    }
+    if layout.reference is not None:
+        posterior["average_effect"] = in_table(drawn["mu"], layout.reference.units(layout.coefficients))
+    dims = {"Omega": ["effect", "effect_other"]} | {
+        name: ["effect"] for name in ("mu", "tau", "determined", "average_effect") if name in posterior
+    }
+    tree = az.from_dict(
+        {
+            "posterior": posterior,
+            "sample_stats": statistics,
+            "log_prior": {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]},
+            "log_likelihood": {"sigma": drawn["log_likelihood"]},
+        },
+        dims=dims,
+        coords={"effect": names, "effect_other": names},
+    )
+    tree["release"] = xr.DataTree(release.to_xarray())
+    return tree

@@ -1,0 +1,275 @@
+"""Random effects behind a release of messages of effects: a mixed model read through one noisy matrix.
+
+    beta_i ~ N(mu, Omega)                                              tasks' effects, in common units
+    eta_i | beta_i ~ N(p_i o beta_i, v diag(p_i - p_i^2))              their estimates: :mod:`mpmtl_prob.single_task.shrunk`
+    logit p_i = level + spread z_i,  z_i ~ N(0, 1)                     how far a task's rows determine them
+    u_i = (g eta_i, k p_i averaged, 1),   A = sum of u u' / |u|^2,   Sigma = A + noise
+
+A is a sum over m tasks, and Sigma is read as normal with the mean and the variance that follow. The mean of u u' / |u|^2 is
+an average over points of the law of u that is smooth in the parameters. Its variance is that of normal u given z (Isserlis,
+1918), scaled to length one to first order. It is worked out in a basis in which the entries of A are next to independent:
+the mean of u, and the principal axes of what is left. Noise is alike in every basis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+
+from mpmtl_prob._util.arrays import FloatArray
+
+#: Quadrature over z_i, by Gauss and Hermite.
+_NODES, _WEIGHTS = (part for part in np.polynomial.hermite_e.hermegauss(3))
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+#: Points of the law of an estimate: at least so many, and so many per effect.
+_POINTS, _POINTS_PER_EFFECT = 64, 4
+#: Lengths of mu over which its prior is averaged.
+_LENGTHS = np.geomspace(0.03, 2.5, 24)
+#: A share of m that is added to variances, so that a release without noise is no singular one.
+_FLOOR = 1e-5
+
+
+class EffectsPrior(NamedTuple):
+    """Priors of the average effects and the spread between tasks, in the study's units.
+
+    Attributes:
+        average: the length of mu is half-normal with this scale, in scales of the target, and its direction uniform.
+        spread: median of tau, the size of a task's effects less their mean, which is log-normal: once of all columns
+            together, and once of the intercept.
+        spread_factor: by which tau is farther from its median, either way, with probability .32.
+        correlation: how far effects go together or differ in size, the median as a share of what is possible; logit-normal.
+        determined: median of p, how far a task's rows determine an effect.
+    """
+
+    average: float = 1.0
+    spread: float = 0.3
+    spread_factor: float = 2.5
+    correlation: float = 0.5
+    determined: float = 0.73
+
+
+class EffectsRelease(NamedTuple):
+    """A release of messages of effects as the model reads it; its leaves are traced arrays."""
+
+    sigma: ArrayLike  #: Sigma less the mean of its noise, (D, D)
+    num_tasks: ArrayLike  #: m
+    noise_variance: ArrayLike  #: of an entry of the noise off the diagonal; twice that on it
+    averages: ArrayLike  #: from d effects to the averages of p that are sent, (groups, d)
+    effect_size: ArrayLike  #: g
+    determined_size: ArrayLike  #: k
+    prior_variance: ArrayLike  #: v
+    start: ArrayLike  #: where mu is looked for, (d,)
+    start_scale: ArrayLike  #: how far from there it may well be
+    prior: EffectsPrior = EffectsPrior()
+
+
+class RandomEffects(NamedTuple):
+    """What the model samples: the law of tasks' effects in common units.
+
+    Attributes:
+        mu: average effects, (d,).
+        Omega: their covariance over tasks, (d, d).
+    """
+
+    mu: Array
+    Omega: Array
+
+
+class Accuracy(NamedTuple):
+    """How far tasks' rows determine their effects: logit p_i = level + spread z_i."""
+
+    level: Array  #: (d,)
+    spread: Array  #: one number
+
+    @property
+    def at_nodes(self) -> Array:
+        """p at the quadrature's nodes, (nodes, d)."""
+        return jax.nn.sigmoid(self.level + self.spread * jnp.asarray(_NODES)[:, None])
+
+
+def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEffects:
+    """Sample the law of tasks' effects given a release, in a NumPyro model of your own.
+
+    Args:
+        release: as :func:`mpmtl_prob.inference.observed_effects` makes it.
+        structure: of Omega: "full" or "diagonal".
+    """
+    prior, d = release.prior, jnp.shape(release.averages)[1]
+    # coordinates near the noisy mean: from anywhere else a chain may stay at a mean of the wrong sign
+    away = numpyro.sample("mu_away", dist.ImproperUniform(dist.constraints.real_vector, (), (d,)))
+    mu = numpyro.deterministic("mu", jnp.asarray(release.start) + release.start_scale * away)
+    numpyro.factor("mu_prior", numpyro.deterministic("log_prior_mu", log_prior_of_average(mu, prior.average)))
+    Omega = numpyro.deterministic("Omega", _spread(release, structure, d))
+    accuracy = _accuracy(release, d)
+    likelihood = numpyro.deterministic("log_likelihood", log_likelihood(release, mu, Omega, accuracy))
+    numpyro.factor("Sigma", likelihood)
+    return RandomEffects(mu, Omega)
+
+
+@lru_cache
+def model_of(structure: str) -> Callable[..., None]:
+    """The model of a release with this structure: the same function for all releases, so that it is compiled once."""
+    return partial(random_effects, structure=structure)  # type: ignore[return-value]
+
+
+def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
+    """The log density of mu (d,) whose length is half-normal and whose direction uniform, up to a constant.
+
+    Per length: N(0, length^2 / d I), averaged over a grid of lengths, so that no scale has to be sampled.
+    """
+    d, lengths = mu.shape[0], jnp.asarray(_LENGTHS) * scale
+    weight = jnp.log(lengths) - 0.5 * jnp.asarray(_LENGTHS) ** 2
+    density = -0.5 * (mu @ mu) * d / lengths**2 - d * jnp.log(lengths)
+    return jax.scipy.special.logsumexp(weight + density)
+
+
+def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
+    """Sample Omega (d, d): sizes by group, and a factor near the identity whose entries are normal."""
+    prior, averages = release.prior, jnp.asarray(release.averages)
+    law = dist.Normal(jnp.log(prior.spread), jnp.log(prior.spread_factor))
+    log_tau = numpyro.sample("log_tau", law.expand([averages.shape[0]]))
+    numpyro.deterministic("log_prior_tau", law.log_prob(log_tau).sum())
+    # tau is the size of all effects of a group: of n effects, each has tau / sqrt n
+    tau = jnp.exp(log_tau) @ (averages > 0) * jnp.sqrt(averages.max(axis=0))
+    if d == 1:
+        return tau[:, None] ** 2
+    logit = jnp.log(prior.correlation) - jnp.log1p(-jnp.asarray(prior.correlation))
+    uneven = jax.nn.sigmoid(numpyro.sample("unevenness", dist.Normal(logit, 1.5)))
+    diagonal = numpyro.sample("diagonal", dist.Normal(0, 1).expand([d]))
+    if structure == "diagonal":
+        return jnp.diag((tau * jnp.exp(uneven * diagonal)) ** 2)
+    # as the triangle of a Wishart law (Bartlett, 1933) with 1 / c^2 degrees of freedom, of which d - 1 are the fewest
+    c = uneven * np.sqrt(0.95 / (d - 1))
+    below = numpyro.sample("below", dist.Normal(0, 1).expand([d * (d - 1) // 2]))
+    size = jnp.sqrt(1 - c**2 * np.arange(d))
+    L = jnp.diag(size * jnp.exp(c * diagonal / (np.sqrt(2) * size))).at[np.tril_indices(d, -1)].set(c * below)
+    L = tau[:, None] * L
+    return L @ L.T
+
+
+def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
+    """Sample how far rows determine effects: a level for every group, effects of their own round it, tasks round these."""
+    averages = jnp.asarray(release.averages)
+    logit = jnp.log(release.prior.determined) - jnp.log1p(-jnp.asarray(release.prior.determined))
+    level = numpyro.sample("level", dist.Normal(logit, 1.5).expand([averages.shape[0]])) @ (averages > 0)
+    if d > 1:
+        differs = numpyro.sample("level_sd", dist.HalfNormal(0.5))
+        level = level + differs * numpyro.sample("levels", dist.Normal(0, 1).expand([d]))
+    level = numpyro.deterministic("determined", level)
+    return Accuracy(level, numpyro.sample("determined_spread", dist.HalfNormal(0.5)))
+
+
+def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy) -> Array:
+    """log p(Sigma | mu, Omega, accuracy), up to a constant."""
+    m, noise, weights = release.num_tasks, release.noise_variance, jnp.asarray(_WEIGHTS)
+    centres, covariance = _law_of_messages(release, mu, Omega, accuracy)
+    mean = _mean_of_products(release, centres, covariance)
+    D, d = mean.shape[0], mu.shape[0]
+    # from here on of u over its root mean square length at every node
+    length = jnp.sqrt((centres**2).sum(axis=1) + jnp.trace(covariance, axis1=1, axis2=2))[:, None]
+    centres, covariance = centres / length, covariance / length[..., None] ** 2
+    Q = _basis(weights, centres, covariance)
+    observed, expected = Q.T @ jnp.asarray(release.sigma) @ Q, m * (Q.T @ mean @ Q)
+    c = jnp.einsum("ia,nib->nab", Q[:d], covariance @ Q[:d])
+    b = centres @ Q
+    outer = b[:, :, None] * b[:, None]
+    second = outer + c  # E[u_i u_j]
+    square = jnp.diagonal(second, axis1=1, axis2=2)  # E[u_i^2]
+    # Isserlis: E[u_i^2 u_j^2] = E[u_i^2] E[u_j^2] + mixed
+    mixed = 2 * c**2 + 4 * outer * c
+    products = square[:, :, None] * square[:, None]
+    # what scaling to length one takes away: u u' - E[u u'] |u|^2, as E|u|^2 = 1; along = Cov(u u', |u|^2)
+    along = 2 * second @ second - 2 * (b**2).sum(axis=1)[:, None, None] * outer
+    total = jnp.trace(along, axis1=1, axis2=2)[:, None, None]
+    average = jnp.einsum("n,nij->ij", weights, second)
+    variance = jnp.einsum("n,nij->ij", weights, products + mixed - 2 * second * along + total * second**2) - average**2
+    entries = m * jnp.maximum(variance, 1e-2 * _FLOOR) + noise
+    below = np.tril(np.ones((D, D)), -1)
+    off_diagonal = -0.5 * (below * ((observed - expected) ** 2 / entries + jnp.log(entries))).sum()
+    # the diagonal, whose entries go together: their sum is m
+    own = jnp.diagonal(along, axis1=1, axis2=2)
+    crossed = square[:, :, None] * own[:, None]
+    joint = mixed - crossed - jnp.swapaxes(crossed, 1, 2) + (total + 1) * products
+    sizes = jnp.diag(average)
+    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - jnp.outer(sizes, sizes)) + (
+        2 * noise + _FLOOR * m
+    ) * jnp.eye(D)
+    root = jnp.linalg.cholesky(joint)
+    residual = solve_triangular(root, jnp.diag(observed - expected), lower=True)
+    return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
+
+
+def _law_of_messages(release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy) -> tuple[Array, Array]:
+    """Means (nodes, D) of u, and the covariances (nodes, d, d) of its first d entries; the others are fixed at a node."""
+    p = accuracy.at_nodes
+    g, v = jnp.asarray(release.effect_size), jnp.asarray(release.prior_variance)
+    last = jnp.asarray(release.determined_size) * p @ jnp.asarray(release.averages).T
+    centres = jnp.concatenate([g * p * mu, last, jnp.ones((len(p), 1))], axis=1)
+    left = jnp.eye(mu.shape[0]) * (v * p * (1 - p) + 1e-9)[:, :, None]
+    return centres, g**2 * (p[:, :, None] * Omega * p[:, None] + left)
+
+
+def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
+    """E[u u' / |u|^2], (D, D), over the points of the law of u."""
+    nodes, d = covariance.shape[:2]
+    points = jnp.asarray(_points(d))
+    u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
+    last = centres[:, d:]
+    share = jnp.asarray(_WEIGHTS)[:, None] / len(points) / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
+    flat = u.reshape(-1, d)
+    scaled = share.reshape(-1, 1) * flat
+    top, cross = scaled.T @ flat, scaled.reshape(nodes, -1, d).sum(axis=1).T @ last
+    return jnp.block([[top, cross], [cross.T, (last * share.sum(axis=1)[:, None]).T @ last]])
+
+
+@lru_cache
+def _points(d: int) -> FloatArray:
+    """Points (K, d) whose mean is zero and whose covariance is the identity, exactly, and that are otherwise normal."""
+    number = max(_POINTS, _POINTS_PER_EFFECT * d)
+    half = np.random.default_rng(0).standard_normal((number // 2, d))
+    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
+    return np.concatenate([half, -half])
+
+
+def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
+    """An orthonormal basis (D, D): last the mean of u, and before it the principal axes of u about that mean."""
+    D, d = centres.shape[1], covariance.shape[1]
+    mean = weights @ centres
+    # a reflection that takes the mean to the last axis: its last entry is positive, so that nothing cancels
+    v = (mean / jnp.linalg.norm(mean)).at[-1].add(1.0)
+    v = v / jnp.linalg.norm(v)
+    H = jnp.eye(D) - 2 * jnp.outer(v, v)
+    between = centres - mean
+    C = (between.T @ (weights[:, None] * between)).at[:d, :d].add(jnp.einsum("n,nij->ij", weights, covariance))
+    axes = _principal_axes((H @ C @ H)[:-1, :-1])
+    return jnp.concatenate([H[:, :-1] @ axes, H[:, -1:]], axis=1)
+
+
+@jax.custom_jvp
+def _principal_axes(C: Array) -> Array:
+    """Eigenvectors of a symmetric matrix, as columns, with a derivative where eigenvalues are equal too.
+
+    There eigenvectors have none, and what is worked out of them here does not depend on their choice: the part of the
+    derivative that turns them into each other is left out.
+    """
+    vectors: Array = jnp.linalg.eigh(C)[1]
+    return vectors
+
+
+@_principal_axes.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    values, V = jnp.linalg.eigh(primals[0])
+    gap = values[None, :] - values[:, None]
+    apart = jnp.abs(gap) > 1e-9 * jnp.abs(values).max()
+    turn = jnp.where(apart, V.T @ (0.5 * (tangents[0] + tangents[0].T)) @ V / jnp.where(apart, gap, 1.0), 0.0)
+    return V, V @ turn

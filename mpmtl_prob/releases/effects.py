@@ -1,0 +1,152 @@
+"""Messages of effects: one vector of length 1 that holds a task's coefficients, how far its rows determine them, and a one.
+
+    u_i = (g eta_i, k p_i, 1),    v_i = u_i / |u_i|
+
+eta_i are the coefficients, less what earlier studies say of them if anything, under a declared prior, p_i the averages of
+how far rows determine them, over the coefficients of columns and over the intercept (:mod:`mpmtl_prob.single_task.shrunk`).
+The sum of v v' then holds a first moment: its last column is the weighted mean of effects, and what is left beside it their
+covariance. One noisy matrix has the mean, the spread, and the accuracy that it takes to tell the spread from errors of
+estimation.
+
+Its length is 1 whatever the rows, as that of a direction, and so are its guarantees. A task that knows nothing sends
+(0, 0, 1). All that is in a message is the task's own or public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import normalise_fields, positive
+from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.reference import Reference
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.data.units import Units, own_units
+from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate
+
+#: Public constants of a message, of studies whose rows vary about 1 in common units: how much of it are effects and how much
+#: what is determined, and the prior variance of a coefficient. On simulated studies of the panel other values made no
+#: difference that could be seen.
+_EFFECT_SIZE, _DETERMINED_SIZE, _PRIOR_VARIANCE = 1.5, 1.0, 0.25
+_DETERMINED = "determined: "
+
+
+@dataclass(frozen=True)
+class EffectsLayout:
+    """Layout of messages of effects: which coordinate says what, in which units, and the public constants.
+
+    Attributes:
+        coefficients: names of the effects, d of them; an intercept is the last and is named "intercept".
+        reference: the study's reference values; None where every task scales columns and target by its own rows, and
+            effects are then per standard deviation of these.
+        effect_size: g.
+        determined_size: k.
+        prior_variance: v, of a coefficient in common units.
+
+    Raises:
+        ValueError: an intercept without reference values, columns that these do not name, or a constant that is not positive.
+    """
+
+    coefficients: tuple[Hashable, ...]
+    reference: Reference | None = None
+    effect_size: float = _EFFECT_SIZE
+    determined_size: float = _DETERMINED_SIZE
+    prior_variance: float = _PRIOR_VARIANCE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coefficients", tuple(self.coefficients))
+        normalise_fields(self, positive, "effect_size", "determined_size", "prior_variance")
+        if NAME in self.coefficients[:-1]:
+            raise ValueError(f"coefficients: expected {NAME!r} as the last, got {list(self.coefficients)}")
+        if self.reference is None and self.intercept:
+            raise ValueError(
+                "reference: expected reference values of the columns and the target where the intercept is an effect; "
+                "without them it is every task's own"
+            )
+        if self.reference is not None:
+            self.reference.units(self.coefficients)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the last coefficient is the intercept."""
+        return self.coefficients[-1] == NAME
+
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """Of every coefficient, whose average says how far it is determined: 0 of columns, and the last of the intercept."""
+        d = len(self.coefficients)
+        return (0,) * (d - 1) + (int(self.intercept and d > 1),)
+
+    @property
+    def coordinates(self) -> tuple[Hashable, ...]:
+        """Names of the D coordinates of a message."""
+        names = [_DETERMINED + (NAME if self.intercept and group else "columns") for group in sorted(set(self.groups))]
+        return (*self.coefficients, *names, "one")
+
+    @property
+    def averages(self) -> FloatArray:
+        """The matrix (groups, d) that takes how far coefficients are determined to the averages that are sent."""
+        member = np.array([[group == each for each in self.groups] for group in sorted(set(self.groups))], dtype=float)
+        averages: FloatArray = member / member.sum(axis=1, keepdims=True)
+        return averages
+
+    def of(self, tasks: TaskData) -> tuple[Hashable, ...]:
+        """The features of tasks that the effects are of: with their intercept where that is an effect, else without."""
+        return in_layout(tasks, self).features
+
+    def units(self, X: FloatArray, y: FloatArray) -> Units:
+        """The units of a task with rows X (n, d), y (n,): the reference's, or those of its own rows."""
+        return own_units(X, y) if self.reference is None else self.reference.units(self.coefficients)
+
+    def vector(self, own: Shrunk) -> FloatArray:
+        """The message (D,) of a task with this estimate, before it is scaled to length 1."""
+        averages = self.determined_size * (self.averages @ own.determined)
+        return np.concatenate([self.effect_size * own.estimate, averages, [1.0]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "coefficients": list(self.coefficients),
+            "reference": None if self.reference is None else self.reference.to_dict(),
+            "effect_size": self.effect_size,
+            "determined_size": self.determined_size,
+            "prior_variance": self.prior_variance,
+        }
+
+    @classmethod
+    def from_dict(cls, meta: Mapping[str, Any]) -> EffectsLayout:
+        """The layout that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
+        reference = None if meta["reference"] is None else Reference.from_dict(meta["reference"])
+        sizes = (meta["effect_size"], meta["determined_size"], meta["prior_variance"])
+        return cls(tuple(meta["coefficients"]), reference, *sizes)
+
+
+def effect_messages(tasks: TaskData, layout: EffectsLayout) -> FloatArray:
+    """Return one message per task, (D, m), each from its own rows and the layout alone, before it is scaled to length 1."""
+    tasks = in_layout(tasks, layout)
+    return np.stack([_message(*tasks.rows_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
+
+
+def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
+    """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without."""
+    return tasks if layout.reference is not None else tasks.slopes
+
+
+def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        units = layout.units(X, y)
+        rows = units.rows(X)
+        own = shrunk_estimate(rows, units.targets(y) - rows @ units.guess, layout.prior_variance)
+        if (
+            layout.reference is None and not y.any()
+        ):  # a target without variation says nothing of effects per its own scale
+            own = Shrunk(*(np.zeros_like(part) for part in own))
+        vector = layout.vector(own)
+    silent = np.zeros_like(vector)
+    silent[-1] = 1.0
+    return vector if np.isfinite(vector).all() else silent

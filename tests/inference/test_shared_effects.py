@@ -1,0 +1,297 @@
+"""The public posterior of average effects and their spread, against simulated tasks, and against laws in closed form."""
+
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.effort import effort
+from helpers.quickly import quickly
+
+import mpmtl_prob as mp
+from mpmtl_prob import Reference
+from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
+from mpmtl_prob.inference.public.effects import _ACCEPTANCE, _start
+from mpmtl_prob.models import effects as model
+from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
+from mpmtl_prob.releases.effects import EffectsLayout
+from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
+from mpmtl_prob.sampling.nuts import kernel
+
+D, M = 2, 30
+LAYOUT = EffectsLayout(("a", "b"), Reference.standard(["a", "b"]))
+PRIOR = EffectsPrior()
+THIN = effort(8, 20)
+#: Noise that hides a lot, and noise that hides little, of both kinds.
+LAWS = {
+    "gaussian": Gaussian(D + 2, 1.0),
+    "wishart": Wishart(D + 2, 12.0, 0.15),
+    "little noise": Gaussian(D + 2, 0.1),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def drawn_parameters(rng, prior=PRIOR, d=D):
+    """mu, Omega and accuracy from the prior, by NumPy alone."""
+    weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
+    length = rng.choice(model._LENGTHS, p=weight / weight.sum()) * prior.average
+    mu = length / np.sqrt(d) * rng.standard_normal(d)
+    tau = np.exp(np.log(prior.spread) + np.log(prior.spread_factor) * rng.standard_normal()) / np.sqrt(d)
+    logit = lambda p: np.log(p / (1 - p))
+    c = 1 / (1 + np.exp(-(logit(prior.correlation) + 1.5 * rng.standard_normal()))) * np.sqrt(0.95 / (d - 1))
+    L = np.zeros((d, d))
+    for i in range(d):
+        size = np.sqrt(1 - c**2 * i)
+        L[i, i] = size * np.exp(c * rng.standard_normal() / (np.sqrt(2) * size))
+        L[i, :i] = c * rng.standard_normal(i)
+    Omega = tau**2 * L @ L.T
+    level = (
+        logit(prior.determined)
+        + 1.5 * rng.standard_normal()
+        + np.abs(0.5 * rng.standard_normal()) * rng.standard_normal(d)
+    )
+    return mu, Omega, level, np.abs(0.5 * rng.standard_normal())
+
+
+def drawn_messages(rng, mu, Omega, level, spread, m=M, layout=LAYOUT):
+    """Messages (D, m) of m tasks of the model, each scaled to length one exactly."""
+    d = len(mu)
+    p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((m, 1)))))
+    beta = mu + rng.standard_normal((m, d)) @ np.linalg.cholesky(Omega).T
+    eta = p * beta + np.sqrt(layout.prior_variance * p * (1 - p)) * rng.standard_normal((m, d))
+    u = np.hstack([layout.effect_size * eta, layout.determined_size * p @ layout.averages.T, np.ones((m, 1))])
+    return (u / np.linalg.norm(u, axis=1, keepdims=True)).T
+
+
+def drawn_noise(rng, law):
+    """Noise of a law less its mean, by NumPy alone."""
+    n = law.num_features
+    E = rng.standard_normal((n, n))
+    if isinstance(law, Gaussian):
+        return law.sd * (E + E.T) / np.sqrt(2)
+    Z = rng.standard_normal((n, int(law.df)))
+    return law.scale * (Z @ Z.T - law.df * np.eye(n))
+
+
+def as_read(sigma, law, m=M, layout=LAYOUT):
+    """What the model reads of a noisy sum less the noise's mean: as :func:`observed_effects` has it of a release."""
+    release = mp.Release(
+        sigma[None] + law.mean,
+        (law,), m, layout.coordinates, mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=layout,
+    )  # fmt: skip
+    return observed_effects(release)
+
+
+def ranks(law, replications, *, m=M, warmup=150, draws=19, thin=THIN, likelihood=None):
+    """Ranks of true values among posterior draws: uniform where the posterior is right."""
+    rng = np.random.default_rng(1)
+    truths, data = [], []
+    while len(data) < replications:
+        mu, Omega, level, spread = drawn_parameters(rng)
+        W = drawn_messages(rng, mu, Omega, level, spread, m)
+        sigma = W @ W.T + drawn_noise(rng, law)
+        if law.positive_definite and np.linalg.eigvalsh(sigma + law.mean)[0] <= 0:
+            continue
+        data.append(as_read(sigma, law, m))
+        truths.append((mu, Omega, level))
+    fit = model.model_of("full") if likelihood is None else likelihood
+    found, _ = chain_for_each(
+        kernel(fit, _ACCEPTANCE), data, start=lambda seen: _start(seen, "full"), warmup=warmup, draws=draws, thin=thin
+    )
+    of = lambda mu, Omega, level: {
+        "mu": mu[..., 0],
+        "length of mu": np.linalg.norm(mu, axis=-1),
+        "size": np.log(np.trace(Omega, axis1=-2, axis2=-1)),
+        "accuracy": np.asarray(level).mean(axis=-1),
+    }
+    drawn = of(found["mu"], found["Omega"], found["determined"])
+    true = of(*(np.array(part) for part in zip(*truths, strict=True)))
+    return {name: (drawn[name] < true[name][:, None]).sum(axis=1) for name in drawn}
+
+
+@pytest.mark.parametrize(
+    "noise", ["wishart", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("gaussian", "little noise"))]
+)
+def test_posterior_is_calibrated_on_simulated_tasks(noise):
+    found = ranks(LAWS[noise], effort(40, 400))
+    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+
+
+def test_calibration_catches_a_likelihood_with_half_the_noise():
+    def broken(release):
+        return model.random_effects(release._replace(noise_variance=release.noise_variance / 9))
+
+    found = ranks(LAWS["wishart"], effort(40, 100), likelihood=broken)
+    assert min(uniformity(rank) for rank in found.values()) < 1e-3
+
+
+@lru_cache
+def law_of_entries():
+    """Mean and variance of the entries of A over m tasks, by simulation, at one value of the parameters."""
+    rng = np.random.default_rng(0)
+    mu, Omega = np.array([0.5, -0.2]), np.array([[0.08, 0.03], [0.03, 0.05]])
+    level, spread = np.array([1.5, 0.7]), 0.4
+    W = drawn_messages(rng, mu, Omega, level, spread, m=400_000)
+    return (mu, Omega, level, spread), W
+
+
+def test_expected_second_moment_is_that_of_simulated_messages():
+    (mu, Omega, level, spread), W = law_of_entries()
+    seen = as_read(M * np.eye(D + 2) / (D + 2), LAWS["gaussian"])
+    accuracy = model.Accuracy(jnp.asarray(level), jnp.asarray(spread))
+    centres, covariance = model._law_of_messages(seen, jnp.asarray(mu), jnp.asarray(Omega), accuracy)
+    mean = model._mean_of_products(seen, centres, covariance)
+    assert np.allclose(mean, W @ W.T / W.shape[1], atol=4e-3)
+
+
+def test_log_likelihood_is_the_normal_law_of_all_entries_together():
+    """Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law."""
+    (mu, Omega, level, spread), W = law_of_entries()
+    D2, law, m = D + 2, LAWS["gaussian"], 200
+    i, j = np.tril_indices(D2)
+    products = W[i] * W[j]
+    mean, covariance = m * products.mean(axis=1), m * np.cov(products) + law.sd**2 * np.diag(1.0 + (i == j))
+    accuracy = model.Accuracy(jnp.asarray(level), jnp.asarray(spread))
+    likelihood = quickly(model.log_likelihood)
+    ours, exact = [], []
+    for sigma in np.random.default_rng(1).multivariate_normal(mean, covariance, size=20):
+        full = np.zeros((D2, D2))
+        full[i, j] = full[j, i] = sigma
+        seen = as_read(full, law, m)
+        ours.append(float(likelihood(seen, jnp.asarray(mu), jnp.asarray(Omega), accuracy)))
+        off = sigma - mean
+        exact.append(-0.5 * off @ np.linalg.solve(covariance, off))
+    difference = np.array(ours) - np.array(exact)
+    assert np.std(difference) < 0.5 < np.std(exact)
+
+
+def test_gradient_is_right_where_principal_axes_are_not_unique():
+    """Two effects alike: eigenvalues are equal, and eigenvectors anything; finite differences are the judge."""
+    seen = as_read(M * np.eye(D + 2) / (D + 2), LAWS["little noise"])
+    accuracy = model.Accuracy(jnp.full(D, 1.0), jnp.asarray(0.3))
+    value = quickly(lambda x: model.log_likelihood(seen, x[:D], jnp.diag(x[D:]), accuracy))
+    slope = quickly(jax.grad(lambda x: model.log_likelihood(seen, x[:D], jnp.diag(x[D:]), accuracy)))
+    x, h = np.array([0.3, 0.3, 0.1, 0.1]), 1e-5
+    steps = h * np.eye(2 * D)
+    differences = [(value(x + step) - value(x - step)) / (2 * h) for step in steps]
+    assert np.allclose(slope(x), differences, rtol=1e-4, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((40, D)) for _ in range(60)]
+    y = [x @ (np.array([0.6, -0.3]) + 0.2 * rng.standard_normal(D)) + 0.7 * rng.standard_normal(40) for x in X]
+    tasks = mp.TaskData.from_lists(X, y, features=["a", "b"])
+    release = mp.release(tasks, 3.0, reference=LAYOUT.reference, unsafe_seed=1)
+    return shared_effects(release, warmup=200, progress_bar=False)
+
+
+def test_average_effects_are_near_the_truth_and_say_how_near(shared):
+    table = shared.average_effects()
+    assert list(table.index) == ["a", "b"]
+    assert np.all(np.abs(table["mean"] - [0.6, -0.3]) < 4 * table["sd"])
+    assert np.all(table["sd"] < 0.15)
+    assert table["positive"]["a"] > 0.95 > 0.05 > table["positive"]["b"]
+    assert np.all((table["tau_lower"] < table["tau"]) & (table["tau"] < table["tau_upper"]))
+    assert np.all((table["i2"] > 0) & (table["i2"] < 1))
+
+
+def test_a_contrast_is_the_difference_of_its_effects(shared):
+    contrast = shared.contrasts({"a less b": {"a": 1, "b": -1}})
+    table = shared.average_effects()
+    assert np.isclose(contrast["mean"]["a less b"], table["mean"]["a"] - table["mean"]["b"])
+
+
+def test_a_new_task_is_less_certain_than_the_average(shared):
+    assert np.all(shared.new_task()["sd"] > shared.average_effects()["sd"])
+
+
+def test_effects_are_in_the_tables_units_whatever_those_are(shared):
+    """Metres in place of centimetres: messages are the same to the last bits, effects a hundred times."""
+    rng = np.random.default_rng(2)
+    X = [rng.standard_normal((20, D)) for _ in range(12)]
+    y = [x @ [0.6, -0.3] + rng.standard_normal(20) for x in X]
+    hundred = Reference({"a": (0, 100), "b": (0, 1)}, target=(0, 1))
+    plain = mp.TaskData.from_lists(X, y, features=["a", "b"])
+    scaled = mp.TaskData.from_lists([x * [100, 1] for x in X], y, features=["a", "b"])
+    one = mp.release(plain, 3.0, reference=LAYOUT.reference, unsafe_seed=0)
+    other = mp.release(scaled, 3.0, reference=hundred, unsafe_seed=0)
+    assert np.abs(one.sigma - other.sigma).max() <= 20 * one.lattice
+
+
+def test_file_holds_the_posterior(shared, tmp_path):
+    shared.save(tmp_path / "effects.nc")
+    loaded = SharedEffects.load(tmp_path / "effects.nc")
+    assert np.allclose(loaded.draws("mu"), shared.draws("mu"), rtol=1e-6)
+    assert loaded.average_effects().round(5).equals(shared.average_effects().round(5))
+    assert loaded.prior == shared.prior
+    with pytest.raises(ValueError, match="no chains to go on from"):
+        loaded.extend(10)
+
+
+def test_more_draws_go_on_from_where_chains_stopped(shared):
+    more = shared.extend(50, progress_bar=False)
+    assert more.num_draws == shared.num_draws + 50
+    assert np.array_equal(more._tree["posterior/mu"].values[:, : shared.num_draws], shared._tree["posterior/mu"].values)
+
+
+def test_until_stops_as_soon_as_there_is_enough(shared):
+    found = shared_effects(shared.release, warmup=200, until=Until(ess=100), progress_bar=False)
+    assert found.num_draws < 300
+
+
+def test_arviz_reads_the_tree(shared):
+    import arviz_stats
+
+    summary = arviz_stats.summary(shared.to_arviz(), var_names=["average_effect"])
+    assert list(summary.index) == ["average_effect[a]", "average_effect[b]"]
+    sensitivity = shared.sensitivity()
+    assert {"prior", "likelihood"} <= set(sensitivity.columns)
+
+
+def test_a_release_that_says_nothing_is_said_to_say_nothing():
+    rng = np.random.default_rng(0)
+    tasks = mp.TaskData.from_lists(
+        [rng.standard_normal((9, D)) for _ in range(12)], [rng.standard_normal(9) for _ in range(12)]
+    )
+    release = mp.release(tasks, 1e-3, reference=Reference.standard(2), unsafe_seed=0)
+    found = shared_effects(release, warmup=200, progress_bar=False)
+    assert "next to nothing of average effects" in str(found.diagnose())
+
+
+def test_a_release_of_directions_has_no_average_effects(shared):
+    rng = np.random.default_rng(0)
+    tasks = mp.TaskData.from_lists(
+        [rng.standard_normal((9, D)) for _ in range(12)], [rng.standard_normal(9) for _ in range(12)]
+    )
+    with pytest.raises(ValueError, match=r"expected one of messages of effects.*reference="):
+        shared_effects(mp.release(tasks, 1.0))
+    with pytest.raises(ValueError, match="shared_effects"):
+        mp.inference.shared_covariance(shared.release)
+
+
+@pytest.mark.parametrize(
+    ("prior", "words"),
+    [
+        (EffectsPrior(average=0.0), "prior: average"),
+        (EffectsPrior(spread=-1.0), "prior: spread"),
+        (EffectsPrior(spread_factor=0.5), "prior: spread_factor"),
+        (EffectsPrior(correlation=1.5), "prior: correlation"),
+        ({"average": 1.0}, "expected an EffectsPrior"),
+    ],
+)
+def test_a_prior_outside_its_range_is_named(shared, prior, words):
+    with pytest.raises(ValueError, match=words):
+        shared_effects(shared.release, prior=prior)
+
+
+def test_a_wider_prior_of_the_average_moves_it_away_from_zero(shared):
+    narrow = shared_effects(shared.release, prior=EffectsPrior(average=0.1), warmup=200, progress_bar=False)
+    assert abs(narrow.average_effects()["mean"]["a"]) < abs(shared.average_effects()["mean"]["a"])

@@ -1,0 +1,154 @@
+"""Messages of effects: of length one, of their own rows alone, and silent where rows say nothing."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import Reference, ReleaseSpec, TaskData
+from mpmtl_prob.releases import message, terms
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages
+
+D = 3
+REFERENCE = Reference({"a": (0, 1), "b": (1, 2), "c": (0, 1)}, target=(0, 1.5))
+
+
+def make(rows=(6, 9, 5, 30, 11, 7), seed=0):
+    rng = np.random.default_rng(seed)
+    X = [rng.standard_normal((n, D)) for n in rows]
+    y = [x @ [0.5, -0.2, 0.0] + 0.5 * rng.standard_normal(len(x)) for x in X]
+    return X, y
+
+
+def tasks_of(X, y):
+    return TaskData.from_lists(X, y, features=["a", "b", "c"])
+
+
+TASKS = tasks_of(*make())
+TERMS = terms(1.0, TASKS.num_tasks, TASKS.features, reference=REFERENCE)
+
+
+def test_messages_have_length_one_and_lie_on_the_lattice():
+    v = message(TASKS, TERMS)
+    assert v.shape == (D + 2, TASKS.num_tasks)
+    assert np.all(np.linalg.norm(v, axis=0) <= 1)
+    assert np.all(np.linalg.norm(v, axis=0) > 0.995)
+    assert np.all(np.mod(v, TERMS.lattice) == 0)
+
+
+def test_last_column_of_their_sum_is_the_weighted_mean_of_estimates():
+    u = effect_messages(TASKS, TERMS.effects)
+    A = sum(np.outer(x, x) / (x @ x) for x in u.T)
+    weight = 1 / (u**2).sum(axis=0)
+    assert np.allclose(A[:D, -1] / A[-1, -1], u[:D] @ weight / weight.sum())
+
+
+def test_an_owner_alone_makes_the_same_bits_as_the_curator():
+    together = message(TASKS, TERMS)
+    for i in range(TASKS.num_tasks):
+        X, y = TASKS.rows_of(i)
+        alone = tasks_of([X], [y])
+        assert np.array_equal(message(alone, TERMS)[:, 0], together[:, i])
+
+
+OTHERS = {
+    "other targets": lambda X, y: (X, -y[::-1]),
+    "one row": lambda X, y: (X[:1], y[:1]),
+    "a thousand rows": lambda X, y: (np.repeat(X, 200, axis=0), np.repeat(y, 200)),
+    "a constant column": lambda X, y: (X * [1, 0, 1] + [0, 1, 0], y),
+    "constant targets": lambda X, y: (X, np.full_like(y, 3.0)),
+    "zeros": lambda X, y: (0 * X, 0 * y),
+    "huge": lambda X, y: (1e149 * X, 1e149 * y),
+    "tiny": lambda X, y: (1e-200 * X, 1e-200 * y),
+    "whole numbers": lambda X, y: (np.round(X).astype(np.int64), np.round(y).astype(np.int64)),
+}
+
+
+@pytest.mark.parametrize("change", OTHERS)
+@pytest.mark.filterwarnings("ignore:tasks")
+@pytest.mark.parametrize("reference", [REFERENCE, None], ids=["declared units", "own units"])
+def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change, reference):
+    X, y = make()
+    X2, y2 = list(X), list(y)
+    X2[2], y2[2] = OTHERS[change](X[2], y[2])
+    before, after = tasks_of(X, y), tasks_of(X2, y2)
+    of = ReleaseSpec(1.0, message="effects", reference=reference).terms(len(X), before.features)
+    sent = message(before, of), message(after, of)
+    assert np.array_equal(np.delete(sent[0], 2, axis=1), np.delete(sent[1], 2, axis=1))
+    assert np.all(np.linalg.norm(sent[1], axis=0) <= 1)
+    options = {"message": "effects", "reference": reference, "unsafe_seed": 0}
+    public = [dataclasses.asdict(mp.release(data, 1.0, **options)) | {"sigma": None} for data in (before, after)]
+    assert str(public[0]) == str(public[1])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-90])
+def test_a_task_that_knows_nothing_sends_a_one_alone(scale):
+    """Rows of zeros, and rows beyond double precision in the units that were declared."""
+    X, y = (part[0] for part in make())
+    X, y = (0 * X, 0 * y) if scale == 1 else (1e80 * X, 1e80 * y)
+    layout = EffectsLayout(("a", "b", "c"), Reference(dict.fromkeys("abc", (0.0, scale)), target=(0.0, scale)))
+    u = effect_messages(tasks_of([X], [y]), layout)
+    assert np.all(u[:D] == 0)
+    assert u[-1] == 1.0
+
+
+def test_a_guess_makes_messages_shorter_where_it_is_right():
+    plain, guess = (Reference(dict.fromkeys("abc", (0, 1)), effects=known) for known in ({}, {"a": 0.5, "b": -0.2}))
+    length = lambda reference: np.abs(effect_messages(TASKS, EffectsLayout(TASKS.features, reference))[:D]).sum()
+    assert length(guess) < 0.7 * length(plain)
+
+
+def test_file_holds_the_layout(tmp_path):
+    release = mp.release(TASKS, 1.0, reference=REFERENCE)
+    release.save(tmp_path / "release.nc")
+    loaded = mp.Release.load(tmp_path / "release.nc")
+    assert loaded.effects == release.effects
+    assert loaded.guarantee.proved == release.guarantee.proved
+    assert loaded.features == ("a", "b", "c", "determined: columns", "one")
+
+
+def test_without_reference_values_the_intercept_is_every_tasks_own():
+    release = mp.release(TASKS.with_intercept(), 1.0, message="effects", unsafe_seed=0)
+    assert release.effects.coefficients == ("a", "b", "c")
+    assert release.scaling == "unit_variance"
+    moved = tasks_of(*(list(parts) for parts in (make()[0], [v + 100 for v in make()[1]]))).with_intercept()
+    assert np.allclose(mp.release(moved, 1.0, message="effects", unsafe_seed=0).sigma, release.sigma, atol=0.05)
+
+
+def test_with_reference_values_the_intercept_is_an_effect():
+    release = mp.release(TASKS.with_intercept(), 1.0, reference=REFERENCE)
+    assert release.effects.coefficients[-1] == "intercept"
+    assert release.features[-3:] == ("determined: columns", "determined: intercept", "one")
+
+
+def test_shards_send_the_same_messages(tmp_path):
+    table = TASKS.to_pandas(task="task", target="y")
+    table["task"] = "t" + table["task"].astype(str)
+    for number, part in enumerate(([0, 1, 2], [3, 4, 5])):
+        names = [f"t{i}" for i in part]
+        table[table["task"].isin(names)].to_parquet(tmp_path / f"{number}.parquet")
+    shards = mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False)
+    whole = TaskData.from_pandas(table, task="task", target="y")
+    one, other = (mp.release(data, 1.0, reference=REFERENCE, unsafe_seed=3) for data in (shards, whole))
+    assert np.array_equal(one.sigma, other.sigma)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"reference": {"a": (0, 1)}}, "reference: expected a mpmtl_prob.Reference"),
+        ({"reference": REFERENCE, "message": "direction"}, "reference: expected it with message='effects' alone"),
+        ({"reference": REFERENCE, "scaling": "pareto"}, "scaling: expected none with message='effects'"),
+        ({"reference": REFERENCE, "rounds": 2}, "rounds: expected 1"),
+        ({"reference": REFERENCE, "clip": 2.0}, "clip: messages of 'effects' have unit length"),
+    ],
+)
+def test_what_does_not_go_with_effects_is_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        mp.release(TASKS, 1.0, **options)
+
+
+def test_vectors_of_ones_own_are_no_rows():
+    with pytest.raises(ValueError, match="expected TaskData or TaskShards with message='effects'"):
+        mp.release(np.eye(3), 1.0, message="effects")
