@@ -87,6 +87,7 @@ class NoiseAware(ReleaseSpec):
             BudgetExceeded: the ledger's total does not cover it.
             ValueError: an argument outside its range. Nothing was charged.
         """
+        check_not_forked()
         if self.spec.kind == "effects":
             return self._fit_effects(tasks)
         kind = self._checked(tasks)
@@ -115,7 +116,6 @@ class NoiseAware(ReleaseSpec):
 
     def _fit_effects(self, tasks: TaskData) -> OwnerEffects:
         """The same with messages of effects: a mixed model."""
-        check_not_forked()
         kind = check_likelihood(self.likelihood, task_data(tasks))
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         if self.method != "plug_in":
@@ -154,7 +154,6 @@ class NoiseAware(ReleaseSpec):
 
     def _checked(self, tasks: TaskData) -> Likelihood:
         """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
-        check_not_forked()
         kind = likelihood_of(self.likelihood, task_data(tasks))
         structure = structure_of("full" if self._structure is None else self._structure)
         d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
