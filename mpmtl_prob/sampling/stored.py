@@ -100,4 +100,4 @@ def _compressed(shape: tuple[int, ...]) -> dict[str, Any]:
     for size in reversed(shape):
         chunks.append(max(1, min(size, left)))
         left //= chunks[-1]
-    return {"zlib": True, "complevel": 4, "shuffle": True, "chunksizes": tuple(reversed(chunks))}
+    return {"zlib": True, "complevel": 1, "shuffle": True, "chunksizes": tuple(reversed(chunks))}
