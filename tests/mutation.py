@@ -124,8 +124,8 @@ MUTANTS = [
            "if given.numbered and list(", "if False and list(",
            "data/test_names.py::test_tasks_without_names_are_not_those_of_a_named_fit"),
     Mutant("parts of numbered tasks have names", "data/tasks.py",
-           "scaling=self.scaling, numbered=self.numbered)\n\n    def _where",
-           "scaling=self.scaling)\n\n    def _where",
+           "            tasks=names,\n        )\n\n    def _where",
+           "            tasks=names,\n            numbered=False,\n        )\n\n    def _where",
            "data/test_names.py::test_tasks_go_by_position_where_neither_side_has_names"),
     Mutant("features of other numbers go by position", "data/matching.py",
            "default(one) and not any(map(_is_number, other))", "default(one)",
@@ -159,7 +159,7 @@ MUTANTS = [
            "_ORDINARY[0] < largest < _ORDINARY[1]", "largest < 2e150",
            "inference/test_owners.py::test_intervals_scale_with_the_targets"),
     Mutant("nobody is told that a person is in several tasks", "privacy/charge_and_draw.py",
-           'getattr(data, "subject", None) is not None', "False",
+           'getattr(data, "subjects", None) is not None', "False",
            "releases/test_spec.py::test_a_release_says_where_one_person_is_in_several_tasks"),
     # What is read of private tables
     Mutant("durations are numbers", "data/cells.py",
@@ -451,9 +451,10 @@ MUTANTS = [
     Mutant("all tasks draw from one stream", "single_task/conjugate.py",
            "enumerate(rng.spawn(len(self.n)))", "enumerate([rng] * len(self.n))",
            "estimators/test_neighbours.py::test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn"),
-    Mutant("a task is computed on with its padding", "data/tasks.py",
-           "dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]",
-           "dtype=np.float64), np.asarray(self.y[i], dtype=np.float64)",
+    Mutant("a task is computed on with rows of the next", "data/tasks.py",
+           "return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)",
+           "own = slice(own.start, own.stop + 1)\n"
+           "        return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)",
            "estimators/test_neighbours.py::test_other_tasks_first_messages_are_equal_bit_for_bit"),
     # What is settled before anything is paid for
     Mutant("a descent pays before it looks at its step size", "adaptation/paper/cnvx.py",
