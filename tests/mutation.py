@@ -362,7 +362,7 @@ MUTANTS = [
            'if message in OF_LENGTH_ONE and clips != [1.0]:', 'if message in OF_LENGTH_ONE and not clips:',
            "releases/test_files.py::test_a_direction_has_length_1_in_a_file_too"),
     Mutant("effects: what earlier studies say is not taken off", "releases/effects.py",
-           "units.targets(y) - rows @ units.guess, layout.prior_variance", "units.targets(y), layout.prior_variance",
+           "units.targets(y) - rows @ units.guess, layout.effect_variance", "units.targets(y), layout.effect_variance",
            "releases/test_effects.py::test_a_guess_makes_messages_shorter_where_it_is_right"),
     Mutant("effects: a task that knows nothing sends nothing", "single_task/shrunk.py",
            "            return Shrunk(np.zeros(d), np.zeros(d))\n        eigenvalues",
