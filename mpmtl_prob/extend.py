@@ -10,7 +10,8 @@
   :class:`Jointly`, :class:`Kernel`.
 - :class:`Billboard`, an algorithm with one public result that newcomers read.
 - adaptation: :class:`AdaptationLoss`.
-- what pays and is fingerprinted: :class:`Purchase`, :class:`PaddedTasks`.
+- what a prediction draws: :class:`RowDraws`, :class:`KeptDraws` where all draws are there.
+- what pays and is fingerprinted: :class:`Purchase`, :class:`PaddedTasks`, or, part by part, :class:`InParts`.
 
 An object that lacks a method is refused where it is handed over, with the names of the method and of the protocol. A site of
 a federated release is :class:`mpmtl_prob.federated.local.AnySite`, which needs the extra ``federated``.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from mpmtl_prob.adaptation.paper.losses import Loss as AdaptationLoss
 from mpmtl_prob.convex.losses import Loss, Smooth
 from mpmtl_prob.convex.penalties import Penalty, SharedPenalty
+from mpmtl_prob.data.prediction import KeptDraws, RowDraws
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.framework import SharingRule
 from mpmtl_prob.estimators.mp_mtl import SingleTask
@@ -30,7 +32,7 @@ from mpmtl_prob.inference.curator.fitting import Kernel
 from mpmtl_prob.inference.owner.likelihoods import Jointly, Likelihood, Posteriors
 from mpmtl_prob.inference.public.structures import ModelAndInit, Structure
 from mpmtl_prob.models.noise import NoisyRelease, of_law
-from mpmtl_prob.privacy.ledger import PaddedTasks, Purchase
+from mpmtl_prob.privacy.ledger import InParts, PaddedTasks, Purchase
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Mechanism, VectorMechanism, register
 from mpmtl_prob.threat_models.metalearning import Billboard
 
@@ -40,7 +42,9 @@ __all__ = [
     "Estimator",
     "Fit",
     "Fitted",
+    "InParts",
     "Jointly",
+    "KeptDraws",
     "Kernel",
     "Likelihood",
     "Loss",
@@ -52,6 +56,7 @@ __all__ = [
     "Penalty",
     "Posteriors",
     "Purchase",
+    "RowDraws",
     "SharedPenalty",
     "SharingRule",
     "SingleTask",

@@ -316,7 +316,7 @@ def error_by_task(
         limit: at most so many tasks, those with most test rows.
         probability: of the intervals.
     """
-    most = np.argsort(-test.mask.sum(axis=1), kind="stable")[:limit]
+    most = np.argsort(-test.row_counts, kind="stable")[:limit]
     names = [str(test.tasks[i]) for i in most]
 
     def errors(one: Weights) -> xr.DataTree:
@@ -324,8 +324,8 @@ def error_by_task(
         W = _weights(one)[:, :, feature][..., task]
         error = np.empty((*W.shape[:2], len(most)))
         for j, i in enumerate(most):
-            own = test.mask[i]
-            error[..., j] = np.sqrt(np.mean((test.y[i, own] - W[..., i] @ test.X[i, own].T) ** 2, axis=-1))
+            X, y = test.rows_of(i)
+            error[..., j] = np.sqrt(np.mean((y - W[..., i] @ X.T) ** 2, axis=-1))
         return tree_of("RMSE", error, "task", names)
 
     shown = {str(k): errors(v) for k, v in posterior.items()} if isinstance(posterior, Mapping) else errors(posterior)
@@ -395,10 +395,8 @@ def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes 
     ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
         metrics.check_rows(prediction, test)
-        inside = []
-        for probability in nominal:
-            low, high = prediction.interval(probability)
-            inside.append(np.mean(((low <= test.y) & (test.y <= high))[test.mask]))
+        y = test.targets
+        inside = [np.mean((low <= y) & (y <= high)) for low, high in prediction.intervals_of_rows(nominal.tolist())]
         ax.plot(nominal, inside, "o-", ms=3, label=name)
     ax.set(xlabel="probability of the interval", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     ax.set_title("Are intervals as wide as they say?")
@@ -422,7 +420,7 @@ def reliability(
     Raises:
         ValueError: targets that are not -1 or 1, or less than one bin.
     """
-    target = test.y[test.mask]
+    target = test.targets
     if not np.all(np.abs(target) == 1):
         raise ValueError("test: expected targets -1 and 1 for predicted probabilities, got others")
     whole("bins", bins)
@@ -430,7 +428,7 @@ def reliability(
     ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
         metrics.check_rows(prediction, test)
-        said = prediction.mean[test.mask]
+        said = prediction.means
         said = said if prediction.quantity == "probability" else expit(said)
         groups = np.array_split(np.argsort(said, kind="stable"), min(bins, len(said)))
         x, share = np.array([(said[rows].mean(), np.mean(target[rows] == 1)) for rows in groups]).T

@@ -6,7 +6,8 @@ import csv
 import errno
 import json
 import os
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -122,13 +123,16 @@ def lines(path: str | os.PathLike[str], *, errors: str = "replace") -> list[str]
         path: of the file.
         errors: as of :meth:`bytes.decode`, for bytes that are no UTF-8.
     """
+    return list(_lines(path, errors))
+
+
+def _lines(path: str | os.PathLike[str], errors: str) -> Iterator[str]:
     from pandas.io.common import get_handle  # opens whatever pandas.read_csv does
 
     with get_handle(path, "rb", compression="infer", is_text=False) as file:
-        parts = file.handle.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not parts[-1]:  # behind the last line's end
-        parts.pop()
-    return [line.removesuffix(b"\r").decode(errors=errors) for line in parts]
+        for number, line in enumerate(file.handle):
+            whole = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+            yield whole.removesuffix(b"\n").removesuffix(b"\r").decode(errors=errors)
 
 
 def fields(line: str) -> list[str]:
@@ -139,14 +143,22 @@ def fields(line: str) -> list[str]:
         return []
 
 
-def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a CSV file with one record a line as a frame of text: every cell as it is written, whatever the others are.
+def read_cells(
+    name: str,
+    path: str | os.PathLike[str],
+    *,
+    number: Callable[[str], float] | None = None,
+    text: Sequence[str | None] = (),
+) -> pd.DataFrame:
+    """Read a CSV file with one record a line: every cell as it is written, whatever the others are.
 
-    Blank lines are left out.
+    Blank lines are left out. Lines are read one after another: what is kept of a number is eight bytes.
 
     Args:
         name: of the argument.
         path: of the file, UTF-8, which may be compressed.
+        number: what makes a number of a cell; None keeps the text of all cells.
+        text: columns whose text is kept whatever ``number`` is.
 
     Raises:
         FileNotFoundError: a file that is not there.
@@ -155,25 +167,44 @@ def read_cells(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    unreadable = f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line"
     try:
-        records = [fields(line) for line in lines(path, errors="strict") if line]
+        records = (fields(line) for line in _lines(path, "strict") if line)
+        head = next(records, [])
+        words = [j for j, column in enumerate(head) if number is None or column in text]
+        others = [j for j in range(len(head)) if j not in words]
+        known: dict[str, str] = {}  # texts that are alike are one
+        kept: list[list[str]] = [[] for _ in words]
+        numbers, bad = array("d"), 0
+        for record in records:
+            if len(record) != len(head):
+                bad += 1
+                continue
+            for column, j in zip(kept, words, strict=True):
+                column.append(known.setdefault(record[j], record[j]))
+            if number is not None:
+                numbers.extend([number(record[j]) for j in others])
     except FileNotFoundError:
         raise
     except UnicodeDecodeError:
         raise ValueError(f"{name}: expected {os.fspath(path)!r} in UTF-8, got other bytes; save it as UTF-8") from None
     except Exception:  # of whatever opens it
-        raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line") from None
-    if not records or not records[0]:
-        raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line")
-    head, *rows = records
+        raise ValueError(unreadable) from None
+    if not head:
+        raise ValueError(unreadable)
     check_separator(name, path, head)
-    if bad := sum(len(row) != len(head) for row in rows):
+    if bad:
         raise ValueError(
             f"{name}: expected {len(head)} fields in every line of {os.fspath(path)!r}, as in its head, and no quote "
             f"left open, got {bad} other lines"
         )
     check_names(name, path, head, unnamed=True)
-    return pd.DataFrame(np.array(rows, dtype=object).reshape(len(rows), len(head)), columns=head)
+    rows = len(kept[0]) if kept else len(numbers) // max(len(others), 1)
+    table = np.frombuffer(numbers).reshape(rows, len(others))
+    frame = pd.DataFrame(table, columns=range(len(others)), copy=False)
+    for j, column in zip(words, kept, strict=True):
+        frame.insert(j, f"text {j}", np.array(column, dtype=object))
+    return frame.set_axis(head, axis=1)
 
 
 def check_separator(name: str, path: str | os.PathLike[str], head: Sequence[str]) -> None:

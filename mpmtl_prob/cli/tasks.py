@@ -109,6 +109,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     """Read the rows. Raises ValueError for options that do not say which."""
     from mpmtl_prob import TaskData, datasets
     from mpmtl_prob._util.files import check_names, read_cells
+    from mpmtl_prob.data.cells import as_number
 
     if options.data:
         if given := [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]:
@@ -116,7 +117,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
         return datasets.school()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
-    frame = read_cells("--csv", options.csv)
+    frame = read_cells("--csv", options.csv, number=as_number, text=[options.task])
     if options.features is None:
         check_names("--csv", options.csv, list(frame.columns))
     columns = {"task": options.task, "target": options.target, "features": options.features, "exclude": options.exclude}

@@ -18,12 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.gram import Gram
 from mpmtl_prob.data.tasks import TaskData
 
-_BLOCK = 32  # rows
+_BLOCK = 8  # rows of one task, the last one's filled up
 
 #: (V, rho) -> argmin_W sum_i L_i(w_i) + (rho/2) ||W - V||_F^2, (d, m)
 Resolvent = Callable[[Array, Array], Array]
@@ -82,9 +83,14 @@ class LeastSquares:
 
     def of(self, tasks: TaskData) -> Smooth:
         """Through the Gram matrices, or through the rows where those are fewer than features."""
-        if tasks.mask.shape[1] < tasks.num_features:
-            return SquaredRows(*_rows(tasks, self.average), np.float64(self.strong_convexity))
-        return self.alone(tasks)
+        if tasks.longest >= tasks.num_features:
+            return self.alone(tasks)
+        groups = _similar(tasks.row_counts)
+        parts = [tasks.take(at) if len(groups) > 1 else tasks for at in groups]
+        bound = [SquaredRows(*_padded_rows(part, self.average), np.float64(self.strong_convexity)) for part in parts]
+        return (
+            bound[0] if len(groups) == 1 else InGroups(tuple(bound), tuple(groups), np.argsort(np.concatenate(groups)))
+        )
 
     def alone(self, tasks: TaskData) -> Quadratic:
         """Through the Gram matrices, whose shapes are public, (m, d, d)."""
@@ -111,22 +117,41 @@ class Logistic:
 
         Raises ValueError for targets that are not -1 or 1.
         """
-        self._check(tasks)
+        self.check(tasks)
         table = _table(tasks, self.average)
         return self.alone(tasks) if table is None else LogisticTable(*table, np.float64(self.strong_convexity))
 
     def alone(self, tasks: TaskData) -> LogisticRows:
-        """Through every task's own rows, added up block by block. Raises as :meth:`of`."""
-        self._check(tasks)
-        X, y, weight = _rows(tasks, self.average)
-        blocks = -(-X.shape[1] // _BLOCK)
-        # one block more than is added up: a block that is all there is would be compiled in another way
-        short = [(0, 0), (0, (blocks + 1) * _BLOCK - X.shape[1])]
-        X, y, weight = np.pad(X, [*short, (0, 0)]), np.pad(y, short), np.pad(weight, short)
-        return LogisticRows(X, y, weight, np.float64(self.strong_convexity), np.int64(blocks))
+        """Through every task's own rows, in blocks of one task's each. Raises as :meth:`of`."""
+        self.check(tasks)
+        counts = tasks.row_counts
+        blocks = -(-counts // _BLOCK)
+        first = np.cumsum(blocks) - blocks
+        size = _roomy(int(blocks.sum()))  # so that programs are compiled for few sizes
+        of_row = np.repeat(_BLOCK * first - tasks.offsets[:-1], counts) + np.arange(tasks.num_rows)
+        X, y, weight = np.zeros((size * _BLOCK, tasks.num_features)), *np.zeros((2, size * _BLOCK))
+        X[of_row], y[of_row] = tasks.rows, tasks.targets
+        weight[of_row] = np.repeat(1 / counts, counts) if self.average else 1.0
+        task, place, last = np.zeros((3, size), dtype=np.int64)  # nothing is added to blocks that are nobody's
+        task[: blocks.sum()] = np.repeat(np.arange(tasks.num_tasks), blocks)
+        place[: blocks.sum()] = np.arange(blocks.sum()) - np.repeat(first, blocks)
+        last[: blocks.sum()] = np.repeat(blocks - 1, blocks)
+        shape = size, _BLOCK
+        return LogisticRows(
+            X=X.reshape(*shape, tasks.num_features),
+            y=y.reshape(shape),
+            weight=weight.reshape(shape),
+            mu=np.float64(self.strong_convexity),
+            task=task,
+            place=place,
+            last=last,
+            first=first,
+            turns=np.int64(int(blocks.max() - 1).bit_length()),
+        )
 
-    def _check(self, tasks: TaskData) -> None:
-        if not np.all(np.abs(tasks.y[tasks.mask]) == 1):
+    def check(self, tasks: TaskData) -> None:
+        """Raise ValueError for targets that are not -1 and 1."""
+        if not np.all(np.abs(tasks.targets) == 1):
             raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
 
 
@@ -168,8 +193,8 @@ class Quadratic:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Rows:
-    """A sum over rows of weight * phi(x'w, y), plus (mu/2) ||w||^2.
+class SquaredRows:
+    """A sum over rows of weight * 0.5 (x'w - y)^2, plus (mu/2) ||w||^2.
 
     Attributes:
         X: (m, n, d), zero on padding.
@@ -183,15 +208,9 @@ class _Rows:
     weight: Any
     mu: Any
 
-    _bend: ClassVar[float] = 1.0  # the largest second derivative of phi
-
     def curvature(self) -> FloatArray:
         rows = zip(np.asarray(self.X), np.asarray(self.weight), strict=True)
-        return self._bend * np.array([_largest_eigenvalue(X, weight) for X, weight in rows]) + np.asarray(self.mu)
-
-
-class SquaredRows(_Rows):
-    """phi = 0.5 (x'w - y)^2."""
+        return np.array([_largest_eigenvalue(X, weight) for X, weight in rows]) + np.asarray(self.mu)
 
     def value(self, W: Array) -> Array:
         error = jnp.einsum("tnj,jt->tn", self.X, W) - self.y
@@ -217,47 +236,118 @@ class SquaredRows(_Rows):
         return nearest
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["parts", "groups", "order"], meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False)
-class LogisticRows(_Rows):
-    """phi = log(1 + exp(-y x'w)).
+class InGroups:
+    """Losses of tasks that are apart: in several groups, of similar sizes each.
 
     Attributes:
-        blocks: of _BLOCK rows each, that are added up; n is one block more.
+        parts: the loss of every group.
+        groups: positions of its tasks.
+        order: where every task is once the groups stand one after another, (m,).
     """
 
-    blocks: Any
-
-    _bend: ClassVar[float] = 0.25
+    parts: tuple[Smooth, ...]
+    groups: tuple[Any, ...]
+    order: Any
 
     def value(self, W: Array) -> Array:
-        def phi(X: Array, y: Array, weight: Array) -> Array:
-            return jnp.sum(weight * _log_loss(jnp.einsum("tnj,jt->tn", X, W), y), axis=1)
-
-        return self._sum(phi, jnp.zeros_like(W[0])) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
+        return self._together([part.value(W[:, at]) for part, at in self._each()])
 
     def gradient(self, W: Array) -> Array:
-        def slope(X: Array, y: Array, weight: Array) -> Array:
-            return jnp.einsum("tnj,tn->jt", X, weight * _log_slope(jnp.einsum("tnj,jt->tn", X, W), y))
+        return self._together([part.gradient(W[:, at]) for part, at in self._each()])
 
-        return self._sum(slope, jnp.zeros_like(W)) + self.mu * W
+    def curvature(self) -> FloatArray:
+        return np.concatenate([part.curvature() for part in self.parts])[np.asarray(self.order)]
 
-    def _sum(self, of: Callable[[Array, Array, Array], Array], zero: Array) -> Array:
-        """Sum over blocks of rows, in a loop compiled without their number; it can be differentiated in forward mode only.
+    def resolvent(self) -> Resolvent | None:
+        found = [part.resolvent() for part in self.parts]
 
-        The number of blocks follows from n_max, which tells of one task, and must not change the order in which the rows of
-        another are added up.
-        """
-        # The loss has to be an argument of the compiled function, as it is everywhere in this library. Where it is a constant
-        # of that function, XLA knows the number of blocks, unrolls the loop, and other tasks' last bits follow n_max.
-        parts = (self.X, self.y, self.weight)
+        def nearest(V: Array, rho: Array) -> Array:
+            return self._together([one(V[:, at], rho) for one, (_, at) in zip(found, self._each(), strict=True) if one])
 
-        def add(b: Array, total: Array) -> Array:
-            return total + of(*(jax.lax.dynamic_slice_in_dim(part, b * _BLOCK, _BLOCK, 1) for part in parts))
+        return None if None in found else nearest
 
-        return jax.lax.fori_loop(0, jnp.asarray(self.blocks).astype(int), add, zero)
+    def _each(self) -> list[tuple[Smooth, Array]]:
+        return [(part, jnp.asarray(at).astype(int)) for part, at in zip(self.parts, self.groups, strict=True)]
+
+    def _together(self, found: list[Array]) -> Array:
+        return jnp.concatenate(found, axis=-1)[..., jnp.asarray(self.order).astype(int)]
+
+
+_OF_ROWS = ["X", "y", "weight", "mu", "task", "place", "last", "first", "turns"]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=_OF_ROWS, meta_fields=[])
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LogisticRows:
+    """A sum over rows of weight * log(1 + exp(-y x'w)), plus (mu/2) ||w||^2.
+
+    Rows are in blocks of _BLOCK rows of one task. What a block adds is worked out beside that of all others, and the blocks
+    of a task are then added in pairs, pairs of pairs, and so on: in an order that follows from their number alone.
+
+    Attributes:
+        X: (b, _BLOCK, d), zero on padding.
+        y: (b, _BLOCK).
+        weight: of every row, zero on padding, (b, _BLOCK).
+        mu: strong convexity.
+        task: whose a block is, (b,).
+        place: which of that task's blocks, from 0, (b,).
+        last: the place of that task's last, (b,).
+        first: where the blocks of every task begin, (m,).
+        turns: how often pairs are added until the task with most blocks has one.
+    """
+
+    X: Any
+    y: Any
+    weight: Any
+    mu: Any
+    task: Any
+    place: Any
+    last: Any
+    first: Any
+    turns: Any
+
+    _bend: ClassVar[float] = 0.25  # the largest second derivative of log(1 + exp(-z))
+
+    def value(self, W: Array) -> Array:
+        each = jnp.sum(self.weight * _log_loss(self._margins(W), self.y), axis=1)
+        return self._by_task(each) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
+
+    def gradient(self, W: Array) -> Array:
+        slope = self.weight * _log_slope(self._margins(W), self.y)
+        return self._by_task(jnp.einsum("bnj,bn->bj", self.X, slope)).T + self.mu * W
+
+    def curvature(self) -> FloatArray:
+        X, weight, first = (np.asarray(part) for part in (self.X, self.weight, self.first))
+        ends = first + np.asarray(self.last)[first] + 1
+        rows = [(X[a:b].reshape(-1, X.shape[2]), weight[a:b].ravel()) for a, b in zip(first, ends, strict=True)]
+        return self._bend * np.array([_largest_eigenvalue(*own) for own in rows]) + np.asarray(self.mu)
 
     def resolvent(self) -> Resolvent | None:
         return None
+
+    def _margins(self, W: Array) -> Array:
+        return jnp.einsum("bnj,bj->bn", self.X, W.T[jnp.asarray(self.task).astype(int)])
+
+    def _by_task(self, each: Array) -> Array:
+        """Sums (m, ...) of what blocks add (b, ...), in a loop compiled without the number of its turns.
+
+        That follows from the size of one task, and must not change the order in which what others add is added up. It can be
+        differentiated in forward mode only.
+        """
+        # The loss has to be an argument of the compiled function, as it is everywhere in this library. Where it is a constant
+        # of that function, XLA knows the number of turns, unrolls the loop, and other tasks' last bits follow it.
+        place, last, first = (jnp.asarray(part).astype(int) for part in (self.place, self.last, self.first))
+        here = jnp.arange(len(each))
+
+        def pairs(turn: Array, total: Array) -> Array:
+            step = jnp.left_shift(1, turn)
+            other = total[jnp.minimum(here + step, len(each) - 1)]
+            has = (place % (2 * step) == 0) & (place + step <= last)
+            return total + jnp.where(has.reshape(-1, *(1,) * (each.ndim - 1)), other, -0.0)  # which changes no number
+
+        return jax.lax.fori_loop(0, jnp.asarray(self.turns).astype(int), pairs, each)[first]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
@@ -292,7 +382,6 @@ class LogisticTable:
 
 
 jax.tree_util.register_dataclass(SquaredRows, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
-jax.tree_util.register_dataclass(LogisticRows, data_fields=["X", "y", "weight", "mu", "blocks"], meta_fields=[])
 
 
 def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = False) -> Quadratic:
@@ -315,22 +404,37 @@ def _log_slope(margin: Array, y: Array) -> Array:
 def _table(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """X (subjects, d), y and weights (subjects, m), of tasks that share subjects; None where these are another's in every
     task, have several rows in one, or features that differ between tasks."""
-    if tasks.subject is None:
+    if tasks.subjects is None:
         return None
-    task = np.nonzero(tasks.mask)[0]
-    rows = tasks.X[tasks.mask]
-    subjects, first, place = np.unique(tasks.subject[tasks.mask], return_index=True, return_inverse=True)
-    once = len(np.unique(place * tasks.num_tasks + task)) == len(task)
-    if not once or len(subjects) > 2 * tasks.mask.shape[1] or not np.array_equal(rows[first][place], rows):
+    m, task, rows = tasks.num_tasks, tasks.task_of_rows, tasks.rows
+    subjects, first, place = np.unique(tasks.subjects, return_index=True, return_inverse=True)
+    if len(subjects) * m > 2 * len(task):  # where most are unknown to most tasks
         return None
-    weight, y = np.zeros((2, len(subjects), tasks.num_tasks))
-    weight[place, task], y[place, task] = 1.0, tasks.y[tasks.mask]
+    once = len(np.unique(place * m + task)) == len(task)
+    if not once or not np.array_equal(rows[first][place], rows):
+        return None
+    weight, y = np.zeros((2, len(subjects), m))
+    weight[place, task], y[place, task] = 1.0, tasks.targets
     return rows[first], y, weight / weight.sum(axis=0) if average else weight
 
 
-def _rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _padded_rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     weight = tasks.mask.astype(np.float64)
     return tasks.X, tasks.y, weight / weight.sum(axis=1, keepdims=True) if average else weight
+
+
+def _similar(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return positions of tasks in groups: one where padding all to the longest no more than doubles them, else by size."""
+    if counts.max() * len(counts) <= 2 * counts.sum():
+        return [np.arange(len(counts))]
+    doublings = np.frexp(counts - 0.5)[1]
+    return [np.flatnonzero(doublings == each) for each in np.unique(doublings)]
+
+
+def _roomy(size: int) -> int:
+    """Return the next larger of few sizes, at most a quarter more; 64 at the least."""
+    step = max(64, 2 ** (int(size - 1).bit_length() - 3))
+    return -(-size // step) * step
 
 
 def _largest_eigenvalue(X: FloatArray, weight: FloatArray) -> float:

@@ -10,6 +10,7 @@ Source: Boyd et al. (2011), sections 3.3 and 3.4; Beck and Teboulle (2009), the 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from mpmtl_prob._util import devices
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.hidden_arrays import shown
-from mpmtl_prob.convex.losses import Resolvent, Smooth
+from mpmtl_prob.convex.losses import LogisticRows, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
 
 _CHECK_EVERY = 10  # in FISTA optimality costs two decompositions, a step one
@@ -160,18 +161,29 @@ def solve_alone(
     """
     check_not_forked()
     with jax.enable_x64(True):
+        if isinstance(loss, LogisticRows):  # whose rows are not in an array with an axis of tasks
+            return _told(
+                minimise_alone(norm, loss, strength, W0, curvature, tolerance, max_iterations),
+                tolerance,
+                max_iterations,
+            )
         spread = jax.tree.map(lambda leaf: devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
         start, L = devices.by_task(W0, axis=1), devices.by_task(curvature)
         found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
     if devices.padding(np.shape(W0)[1]):
         m = np.shape(W0)[1]
         found = Solution(found.W[:, :m], *(part[:m] for part in found[1:]))
+    return _told(found, tolerance, max_iterations)
+
+
+def _told(found: Solution, tolerance: float, max_iterations: int) -> Solution:
+    """Warn of tasks that have not converged."""
     if late := int(np.sum(np.asarray(found.optimality) > tolerance)):
         warnings.warn(
             f"{max_iterations} iterations left the optimality condition of {late} tasks above {tolerance:.2g} of its scale; "
             f"allow more iterations or a larger tolerance",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return found
 
@@ -182,6 +194,14 @@ def minimise_alone(
 ) -> Solution:
     """As :func:`solve_alone`, pure and traceable. Tasks run in step, and one that is done stands still."""
     loss, strength, W0, L = _floating((loss, strength, W0, L))
+    out = Solution(1, 0, 0, 0)
+    if isinstance(loss, LogisticRows):
+
+        def column(i: Array, w: Array, curvature: Array) -> Solution:
+            found = _minimise(norm, _Column(loss, i), None, strength, w[:, None], curvature, tolerance, max_iterations)
+            return found._replace(W=found.W[:, 0])
+
+        return jax.vmap(column, in_axes=(0, 1, 0), out_axes=out)(jnp.arange(W0.shape[1]), W0, L)
     leaves, kind = jax.tree.flatten(loss)
     axes = [0 if leaf.ndim else None for leaf in leaves]  # numbers are common to all tasks
 
@@ -191,7 +211,50 @@ def minimise_alone(
         found = _minimise(norm, mine, None, strength, w[:, None], curvature, tolerance, max_iterations)
         return found._replace(W=found.W[:, 0])
 
-    return jax.vmap(one, in_axes=(axes, 1, 0), out_axes=Solution(1, 0, 0, 0))(leaves, W0, L)
+    return jax.vmap(one, in_axes=(axes, 1, 0), out_axes=out)(leaves, W0, L)
+
+
+class _Column(NamedTuple):
+    """The loss of task i alone, of a :class:`LogisticRows`. Where all tasks are at it, they are worked out together."""
+
+    loss: LogisticRows
+    i: Array
+
+    def value(self, W: Array) -> Array:
+        return _values(self.loss, self.i, W[:, 0])[None]
+
+    def gradient(self, W: Array) -> Array:
+        return _gradients(self.loss, self.i, W[:, 0])[:, None]
+
+    def curvature(self) -> FloatArray:
+        return self.loss.curvature()[np.asarray(self.i)]
+
+    def resolvent(self) -> Resolvent | None:
+        return None
+
+
+def _of_columns(function: Callable[[LogisticRows, Array], Array]) -> Callable[[LogisticRows, Array, Array], Array]:
+    """Of a function of all weights (d, m), with an axis of tasks last: that of one task's, (d,), given that it is the i-th.
+
+    Under vmap over all tasks it is the function itself.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def one(loss: LogisticRows, i: Array, w: Array) -> Array:
+        return function(loss, jnp.zeros((len(w), len(loss.first)), w.dtype).at[:, i].set(w))[..., i]
+
+    @one.def_vmap
+    def every(size: int, batched: Any, loss: LogisticRows, i: Array, w: Array) -> tuple[Array, bool]:
+        # a loss with an axis of tasks holds the same for all of them, as lax.cond repeats what both its branches are given
+        loss = jax.tree.map(lambda leaf, repeated: leaf[0] if repeated else leaf, loss, batched[0])
+        W = w.T if batched[2] else jnp.repeat(w[:, None], size, axis=1)
+        return jnp.moveaxis(function(loss, W), -1, 0), True
+
+    return one
+
+
+_values = _of_columns(lambda loss, W: loss.value(W))
+_gradients = _of_columns(lambda loss, W: loss.gradient(W))
 
 
 def _floating(tree: Any) -> Any:

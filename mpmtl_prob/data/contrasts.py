@@ -23,6 +23,9 @@ def contrasts(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     rows = np.column_stack([X, y])
     k = np.arange(1.0, len(rows))[:, None]
     with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
-        rows = rows - rows[0]  # first, so that columns without variation are zero, and a far origin costs no digits
-        H = np.sqrt(k / (k + 1)) * (rows[1:] - np.cumsum(rows, axis=0)[:-1] / k)
+        rows -= rows[0].copy()  # first, so that columns without variation are zero, and a far origin costs no digits
+        H = np.cumsum(rows, axis=0)[:-1]
+        H /= k
+        np.subtract(rows[1:], H, out=H)
+        H *= np.sqrt(k / (k + 1))
     return H[:, :-1], H[:, -1]

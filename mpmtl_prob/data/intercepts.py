@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 
 def means(tasks: TaskData) -> tuple[FloatArray, FloatArray]:
     """Of every task's own rows: of the features but for the intercept, (d, m), and of the targets, (m,)."""
-    own = [tasks.rows_of(i) for i in range(tasks.num_tasks)]
+    features, targets = np.empty((tasks.num_features - 1, tasks.num_tasks)), np.empty(tasks.num_tasks)
     with np.errstate(all="ignore"):
-        return np.stack([X[:, :-1].mean(axis=0) for X, _ in own], axis=1), np.array([y.mean() for _, y in own])
+        for i in range(tasks.num_tasks):
+            X, y = tasks.rows_of(i)
+            features[:, i], targets[i] = X[:, :-1].mean(axis=0), y.mean()
+    return features, targets
 
 
 def completed(W: FloatArray, tasks: TaskData) -> FloatArray:

@@ -1,10 +1,13 @@
-"""Matrices and vectors of several tasks before they are one TaskData: read, named, checked, and padded to one size."""
+"""Rows of several tasks, one task after another: read, named, checked, and padded to one size where that is wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,10 +15,17 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array
 from mpmtl_prob.data.cells import as_matrix, as_numbers, check_labels, check_spelling, column_names
 
+Counts = NDArray[np.int64]
+
 #: The largest number in the rows: sums of its squares are still numbers.
 LARGEST = 1e150
 #: What to do about cells that are no numbers.
 ENCODE = "leave rows with missing values out, and encode text and dates as numbers first"
+
+#: The largest padded array that is made although the rows take less than half as much, in bytes.
+LARGEST_VIEW = 2**30
+ADVICE = "rows_of(i) returns the rows of one task, and rows, targets and offsets are those of all without padding"
+_AT_ONCE = 2**24  # bytes of rows that are checked in one go
 
 
 def cells(name: str, value: ArrayLike) -> FloatArray:
@@ -91,19 +101,105 @@ def check_numbers(name: Hashable, x: FloatArray, y: FloatArray | None, features:
             raise ValueError(f"{argument}: task {name!r}: expected numbers up to {LARGEST:g}, got {large} beyond")
 
 
-def stacked(xs: Sequence[FloatArray], ys: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Return X (m, n_max, d), y and mask (m, n_max) of a TaskData."""
-    shape = len(xs), max(map(len, ys))
-    X = np.zeros((*shape, xs[0].shape[1]))
-    y = np.zeros(shape)
-    mask = np.zeros(shape, dtype=bool)
-    for i, (x, v) in enumerate(zip(xs, ys, strict=True)):
-        X[i, : len(v)], y[i, : len(v)], mask[i, : len(v)] = x, v, True
-    return X, y, mask
+def check_tasks(
+    names: Sequence[Hashable],
+    rows: FloatArray,
+    targets: FloatArray | None,
+    offsets: Counts,
+    features: Sequence[Hashable],
+) -> None:
+    """Raise ValueError as :func:`check_numbers` for the first task with such numbers; task i has rows offsets[i:i+2]."""
+    with np.errstate(all="ignore"):
+        fine = bool(np.abs(rows).max(initial=0.0) <= LARGEST) if rows.nbytes < _AT_ONCE else False
+    if fine and (targets is None or np.abs(targets).max(initial=0.0) <= LARGEST):  # not where any of them is NaN
+        return
+    for name, begin, end in zip(names, offsets[:-1], offsets[1:], strict=True):
+        check_numbers(name, rows[begin:end], None if targets is None else targets[begin:end], features)
 
 
-def subjects(of_tasks: Sequence[NDArray[np.int64]], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return one list of subjects per task as (m, n_max); padding repeats a subject of the data, and is masked."""
-    out = np.full(mask.shape, min(s.min() for s in of_tasks))
-    out[mask] = np.concatenate(list(of_tasks))
+def offsets_of(counts: Sequence[int] | Counts) -> Counts:
+    """Return where every task's rows begin, and where the last one's end, (m + 1,), for tasks with so many rows."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
+
+def check_view(name: str, shape: Sequence[int], itemsize: int, held: int) -> None:
+    """Raise ValueError for a padded array that takes more than a gibibyte, and than twice what is held, in bytes."""
+    size = math.prod(shape) * itemsize
+    if size > max(LARGEST_VIEW, 2 * held):
+        raise ValueError(
+            f"{name}: expected tasks of more alike sizes, got some for which the array padded to the longest, of shape "
+            f"{tuple(shape)}, would take {size / 2**30:.3g} GiB, where its rows take {held / 2**20:.3g} MiB; {ADVICE}"
+        )
+
+
+def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
+    """Return values of all tasks' rows (N, ...), one task after another, as (m, longest, ...), with a fill behind the rows.
+
+    Of traced arrays in a traced array. Where all tasks have as many rows nothing is copied.
+    """
+    m = len(offsets) - 1
+    shape = (m, longest, *flat.shape[1:])
+    if flat.shape[0] == m * longest:
+        return flat.reshape(shape)
+    if not isinstance(flat, np.ndarray) or not isinstance(offsets, np.ndarray):
+        place = offsets[:-1, None] + jnp.arange(longest)
+        real = (place < offsets[1:, None]).reshape(m, longest, *(1,) * (flat.ndim - 1))
+        return jnp.where(real, jnp.asarray(flat)[jnp.minimum(place, flat.shape[0] - 1)], fill)
+    out = np.full(shape, fill, dtype=flat.dtype)
+    for i, (begin, end) in enumerate(pairwise(offsets)):
+        out[i, : end - begin] = flat[begin:end]
     return out
+
+
+def real_rows(offsets: Any, longest: int) -> Any:
+    """Return where padded arrays (m, longest) hold a row."""
+    counts = offsets[1:] - offsets[:-1]
+    return (np if isinstance(offsets, np.ndarray) else jnp).arange(longest) < counts[:, None]
+
+
+def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:
+    """Return which rows at these offsets a mask (m, n_max) keeps, (N,); those that are not there it cannot ask for.
+
+    Of other tasks, all of whose arrays have to be given beside the mask, none.
+    """
+    if len(mask) != len(offsets) - 1:
+        return slice(0, 0)
+    longest = max(mask.shape[1], int(np.diff(offsets).max(initial=0)))
+    asked = np.pad(mask, ((0, 0), (0, longest - mask.shape[1])))
+    there = real_rows(offsets, longest)
+    return slice(0, 0) if (asked & ~there).any() else asked[there]
+
+
+def fixed(array: Any) -> Any:
+    """Return a NumPy array that cannot be written to, on the memory of the one given; anything else as it is."""
+    if isinstance(array, np.ndarray):
+        array = array.view()
+        array.setflags(write=False)
+    return array
+
+
+#: Shape, type and bytes of an array, some of them after another.
+Part = tuple[tuple[int, ...], Any, Iterator[bytes]]
+
+
+def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts) -> Iterator[Part]:
+    """Return X, y and mask as padded arrays would be, task by task, without making one.
+
+    Where these would be too large (:func:`check_view`), return rows, targets and offsets.
+    """
+    m, longest = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
+    small = m * longest * rows.shape[1] * rows.itemsize <= max(LARGEST_VIEW, 2 * rows.nbytes)
+    real = np.ones(len(rows), dtype=bool)
+    for flat in (rows, targets, real) if small else (rows, targets):
+        shape = (m, longest, *flat.shape[1:]) if small else flat.shape
+        yield shape, flat.dtype, _chunks(flat, offsets, longest if small else 0)
+    if not small:
+        yield offsets.shape, offsets.dtype, iter((offsets.tobytes(),))
+
+
+def _chunks(flat: NDArray[Any], offsets: Counts, longest: int) -> Iterator[bytes]:
+    """The bytes of every task's values, and of zeros behind them up to the longest."""
+    behind = np.zeros((longest, *flat.shape[1:]), dtype=flat.dtype)
+    for begin, end in pairwise(offsets):
+        yield flat[begin:end].tobytes()
+        yield behind[end - begin :].tobytes()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.former import FormerName
+from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.data.padding import check_view, offsets_of, padded, real_rows, some_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,64 +20,321 @@ if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
 
 
+class RowDraws(Protocol):
+    """Posterior predictive draws of every row, S of them; what is drawn does not change however often it is asked for."""
+
+    def __len__(self) -> int:
+        """S."""
+        ...
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        """Return the draws of task i, some of its rows after another."""
+        ...
+
+
+class Block(NamedTuple):
+    """Draws of k rows: ``away * unit + around``."""
+
+    away: NDArray[np.floating[Any]]  #: (S, k)
+    around: FloatArray  #: (k,)
+    unit: FloatArray  #: (k,)
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    @property
+    def draws(self) -> FloatArray:
+        """(S, k)."""
+        return self.away * self.unit + self.around
+
+
 @dataclass(frozen=True, eq=False, repr=False)
+class KeptDraws:
+    """Draws that are there, of all rows one after another.
+
+    Attributes:
+        away: (S, N).
+        around: (N,).
+        unit: (N,).
+        offsets: as of the TaskData.
+    """
+
+    away: NDArray[np.floating[Any]]
+    around: FloatArray
+    unit: FloatArray
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.away)
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        own = slice(*self.offsets[i : i + 2])
+        yield Block(self.away[:, own], self.around[own], self.unit[own])
+
+    @classmethod
+    def of(cls, draws: RowDraws, offsets: NDArray[np.int64], places: Iterable[int]) -> KeptDraws:
+        """Those of the tasks at some places, whose rows are at these offsets once they are one after another."""
+        parts = [block for i in places for block in draws.blocks(i)]
+        away, around, unit = zip(*parts, strict=True)
+        return cls(np.concatenate(away, axis=1), np.concatenate(around), np.concatenate(unit), offsets)
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Prediction:
     """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
 
+    Held are numbers of every row, one task after another; intervals are worked out a few rows at a time, from draws that need
+    not be there all at once. ``mean``, ``mask``, ``draws`` and :meth:`interval` are the same padded to the longest task. One
+    is made of padded arrays, ``Prediction(mean, mask, tasks, centered_draws)``, or of ``means`` and ``offsets``.
+
     Attributes:
-        mean: (m, n_max), zero on padding.
-        mask: as in the TaskData predicted on.
+        means: predicted targets, (N,).
+        offsets: where every task's rows begin, as of the TaskData predicted on, (m + 1,).
         tasks: task names.
-        centered_draws: posterior predictive draws less ``around``, in units of ``unit`` (S, m, n_max), or None for a point
-            predictor. In single precision they lose a part of how far they vary, and no more.
-        quantity: what mean and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
-        around: (m, n_max), or one number.
-        unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target.
+        quantity: what means and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
+        row_draws: posterior predictive draws, or None for a point predictor.
     """
 
-    mean: FloatArray
-    mask: NDArray[np.bool_]
+    means: FloatArray
+    offsets: NDArray[np.int64]
     tasks: tuple[Hashable, ...]
-    centered_draws: NDArray[np.floating[Any]] | None = None
-    quantity: str = "target"
-    around: FloatArray | float = 0.0
-    unit: FloatArray | float = 1.0
+    quantity: str
+    row_draws: RowDraws | None
+
+    def __init__(
+        self,
+        mean: Any = None,
+        mask: Any = None,
+        tasks: tuple[Hashable, ...] = (),
+        centered_draws: Any = None,
+        quantity: str = "target",
+        around: Any = None,
+        unit: Any = None,
+        *,
+        means: Any = None,
+        offsets: Any = None,
+        row_draws: RowDraws | None = None,
+    ) -> None:
+        """Of every row, or of padded arrays.
+
+        Args:
+            mean: (m, n_max).
+            mask: as of the TaskData predicted on, (m, n_max).
+            tasks: task names.
+            centered_draws: draws less ``around``, in units of ``unit`` (S, m, n_max); None for a point predictor. In single
+                precision they lose a part of how far they vary, and no more.
+            quantity: "target" or "probability".
+            around: (m, n_max), or one number; default 0.
+            unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target;
+                default 1.
+            means: (N,), in the place of ``mean``.
+            offsets: in the place of ``mask``.
+            row_draws: in the place of ``centered_draws``.
+        """
+        if mask is not None:
+            real = np.asarray(mask)
+            if offsets is not None and means is not None:
+                kept = some_rows(real, offsets)
+                if row_draws is not None:
+                    every = KeptDraws.of(row_draws, offsets, range(len(offsets) - 1))
+                    parts = every.away[:, kept], every.around[kept], every.unit[kept]
+                    row_draws = KeptDraws(*parts, offsets_of(real.sum(axis=1)))
+                means = means[kept]
+            offsets = offsets_of(real.sum(axis=1))
+        if mean is not None or centered_draws is not None:  # padded arrays, and not a mask alone that is as large
+            real = real_rows(offsets, _longest(offsets)) if mask is None else real
+        flat = lambda value: np.broadcast_to(value, real.shape)[real]
+        means = means if mean is None else np.asarray(mean)[real]
+        if centered_draws is not None:
+            given = flat(0.0 if around is None else around), flat(1.0 if unit is None else unit)
+            row_draws = KeptDraws(np.asarray(centered_draws)[:, real], *given, offsets)
+        for name, value in zip(_NAMES, (means, offsets, tuple(tasks), quantity, row_draws), strict=True):
+            object.__setattr__(self, name, value)
 
     away = FormerName("centered_draws")
 
     @property
-    def draws(self) -> NDArray[np.floating[Any]] | None:
-        """Posterior predictive draws (S, m, n_max), or None for a point predictor."""
-        return None if self.centered_draws is None else self.centered_draws * self.unit + self.around
+    def mean(self) -> FloatArray:
+        """``means`` padded, (m, n_max), zero behind a task's own rows. Raises ValueError as :attr:`TaskData.X`."""
+        return self._padded("mean", self.means)
 
-    def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of the given probability, a pair of (m, n_max) arrays.
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """True where a padded array holds a row, (m, n_max)."""
+        longest = _longest(self.offsets)
+        check_view("mask", (len(self.tasks), longest), 1, self.means.nbytes)
+        found: NDArray[np.bool_] = real_rows(self.offsets, longest)
+        return found
+
+    @property
+    def draws(self) -> NDArray[np.floating[Any]] | None:
+        """Posterior predictive draws padded, (S, m, n_max), or None for a point predictor.
+
+        Raises ValueError as :attr:`TaskData.X`; ``take([i]).draws`` are those of one task.
+        """
+        return self._of_draws("draws", lambda block: block.draws)
+
+    @property
+    def centered_draws(self) -> NDArray[np.floating[Any]] | None:
+        """As ``draws``, less what they are around and in units of their own."""
+        return self._of_draws("centered_draws", lambda block: block.away)
+
+    def interval_of_rows(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central interval of the given probability of every row, a pair of (N,) arrays.
 
         Raises:
             ValueError: probability outside (0, 1), or a predictor that gives no distribution.
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
-        if self.centered_draws is None:
+        (found,) = self.intervals_of_rows([probability])
+        return found
+
+    def intervals_of_rows(self, probabilities: Sequence[float]) -> list[tuple[FloatArray, FloatArray]]:
+        """:meth:`interval_of_rows` for several probabilities, of the same draws."""
+        if self.row_draws is None:
             raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
-        tail = (1 - probability) / 2
-        lower, upper = np.quantile(self.centered_draws, [tail, 1 - tail], axis=0)
-        return lower * self.unit + self.around, upper * self.unit + self.around
+        tails = np.array([(1 - each) / 2 for each in probabilities])
+        levels = np.concatenate([tails, 1 - tails])
+        found, at = np.empty((len(levels), len(self.means))), 0
+        for block in _together(block for i in range(len(self.tasks)) for block in self.row_draws.blocks(i)):
+            now = slice(at, at + len(block.unit))
+            found[:, now] = np.quantile(block.away, levels, axis=0) * block.unit + block.around
+            at = now.stop
+        return list(zip(found[: len(tails)], found[len(tails) :], strict=True))
+
+    def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """:meth:`interval_of_rows` padded, a pair of (m, n_max) arrays. Raises as that, and as :attr:`TaskData.X`."""
+        lower, upper = self.interval_of_rows(probability)
+        return self._padded("interval", lower), self._padded("interval", upper)
+
+    def take(self, places: ArrayLike) -> Prediction:
+        """That of the tasks at these places, whole numbers from 0 to m - 1, in this order."""
+        at = np.atleast_1d(np.asarray(places, dtype=np.int64)).tolist()
+        parts = [self.means[slice(*self.offsets[i : i + 2])] for i in at]
+        offsets = offsets_of(list(map(len, parts)))
+        draws = None if self.row_draws is None else KeptDraws.of(self.row_draws, offsets, at)
+        names = tuple(self.tasks[i] for i in at)
+        return Prediction(
+            means=np.concatenate(parts), offsets=offsets, tasks=names, quantity=self.quantity, row_draws=draws
+        )
 
     def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
         """One row per observation: task, row within the task, mean and, where there is one, the interval."""
         import pandas as pd
 
-        task, row = np.nonzero(self.mask)
-        columns = {"task": np.asarray(self.tasks, dtype=object)[task], "row": row, "mean": self.mean[self.mask]}
-        if self.centered_draws is not None:
-            lower, upper = self.interval(probability)
-            columns |= {"lower": lower[self.mask], "upper": upper[self.mask]}
+        counts = np.diff(self.offsets)
+        row = np.arange(len(self.means)) - np.repeat(self.offsets[:-1], counts)
+        task = np.repeat(np.asarray(self.tasks, dtype=object), counts)
+        columns: dict[str, Any] = {"task": task, "row": row, "mean": self.means}
+        if self.row_draws is not None:
+            columns["lower"], columns["upper"] = self.interval_of_rows(probability)
         return pd.DataFrame(columns)
 
+    def _padded(self, name: str, flat: NDArray[Any]) -> Any:
+        longest = _longest(self.offsets)
+        check_view(name, (len(self.tasks), longest), flat.dtype.itemsize, flat.nbytes)
+        return padded(flat, self.offsets, longest)
+
+    def _of_draws(self, name: str, part: Callable[[Block], NDArray[Any]]) -> NDArray[Any] | None:
+        if self.row_draws is None:
+            return None
+        shape = len(self.row_draws), len(self.tasks), _longest(self.offsets)
+        check_view(name, shape, 8, 8 * shape[0] * len(self.means))
+        found = None
+        for i in range(len(self.tasks)):
+            at = 0
+            for values in map(part, self.row_draws.blocks(i)):
+                found = np.zeros(shape, dtype=values.dtype) if found is None else found
+                found[:, i, at : at + values.shape[1]] = values
+                at += values.shape[1]
+        return found
+
     def __repr__(self) -> str:
-        kind = "points" if self.centered_draws is None else f"{len(self.centered_draws)} draws"
-        return f"Prediction({len(self.tasks)} tasks, {int(self.mask.sum())} rows, {kind})"
+        kind = "points" if self.row_draws is None else f"{len(self.row_draws)} draws"
+        return f"Prediction({len(self.tasks)} tasks, {len(self.means)} rows, {kind})"
+
+
+_NAMES = tuple(field.name for field in fields(Prediction))
+_MANY = 2**18  # draws that are sorted in one go
+
+
+def _longest(offsets: NDArray[np.int64]) -> int:
+    return int(np.diff(offsets).max(initial=0))
+
+
+def _together(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Return the blocks, several of few draws as one."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(each.away.size for each in waiting) >= _MANY:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    away, around, unit = zip(*blocks, strict=True)
+    return (
+        blocks[0] if len(blocks) == 1 else Block(np.concatenate(away, 1), np.concatenate(around), np.concatenate(unit))
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawnNumbers:
+    """Draws of numbers ``x'w + sigma e``, made when they are asked for. A task's own do not depend on the rows of others.
+
+    Attributes:
+        tasks: the rows.
+        means: x'w of ``centre``, (N,).
+        W: draws of the weights, (S, d, m), of which ``pick`` are taken.
+        centre: (d, m).
+        sigma: draws of the errors' size, (S,) or (S, m).
+        pick: places of draws.
+        seed: of the errors.
+        errors: draws e of a shape.
+    """
+
+    tasks: TaskData
+    means: FloatArray
+    W: NDArray[np.floating[Any]]
+    centre: FloatArray
+    sigma: NDArray[np.floating[Any]]
+    pick: NDArray[np.int64]
+    seed: int
+    errors: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.floating[Any]]]
+
+    def __len__(self) -> int:
+        return len(self.pick)
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        away = self.W[self.pick, :, i] - self.centre[:, i]
+        sigma = np.asarray(self.sigma if self.sigma.ndim == 1 else self.sigma[:, i], dtype=np.float64)[self.pick]
+        rng = stream(self.seed, i)
+        for own in row_blocks(self.tasks.offsets, i, len(self.pick)):
+            of_weights = away @ self.tasks.rows[own].T
+            drawn, unit = in_single(of_weights + sigma[:, None] * self.errors(rng, of_weights.shape))
+            yield Block(drawn, self.means[own], unit)
+
+
+def row_blocks(offsets: NDArray[np.int64], i: int, draws: int) -> Iterator[slice]:
+    """Where the rows of task i are, in parts that are small enough for so many draws of each."""
+    begin, end = map(int, offsets[i : i + 2])
+    step = max(1, _MANY // max(draws, 1))
+    return (slice(at, min(at + step, end)) for at in range(begin, end, step))
+
+
+def stream(seed: int, i: int) -> np.random.Generator:
+    """The i-th generator of ``np.random.default_rng(seed).spawn(...)``."""
+    parent: Any = np.random.default_rng(seed).bit_generator.seed_seq
+    return np.random.default_rng(np.random.SeedSequence(parent.entropy, spawn_key=(i,)))
+
+
+def normal_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Standard normal, in single precision."""
+    return rng.standard_normal(shape, np.float32)
 
 
 def in_single(away: FloatArray) -> tuple[NDArray[np.float32], FloatArray]:
@@ -99,7 +358,15 @@ def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
         ValueError: data whose tasks or features are not those of W.
     """
     check_weights(W, data)
-    return Prediction((data.X @ W.T[..., None])[..., 0], data.mask, data.tasks)
+    return Prediction(means=linear(W, data), offsets=data.offsets, tasks=data.tasks)
+
+
+def linear(W: FloatArray, data: TaskData) -> FloatArray:
+    """x'w_i of every row, (N,), for weights W (d, m)."""
+    out = np.repeat(W.T, data.row_counts, axis=0)
+    out *= data.rows
+    found: FloatArray = out.sum(axis=1)
+    return found
 
 
 def check_weights(W: NDArray[Any], data: TaskData) -> None:

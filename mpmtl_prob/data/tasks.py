@@ -1,13 +1,15 @@
-"""Many related data sets as one object: ragged tasks, padded and masked, with the same d features in each."""
+"""Many related data sets as one object: tasks of any sizes, one after another, with the same d features in each."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,7 +21,22 @@ from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
 from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
 from mpmtl_prob.data.contrasts import NAME, contrasts
 from mpmtl_prob.data.gram import Gram, gram
-from mpmtl_prob.data.padding import cells, check_numbers, check_shapes, feature_names, stacked, subjects, task_names
+from mpmtl_prob.data.padding import (
+    Part,
+    cells,
+    check_numbers,
+    check_shapes,
+    check_tasks,
+    check_view,
+    feature_names,
+    fixed,
+    offsets_of,
+    padded,
+    parts_of,
+    real_rows,
+    some_rows,
+    task_names,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,25 +47,27 @@ __all__ = ["TaskData"]
 _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["X", "y", "mask", "subject"],
-    meta_fields=["tasks", "features", "intercept", "centred", "scaling", "numbered", "has_targets"],
-)
-@dataclass(frozen=True, eq=False, repr=False)
+class _Unsaid:
+    """In the place of an argument that may be None."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class TaskData:
-    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are its arrays.
+    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are its arrays, which nobody can write to.
 
     Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_targets`, :meth:`from_pandas` or
-    :meth:`from_xarray`, which check their input. Padding rows are zero and masked.
+    :meth:`from_xarray`, which check their input. Rows are stored once, those of task i from ``offsets[i]`` to
+    ``offsets[i + 1]`` in the order in which they came. ``X``, ``y``, ``mask`` and ``subject`` are the same padded to the
+    longest task, made when they are asked for; they may stand in the place of the arrays of rows where one is built or
+    changed, as in ``TaskData(X, y, mask, tasks, features)`` and ``dataclasses.replace(tasks, X=X)``.
 
     Attributes:
-        X: features, (m, n_max, d).
-        y: targets, (m, n_max); NaN in every row of data that are for prediction alone.
-        mask: True where a row is real, (m, n_max).
+        rows: features, (N, d), N rows of all tasks together.
+        targets: (N,); NaN of data that are for prediction alone.
+        offsets: where every task's rows begin, and where the last one's end, (m + 1,).
         tasks: task names, m of them.
         features: feature names, d of them.
-        subject: whom a row is about, (m, n_max), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
+        subjects: whom a row is about, (N,), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
             all rows of a subject together, whatever the task. None where every row is about somebody else.
         intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
         centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
@@ -59,17 +78,56 @@ class TaskData:
         numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
 
-    X: FloatArray
-    y: FloatArray
-    mask: NDArray[np.bool_]
+    rows: FloatArray
+    targets: FloatArray
+    offsets: NDArray[np.int64]
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
-    subject: NDArray[np.int64] | None = None
-    intercept: bool = False
-    centred: bool = False
-    scaling: str = "pareto"
-    numbered: bool = False
-    has_targets: bool = True
+    subjects: NDArray[np.int64] | None
+    intercept: bool
+    centred: bool
+    scaling: str
+    numbered: bool
+    has_targets: bool
+
+    longest: ClassVar[int]  # rows of the longest task, of every object; no field, since it follows from the offsets
+
+    def __init__(
+        self,
+        X: Any = None,
+        y: Any = None,
+        mask: Any = None,
+        tasks: Sequence[Hashable] = (),
+        features: Sequence[Hashable] = (),
+        subject: Any = _Unsaid,
+        intercept: bool = False,
+        centred: bool = False,
+        scaling: str = "pareto",
+        numbered: bool = False,
+        has_targets: bool = True,
+        *,
+        rows: Any = None,
+        targets: Any = None,
+        offsets: Any = None,
+        subjects: Any = None,
+    ) -> None:
+        """From padded arrays, from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
+        if not (X is y is mask is None and subject is _Unsaid):
+            real = real_rows(offsets, _longest(offsets)) if mask is None else np.asarray(mask)
+            kept = slice(None) if mask is None or offsets is None else some_rows(real, offsets)
+            rows, targets = (
+                given[real] if given is not None else None if flat is None else flat[kept]
+                for given, flat in ((X, rows), (y, targets))
+            )
+            if subject is not _Unsaid:
+                subjects = None if subject is None else subject[real]
+            elif subjects is not None:
+                subjects = subjects[kept]
+            offsets = offsets_of(real.sum(axis=1))
+        found = (rows, targets, offsets, tuple(tasks), tuple(features), subjects)
+        for name, value in zip(_NAMES, (*found, intercept, centred, scaling, numbered, has_targets), strict=True):
+            object.__setattr__(self, name, fixed(value))
+        object.__setattr__(self, "longest", _longest(self.offsets))
 
     @classmethod
     def from_lists(
@@ -110,14 +168,23 @@ class TaskData:
         columns = feature_names(features, X, d)
         for name, x, v in zip(names, xs, ys, strict=True):
             check_numbers(name, x, None if y is None else v, columns)
-        X_pad, y_pad, mask = stacked(xs, ys)
+        offsets = offsets_of(list(map(len, ys)))
         if subject is None:
-            return cls(X_pad, y_pad, mask, names, columns, numbered=tasks is None, has_targets=y is not None)
-        whom = [as_float_array("subject", s, np.int64) for s in subject]
-        if [s.shape for s in whom] != [v.shape for v in ys]:
-            raise ValueError("subject: expected one vector per task, with one whole number per row")
+            whom = None
+        else:
+            each = [as_float_array("subject", s, np.int64) for s in subject]
+            if [s.shape for s in each] != [v.shape for v in ys]:
+                raise ValueError("subject: expected one vector per task, with one whole number per row")
+            whom = np.concatenate(each)
         return cls(
-            X_pad, y_pad, mask, names, columns, subjects(whom, mask), numbered=tasks is None, has_targets=y is not None
+            rows=np.concatenate(xs),
+            targets=np.concatenate(ys),
+            offsets=offsets,
+            tasks=names,
+            features=columns,
+            subjects=whom,
+            numbered=tasks is None,
+            has_targets=y is not None,
         )
 
     @classmethod
@@ -133,15 +200,30 @@ class TaskData:
         X, task = cells("X", X), np.asarray(task_labels(task))
         if X.ndim != 2:
             raise ValueError(f"X: expected a matrix (rows, features), got shape {X.shape}")
-        y = np.full(len(X), np.nan) if (unknown := y is None) else cells("y", y)
+        return cls._of_table(X, None if y is None else cells("y", y), task, names or None)
+
+    @classmethod
+    def _of_table(
+        cls, X: FloatArray, targets: FloatArray | None, task: Any, names: Sequence[Hashable] | None, own: bool = False
+    ) -> Self:
+        """Of a table's rows (n, d), which may be kept as they are, if nobody else has them and they are in order."""
+        y = np.full(len(X), np.nan) if targets is None else targets
         if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
-        together = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
-        groups = [together[j] for j in np.argsort(first)]
-        tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[np.argsort(first)]]
-        targets = None if unknown else [y[g] for g in groups]
-        return cls.from_lists([X[g] for g in groups], targets, tasks=tasks, features=names or None)
+        if len(labels) == 0:
+            raise ValueError("X: expected at least one task, got none")
+        by_appearance = np.argsort(first)
+        tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[by_appearance]]
+        known = task_names(tasks, len(tasks))
+        place = np.argsort(by_appearance)[code]
+        order, offsets = np.argsort(place, kind="stable"), offsets_of(np.bincount(place))
+        rows, y = (X, y) if own and (order[1:] > order[:-1]).all() else (X[order], y[order])
+        check_shapes(known[0], rows[: offsets[1]], y[: offsets[1]], X.shape[1])
+        columns = feature_names(names, [], X.shape[1])
+        check_tasks(known, rows, None if targets is None else y, offsets, columns)
+        has = targets is not None
+        return cls(rows=rows, targets=y, offsets=offsets, tasks=known, features=columns, has_targets=has)
 
     @classmethod
     def from_targets(
@@ -218,7 +300,8 @@ class TaskData:
         labels = task_labels(dict(table)[task])
         X = numeric_columns("features", dict(table), columns, labels)
         y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
-        tasks = replace(cls.from_rows(X, y, labels, features=columns), scaling="unit_variance")
+        tasks = replace(cls._of_table(X, y, labels, columns or None, own=True), scaling="unit_variance")
+        del X, y
         return tasks.with_intercept() if intercept else tasks
 
     @classmethod
@@ -240,17 +323,61 @@ class TaskData:
     @property
     def num_tasks(self) -> int:
         """m."""
-        return self.X.shape[0]
+        return len(self.offsets) - 1
 
     @property
     def num_features(self) -> int:
         """d."""
-        return self.X.shape[2]
+        return self.rows.shape[1]
 
     @property
     def num_rows(self) -> int:
-        """Rows of all tasks together."""
-        return int(self.mask.sum())
+        """N, rows of all tasks together."""
+        return int(self.offsets[-1])
+
+    @property
+    def row_counts(self) -> NDArray[np.int64]:
+        """n_i of every task, (m,)."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @property
+    def task_of_rows(self) -> NDArray[np.int64]:
+        """The position of every row's task, (N,)."""
+        if isinstance(self.offsets, np.ndarray):
+            return np.repeat(np.arange(self.num_tasks), self.row_counts)
+        return jnp.searchsorted(self.offsets, jnp.arange(len(self.targets)), side="right") - 1
+
+    @property
+    def X(self) -> FloatArray:
+        """``rows`` padded to the longest task, (m, n_max, d), zero behind a task's own; it cannot be written to.
+
+        Raises ValueError where that would take more than 1 GiB, and more than twice what the rows take.
+        """
+        return self._padded("X", self.rows)
+
+    @property
+    def y(self) -> FloatArray:
+        """``targets`` padded, (m, n_max), as ``X``."""
+        return self._padded("y", self.targets)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """True where a padded array holds a row, (m, n_max)."""
+        check_view("mask", (self.num_tasks, self.longest), 1, self.rows.nbytes)
+        found: NDArray[np.bool_] = fixed(real_rows(self.offsets, self.longest))
+        return found
+
+    @property
+    def subject(self) -> NDArray[np.int64] | None:
+        """``subjects`` padded, (m, n_max), as ``X``, with a subject of the data behind a task's own."""
+        if self.subjects is None:
+            return None
+        return self._padded("subject", self.subjects, self.subjects.min() if len(self.subjects) else 0)
+
+    def _padded(self, name: str, flat: Any, fill: Any = 0) -> Any:
+        shape = (self.num_tasks, self.longest, *flat.shape[1:])
+        check_view(name, shape, flat.dtype.itemsize, flat.nbytes)
+        return fixed(padded(flat, self.offsets, self.longest, fill))
 
     def check_targets(self, name: str = "tasks") -> None:
         """Raise ValueError for rows without targets, which cannot be fitted; ``name`` is of the argument."""
@@ -262,17 +389,26 @@ class TaskData:
     def rows_of(self, i: int) -> tuple[FloatArray, FloatArray]:
         """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
 
-        What is computed from them does not depend on another task, down to the last bit; n_max itself would tell of one.
-        Raises ValueError for rows without targets.
+        What is computed from them does not depend on another task, down to the last bit: a copy lies in memory as if there
+        were no other. Raises ValueError for rows without targets.
         """
         self.check_targets()
-        real = np.asarray(self.mask[i])
-        return np.asarray(self.X[i], dtype=np.float64)[real], np.asarray(self.y[i], dtype=np.float64)[real]
+        own = slice(*self.offsets[i : i + 2] if i >= 0 else self.offsets[i + self.num_tasks :][:2])
+        return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)
+
+    def take(self, places: ArrayLike) -> Self:
+        """The tasks at these places, whole numbers from 0 to m - 1, in this order."""
+        at = np.atleast_1d(np.asarray(places, dtype=np.int64))
+        return self._take([np.arange(n) for n in self.row_counts[at]], at)
 
     @cached_property
     def gram(self) -> Gram:
         """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`rows_of` rows, in float64; computed once."""
-        return Gram(*map(np.stack, zip(*(gram(*self.rows_of(i)) for i in range(self.num_tasks)), strict=True)))
+        m, d = self.num_tasks, self.num_features
+        found = Gram(np.empty((m, d, d)), np.empty((m, d)), np.empty(m), np.empty(m, dtype=np.int64))
+        for i in range(m):
+            found.xx[i], found.xy[i], found.yy[i], found.n[i] = gram(*self.rows_of(i))
+        return found
 
     def with_intercept(self) -> Self:
         """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.
@@ -282,18 +418,30 @@ class TaskData:
         """
         if NAME in self.features:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
-        X = np.concatenate([self.X, np.asarray(self.mask, dtype=np.float64)[..., None]], axis=2)
-        return replace(self, X=X, features=(*self.features, NAME), intercept=True)
+        rows = np.column_stack([self.rows, np.ones(self.num_rows)])
+        return replace(self, rows=rows, features=(*self.features, NAME), intercept=True)
 
     @cached_property
     def slopes(self) -> Self:
         """Every task's contrasts, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); without it, these."""
         if not self.intercept:
             return self
-        rows = [contrasts(X[:, :-1], y) for X, y in map(self.rows_of, range(self.num_tasks))]
-        X, y, mask = stacked(*zip(*rows, strict=True))
-        columns = self.features[:-1]
-        return type(self)(X, y, mask, self.tasks, columns, centred=True, scaling=self.scaling, numbered=self.numbered)
+        counts = np.maximum(self.row_counts - 1, 1)  # a single row has a contrast of zeros
+        offsets, d = offsets_of(counts), self.num_features - 1
+        rows, targets = np.empty((offsets[-1], d)), np.empty(offsets[-1])
+        for i, (begin, end) in enumerate(pairwise(offsets)):
+            X, y = self.rows_of(i)
+            rows[begin:end], targets[begin:end] = contrasts(X[:, :-1], y)
+        return type(self)(
+            rows=rows,
+            targets=targets,
+            offsets=offsets,
+            tasks=self.tasks,
+            features=self.features[:-1],
+            centred=True,
+            scaling=self.scaling,
+            numbered=self.numbered,
+        )
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
         """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
@@ -308,16 +456,16 @@ class TaskData:
         """
         in_range("fraction", fraction, 0, 1)
         whole("seed", seed, 0)
-        n = self.mask.sum(axis=1)
+        n = self.row_counts
         least = 1 + self.intercept
         if n.min() <= least:
             few = self.tasks[int(n.argmin())]
             raise ValueError(f"tasks: expected {least + 1} rows or more of each for a split, got {n.min()} of {few!r}")
         rng = np.random.default_rng(seed)
-        if self.subject is not None:
-            everybody = np.unique(self.subject[self.mask])
+        if self.subjects is not None:
+            everybody = np.unique(self.subjects)
             cut = int(np.clip(round(fraction * len(everybody)), 1, len(everybody) - 1))
-            chosen = np.isin(self.subject, rng.permutation(everybody)[:cut])
+            chosen = np.isin(self.subjects, rng.permutation(everybody)[:cut])
             return self._where(chosen), self._where(~chosen)
         order = [rng.permutation(k) for k in n]
         cut = np.clip(np.round(fraction * n).astype(int), least, n - 1)
@@ -331,14 +479,14 @@ class TaskData:
 
         Where tasks share subjects, the subjects are cut instead.
         """
-        n = self.mask.sum(axis=1)
+        n = self.row_counts
         whole("seed", seed, 0)
         if not 2 <= whole("k", k) <= n.min():
             raise ValueError(f"k: expected 2 <= k <= the rows of the smallest task ({n.min()}), got {k!r}")
         rng = np.random.default_rng(seed)
-        if self.subject is not None:
-            everybody = np.unique(self.subject[self.mask])
-            fold = rng.permutation(np.arange(len(everybody)) % k)[np.searchsorted(everybody, self.subject)]
+        if self.subjects is not None:
+            everybody = np.unique(self.subjects)
+            fold = rng.permutation(np.arange(len(everybody)) % k)[np.searchsorted(everybody, self.subjects)]
             return [(self._where(fold != j), self._where(fold == j)) for j in range(k)]
         label = [rng.permutation(np.arange(size) % k) for size in n]
         return [
@@ -349,37 +497,62 @@ class TaskData:
     def unit_rows(self) -> TaskData:
         """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero), but for the intercept."""
         d = self.num_features - self.intercept
-        norm = np.linalg.norm(self.X[..., :d], axis=2, keepdims=True)
-        X = self.X / np.where(norm > 0, norm, 1.0)
-        X[..., d:] = self.X[..., d:]
-        return replace(self, X=X)
+        norm = np.linalg.norm(self.rows[:, :d], axis=1, keepdims=True)
+        rows = self.rows / np.where(norm > 0, norm, 1.0)
+        rows[:, d:] = self.rows[:, d:]
+        return replace(self, rows=rows)
+
+    def scaled(self, scale: FloatArray) -> Self:
+        """The same tasks with the features of task i times ``scale[i]``, (m, d), and no scaling left to be done."""
+        rows = np.repeat(scale, self.row_counts, axis=0)
+        rows *= self.rows
+        return replace(self, rows=rows, scaling="none")
+
+    def moved(self, by: FloatArray) -> Self:
+        """The same tasks with ``by[i]`` added to the features of task i, (m, d)."""
+        rows = np.repeat(by, self.row_counts, axis=0)
+        rows += self.rows
+        return replace(self, rows=rows)
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
         """One row per observation: the task, the features but for the intercept, and the target, where there are any."""
         import pandas as pd
 
         d = self.num_features - self.intercept
-        frame = pd.DataFrame(self.X[self.mask][:, :d], columns=list(self.features[:d]))
-        frame.insert(0, task, np.repeat(np.asarray(self.tasks, dtype=object), self.mask.sum(axis=1)))
+        frame = pd.DataFrame(self.rows[:, :d].copy(), columns=list(self.features[:d]))
+        frame.insert(0, task, np.repeat(np.asarray(self.tasks, dtype=object), self.row_counts))
         if self.has_targets:
-            frame[target] = self.y[self.mask]
+            frame[target] = self.targets.copy()
         return frame
 
-    def _take(self, rows: list[NDArray[np.int64]]) -> TaskData:
-        X = [x[r] for x, r in zip(self.X, rows, strict=True)]
-        y = [v[r] for v, r in zip(self.y, rows, strict=True)] if self.has_targets else None
-        subject = None if self.subject is None else [s[r] for s, r in zip(self.subject, rows, strict=True)]
-        found = type(self).from_lists(X, y, tasks=self.tasks, features=self.features, subject=subject)
-        return replace(found, intercept=self.intercept, scaling=self.scaling, numbered=self.numbered)
+    def _take(self, rows: Sequence[NDArray[np.int64]], places: NDArray[np.int64] | None = None) -> Self:
+        """Some rows of every task, by their places in it, or of the tasks at some places."""
+        at = np.arange(self.num_tasks) if places is None else places
+        names = tuple(self.tasks[i] for i in at)
+        if empty := next((name for name, own in zip(names, rows, strict=True) if len(own) == 0), None):
+            raise ValueError(f"X: task {empty!r} has no rows; every task needs at least one")
+        chosen = np.concatenate([self.offsets[i] + own for i, own in zip(at, rows, strict=True)])
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            targets=self.targets[chosen],
+            offsets=offsets_of(list(map(len, rows))),
+            subjects=None if self.subjects is None else self.subjects[chosen],
+            tasks=names,
+        )
 
-    def _where(self, keep: NDArray[np.bool_]) -> TaskData:
-        """The rows where keep (m, n_max) is True."""
-        return self._take([np.flatnonzero(row) for row in keep & self.mask])
+    def _where(self, keep: NDArray[np.bool_]) -> Self:
+        """The rows where keep (N,) is True."""
+        return self._take([np.flatnonzero(own) for own in np.split(keep, self.offsets[1:-1])])
+
+    def fingerprint_parts(self) -> Iterator[Part]:
+        """Return what a fingerprint is of: :func:`mpmtl_prob.data.padding.parts_of`."""
+        return parts_of(self.rows, self.targets, self.offsets)
 
     def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
-        if not isinstance(self.X, np.ndarray | jax.Array):
+        if not isinstance(self.offsets, np.ndarray | jax.Array) or isinstance(self.offsets, jax.core.Tracer):
             return "TaskData(...)"
-        n = np.asarray(self.mask).sum(axis=1)
+        n = np.asarray(self.row_counts)
         return (
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
             f"{n.min()} to {n.max()} per task{'' if self.has_targets else ', no targets'}"
@@ -387,7 +560,7 @@ class TaskData:
         )
 
     def _repr_html_(self) -> str:
-        n = np.asarray(self.mask).sum(axis=1)
+        n = np.asarray(self.row_counts)
         shown = [str(name) for name in self.features[:8]] + ["..."] * (self.num_features > 8)
         facts = {
             "tasks": self.num_tasks,
@@ -397,3 +570,30 @@ class TaskData:
         if self.scaling == "unit_variance":
             facts["scaling"] = "to unit variance, by every task's own rows"
         return card("TaskData", facts, "Rows are private, and not shown.")
+
+
+_NAMES = tuple(field.name for field in fields(TaskData))
+_LEAVES = ("rows", "targets", "offsets", "subjects")
+_SETTINGS = tuple(name for name in _NAMES if name not in _LEAVES)
+
+
+def _longest(offsets: Any) -> int:
+    """Rows of the longest task."""
+    return int(np.diff(offsets).max(initial=0))
+
+
+def _leaves(tasks: TaskData) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, Any], ...], tuple[Any, ...]]:
+    """Its arrays and, as what programs are compiled for, everything else with the size of the longest task."""
+    keyed = tuple((jax.tree_util.GetAttrKey(name), getattr(tasks, name)) for name in _LEAVES)
+    return keyed, (tasks.longest, *(getattr(tasks, name) for name in _SETTINGS))
+
+
+def _of_leaves(settings: tuple[Any, ...], leaves: Iterable[Any]) -> TaskData:
+    tasks = object.__new__(TaskData)
+    names = (*_LEAVES, "longest", *_SETTINGS)
+    for name, value in zip(names, (*leaves, *settings), strict=True):
+        object.__setattr__(tasks, name, value)
+    return tasks
+
+
+jax.tree_util.register_pytree_with_keys(TaskData, _leaves, _of_leaves)

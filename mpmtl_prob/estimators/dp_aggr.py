@@ -139,7 +139,7 @@ class DPAggr:
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
         """Noise for the sum of the owners' models, which lie on the lattice of h."""
-        m, d, n = tasks.num_tasks, tasks.num_features, tasks.mask.sum(axis=1)
+        m, d, n = tasks.num_tasks, tasks.num_features, tasks.row_counts
         L, lam = self.lipschitz(tasks), float(self.penalty)
         least, most = (int(n.min()), int(n.max())) if self.rows is None else self.rows
         # what a row can move, the cuts of two models to the lattice, and more than the errors of two minimisations
@@ -180,7 +180,7 @@ class DPAggr:
         R, lam = float(self.row_norm), float(self.penalty)  # as large as they are said to be, in all digits
         if isinstance(self.loss, Logistic):
             return R
-        Y = np.abs(tasks.y[tasks.mask]).max() if self.target_bound is None else float(self.target_bound)
+        Y = np.abs(tasks.targets).max() if self.target_bound is None else float(self.target_bound)
         # ||w|| <= max over singular values s <= R of X / sqrt(n) of s / (s^2 + lambda), times ||y|| / sqrt(n) <= Y
         s = min(R, np.sqrt(lam))
         return float(R * (R * Y * s / (s**2 + lam) + Y))

@@ -14,6 +14,7 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, one_of, positive, whole
 from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.data.prediction import linear
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name
 from mpmtl_prob.privacy.accounting.budgets import schedule
@@ -92,9 +93,9 @@ class DPMTRL:
         local = Local.of(tasks)
         for t in range(self.rounds):
             W = local.solve(relations, W, self.ridge, self.relation)
-            residual = np.abs(tasks.X @ W.T[..., None] - tasks.y[..., None])[..., 0] * tasks.mask
+            residual = np.abs(linear(W, tasks) - tasks.targets)
             curvature = self.ridge + self.relation * relations.diagonal
-            sensitivities[t] = 2 * residual.max(axis=1) / (local.n * curvature)
+            sensitivities[t] = 2 * np.maximum.reduceat(residual, tasks.offsets[:-1]) / (local.n * curvature)
             W = W + sensitivities[t] * noise[t]
             relations = Relations.of(W, self.floor)
             Ws[t] = W
@@ -106,7 +107,7 @@ class DPMTRL:
         epsilon, m = positive("epsilon", self.epsilon), tasks.num_tasks  # type: ignore[arg-type]
         delta = default_delta(m) if self.delta is None else in_range("delta", self.delta, 0, 1, left_closed=True)
         if self.level == "task":  # Proposition 3
-            n = int(tasks.mask.sum(axis=1).max())
+            n = int(tasks.row_counts.max())
             epsilon, delta = epsilon / n, delta / n * np.exp(-epsilon)
         return schedule(epsilon, delta, self.rounds)
 

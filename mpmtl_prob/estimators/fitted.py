@@ -103,7 +103,7 @@ def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
     scale = conjugate.scales(tasks.slopes.gram, "unit_variance")
     if tasks.intercept:
         scale = np.column_stack([scale, np.ones(len(scale))])
-    return replace(tasks, X=tasks.X * scale[:, None, :], scaling="none"), scale
+    return tasks.scaled(scale), scale
 
 
 def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:

@@ -122,7 +122,7 @@ class RidgeLogistic:
         rows, scale = in_unit_variance(tasks)
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
-            Logistic().alone(rows)  # checks the targets
+            Logistic().check(rows)
             start = time.perf_counter()
             W = laplace.logistic_posteriors(rows, scale=conjugate.scales(rows.gram)).mean
             fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.checks import positive, whole
@@ -99,8 +98,7 @@ def _of_targets(prediction: Prediction) -> Prediction:
     """Return the mean target 2 p - 1 of predicted probabilities, without intervals, in which no label lies."""
     if prediction.quantity != "probability":
         return prediction
-    mean = np.where(prediction.mask, 2 * prediction.mean - 1, 0.0)
-    return Prediction(mean, prediction.mask, prediction.tasks)
+    return Prediction(means=2 * prediction.means - 1, offsets=prediction.offsets, tasks=prediction.tasks)
 
 
 STL = "STL ridge"

@@ -17,7 +17,7 @@ def nmse(prediction: Prediction, test: TaskData) -> float:
     (0.2, 1.0)
     """
     _check_numbers(prediction, test)
-    return float(np.mean((prediction.mean - test.y)[test.mask] ** 2) / np.var(test.y[test.mask]))
+    return float(np.mean((prediction.means - test.targets) ** 2) / np.var(test.targets))
 
 
 def nmse_within(prediction: Prediction, test: TaskData) -> float:
@@ -26,9 +26,9 @@ def nmse_within(prediction: Prediction, test: TaskData) -> float:
     Raises ValueError for predicted probabilities.
     """
     _check_numbers(prediction, test)
-    mean = np.sum(test.y * test.mask, axis=1) / test.mask.sum(axis=1)
-    deviation = (test.y - mean[:, None])[test.mask]
-    return float(np.sum((prediction.mean - test.y)[test.mask] ** 2) / np.sum(deviation**2))
+    mean = np.add.reduceat(test.targets, test.offsets[:-1]) / test.row_counts
+    deviation = test.targets - np.repeat(mean, test.row_counts)
+    return float(np.sum((prediction.means - test.targets) ** 2) / np.sum(deviation**2))
 
 
 def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -> float:
@@ -37,10 +37,10 @@ def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -
     nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
     """
     check_rows(prediction, test)
-    if prediction.centered_draws is None or prediction.quantity == "probability":
+    if prediction.row_draws is None or prediction.quantity == "probability":
         return float("nan")
-    lower, upper = prediction.interval(probability)
-    return float(np.mean(((lower <= test.y) & (test.y <= upper))[test.mask]))
+    lower, upper = prediction.interval_of_rows(probability)
+    return float(np.mean((lower <= test.targets) & (test.targets <= upper)))
 
 
 def auc(prediction: Prediction, test: TaskData) -> float:
@@ -53,16 +53,16 @@ def auc(prediction: Prediction, test: TaskData) -> float:
         ValueError: predictions of other rows, or scores that are not numbers.
     """
     check_rows(prediction, test)
-    if bad := int(np.sum(np.isnan(prediction.mean[test.mask]))):
+    if bad := int(np.sum(np.isnan(prediction.means))):
         raise ValueError(f"prediction: expected numbers, got {bad} that are not")
     from scipy.stats import rankdata  # which takes a second to import
 
     areas = []
-    for score, y, real in zip(prediction.mean, test.y, test.mask, strict=True):
-        positive = y[real] == 1
+    for begin, end in zip(test.offsets[:-1], test.offsets[1:], strict=True):
+        score, positive = prediction.means[begin:end], test.targets[begin:end] == 1
         ones, others = int(positive.sum()), int((~positive).sum())
         if ones and others:
-            rank_sum = rankdata(score[real])[positive].sum()  # Mann-Whitney; tied scores share their mean rank
+            rank_sum = rankdata(score)[positive].sum()  # Mann-Whitney; tied scores share their mean rank
             areas.append((rank_sum - ones * (ones + 1) / 2) / (ones * others))
     return float(np.mean(areas)) if areas else float("nan")
 
@@ -77,7 +77,7 @@ def log_score(prediction: Prediction, test: TaskData) -> float:
         ValueError: predictions of other rows, or targets that are not -1 or 1.
     """
     check_rows(prediction, test)
-    y, score = test.y[test.mask], prediction.mean[test.mask]
+    y, score = test.targets, prediction.means
     if not np.all(np.abs(y) == 1):
         raise ValueError("test: expected targets -1 and 1 for a log score, got others")
     if prediction.quantity == "probability":
@@ -96,5 +96,5 @@ def check_rows(prediction: Prediction, test: TaskData) -> None:
     if not isinstance(prediction, Prediction):
         raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
     test.check_targets("test")
-    if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.mask, test.mask):
+    if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.offsets, test.offsets):
         raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")

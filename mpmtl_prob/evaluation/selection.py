@@ -155,7 +155,7 @@ def cross_validate[E: Estimator](
         implements("candidates", candidate, Estimator)
     one_of("metric", metric, tuple(METRICS))
     if isinstance(folds, int):
-        folds = tasks.folds(min(folds, int(tasks.mask.sum(axis=1).min())), seed)
+        folds = tasks.folds(min(folds, int(tasks.row_counts.min())), seed)
     if all(getattr(candidate, "scales_tables", True) for candidate in candidates):
         folds = [_in_one_unit(*fold) for fold in folds]
     score, more_is_better = METRICS[metric]
@@ -182,7 +182,7 @@ def cross_validate[E: Estimator](
 def _in_one_unit(train: TaskData, held: TaskData) -> tuple[TaskData, TaskData]:
     """Scale the training and validation rows of a table by the sizes of the training rows."""
     rows, scale = in_unit_variance(train)
-    return rows, held if scale is None else replace(held, X=held.X * scale[:, None, :], scaling="none")
+    return rows, held if scale is None else held.scaled(scale)
 
 
 Job = Callable[[], list[tuple[int, FloatArray]]]

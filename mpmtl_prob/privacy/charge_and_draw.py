@@ -221,7 +221,7 @@ def _pay(
     )
     if ledger is not None:
         ledger.charge(rounds, data=data, unit=unit, adjacency=adjacency, purchases=purchases)
-    return replace(guarantee, shared_subjects=getattr(data, "subject", None) is not None)
+    return replace(guarantee, shared_subjects=getattr(data, "subjects", None) is not None)
 
 
 def _check_room(numbers: int) -> None:

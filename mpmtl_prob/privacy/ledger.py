@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self, runtime_checkable
@@ -87,6 +87,15 @@ class PaddedTasks(Protocol):
     def y(self) -> Any: ...
     @property
     def mask(self) -> Any: ...
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """Data that are read part by part for a fingerprint, as they may be too large to be there in one piece."""
+
+    def fingerprint_parts(self) -> Iterable[tuple[tuple[int, ...], Any, Iterable[bytes | memoryview]]]:
+        """Return the shape, the type and the bytes of every array."""
+        ...
 
 
 class Ledger:
@@ -261,11 +270,11 @@ class Ledger:
         """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
         if data is None:
             return ""
-        parts = (data.X, data.y, data.mask) if isinstance(data, PaddedTasks) else (data,)
         digest = hmac.new(self._salt, digestmod=hashlib.sha256)
-        for part in parts:
-            array = np.ascontiguousarray(part)
-            digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+        for shape, kind, chunks in _parts(data):
+            digest.update(f"{kind.str}{shape}".encode())
+            for chunk in chunks:
+                digest.update(chunk)
         return digest.hexdigest()
 
     def _rows(self) -> list[Row]:
@@ -394,3 +403,14 @@ def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
         whole("unsafe_seed", unsafe_seed, 0)
     if ledger is not None and unsafe_seed is not None:
         raise ValueError("unsafe_seed: expected none with a ledger; noise from a known seed protects nothing")
+
+
+def _parts(
+    data: InParts | PaddedTasks | ArrayLike,
+) -> Iterable[tuple[tuple[int, ...], Any, Iterable[bytes | memoryview]]]:
+    """What a fingerprint is of."""
+    if isinstance(data, InParts):
+        return data.fingerprint_parts()
+    given = (data.X, data.y, data.mask) if isinstance(data, PaddedTasks) else (data,)
+    arrays = map(np.ascontiguousarray, given)
+    return [(array.shape, array.dtype, [array.tobytes()]) for array in arrays]

@@ -32,10 +32,22 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
     It tells right guesses of the rows from wrong ones, and is not to be written down.
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for leaf in jax.tree.leaves(args):
-        array = np.asarray(leaf)
-        digest.update(str((array.shape, array.dtype)).encode() + array.tobytes())
+    for leaf in jax.tree.leaves(args, is_leaf=_in_parts):
+        for shape, kind, chunks in leaf.fingerprint_parts() if _in_parts(leaf) else [_whole(leaf)]:
+            digest.update(str((shape, kind)).encode())
+            for chunk in chunks:
+                digest.update(chunk)
     return digest.hexdigest()
+
+
+def _in_parts(value: Any) -> bool:
+    """Whether data are read part by part, as rows of tasks are (:class:`mpmtl_prob.privacy.ledger.InParts`)."""
+    return hasattr(value, "fingerprint_parts")
+
+
+def _whole(leaf: Any) -> tuple[tuple[int, ...], Any, list[bytes]]:
+    array = np.asarray(leaf)
+    return array.shape, array.dtype, [array.tobytes()]
 
 
 def write(path: str | os.PathLike[str], run: str, reached: ChainStates, draws: Draws, statistics: Draws) -> None:

@@ -12,7 +12,7 @@ NumPy in float64: the messages of a release are computed here, and need no JAX s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,9 +85,12 @@ class GaussianPosteriors:
     @property
     def scaled_mean(self) -> FloatArray:
         """Posterior mean of v = S^{-1} w, in which tasks are compared, (d, m)."""
+        z = np.empty_like(self.projected)
         with np.errstate(all="ignore"):
-            shrunk = self.ratio[:, :, None] / (1 + self.ratio[:, :, None] * self.eigenvalues[:, None, :])
-            z = np.einsum("tg,tgj,tj->tj", self.weights, shrunk, self.projected)
+            for now in in_turns(len(z), self.ratio.shape[1] * z.shape[1]):  # tasks
+                ratio = self.ratio[now, :, None]
+                shrunk = ratio / (1 + ratio * self.eigenvalues[now, None, :])
+                z[now] = np.einsum("tg,tgj,tj->tj", self.weights[now], shrunk, self.projected[now])
             return np.einsum("tij,tj->it", self.basis, z)
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
@@ -154,7 +157,7 @@ def gaussian_posteriors(
     S = np.ones_like(gram.xy) if scale is None else scale
     log_snr = log_grid(prior)
     # one call per task: no array of another is in it, so that nothing of another can be in its bits
-    each = [alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m)]
+    each = (alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m))
     return gathered(each, S, R, log_snr, gram.n)
 
 
@@ -180,15 +183,22 @@ class SingleTaskPosterior(NamedTuple):
 
 
 def gathered(
-    each: Sequence[SingleTaskPosterior],
+    each: Iterable[SingleTaskPosterior],
     scale: FloatArray,
     R: FloatArray,
     log_snr: FloatArray,
     n: FloatArray | NDArray[np.int64],
 ) -> GaussianPosteriors:
     """All tasks' parts in one, R R' = Omega."""
-    weights, ratio, basis, eigenvalues, projected, residual, evidence = map(np.stack, zip(*each, strict=True))
-    return GaussianPosteriors(weights, log_snr, ratio, scale, R @ basis, eigenvalues, projected, residual, n, evidence)
+    parts: list[FloatArray] = []
+    for i, one in enumerate(each):  # into their place, one after another: a list of them takes as much again
+        parts = parts or [np.empty((len(n), *np.shape(value))) for value in one]
+        for part, value in zip(parts, one, strict=True):
+            part[i] = value
+    weights, ratio, basis, eigenvalues, projected, residual, evidence = parts
+    for i in range(len(n)):
+        basis[i] = R @ basis[i]
+    return GaussianPosteriors(weights, log_snr, ratio, scale, basis, eigenvalues, projected, residual, n, evidence)
 
 
 def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None = None) -> SingleTaskPosterior:
@@ -220,6 +230,21 @@ def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None 
         weights = np.exp(log_weight - highest)
         total = weights.sum()
     return SingleTaskPosterior(weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total))
+
+
+#: Numbers beside which a task's are worked out in turns: a megabyte or two, which its rows may take themselves.
+_AT_ONCE = 2**18
+#: As few draws as a message is picked from: always in one turn, since how many are beside one another moves their last bits.
+OF_MESSAGES = 100
+
+
+def in_turns(count: int, size: int, few: int = 0) -> list[slice]:
+    """Return parts of so many things that are worked out beside each other, where each takes so many numbers.
+
+    Things that are few are in one part, whatever they take.
+    """
+    step = count if count <= few or count * size <= _AT_ONCE else max(1, _AT_ONCE // max(size, 1))
+    return [slice(at, min(at + step, count)) for at in range(0, count, step)] if count else [slice(0, 0)]
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:

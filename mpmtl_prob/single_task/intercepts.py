@@ -13,7 +13,7 @@ strong slope.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class CompletedPosteriors:
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
         """Independent draws, as of the slopes, with ``W`` (S, d + 1, m). Every task has a stream of its own."""
         draws = self.slopes.sample(rng, num_samples)
-        spread = draws["sigma"] / np.sqrt(self.tasks.mask.sum(axis=1))
+        spread = draws["sigma"] / np.sqrt(self.tasks.row_counts)
         spread *= np.stack([own.standard_normal(num_samples) for own in rng.spawn(self.tasks.num_tasks)], axis=1)
         W = completed(draws["W"], self.tasks)
         W[:, -1] += spread
@@ -97,7 +97,7 @@ class MovedPosteriors:
 
 def lone(tasks: TaskData) -> NDArray[np.bool_]:
     """Return which tasks with an intercept have one row, (m,), which says nothing of their slopes and errors."""
-    return tasks.intercept & (tasks.mask.sum(axis=1) == 1)
+    return tasks.intercept & (tasks.row_counts == 1)
 
 
 def gaussian(
@@ -137,13 +137,14 @@ def bernoulli(tasks: TaskData, omega: FloatArray | None = None, scale: FloatArra
     root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((tasks.num_tasks, d)) if scale is None else scale
     x, _ = means(tasks)
-    X = np.array(tasks.X)
+    away, signal = np.column_stack([x.T, np.zeros(tasks.num_tasks)]), np.empty(tasks.num_tasks)
     with np.errstate(all="ignore"):
-        X[..., :d] = np.where(tasks.mask[..., None], X[..., :d] - x.T[:, None], 0.0)
-        # prior sd of the slopes' part of the log odds, by root(c), over the task's own rows
-        signal = [np.sum(((X[i, own, :d] * S[i]) @ root) ** 2) / own.sum() for i, own in enumerate(tasks.mask)]
+        moved = tasks.moved(-away)
+        for i in range(tasks.num_tasks):  # prior variance of the slopes' part of the log odds, over the task's own rows
+            X = moved.rows_of(i)[0]
+            signal[i] = np.sum(((X[:, :d] * S[i]) @ root) ** 2) / len(X)
         sd = np.sqrt(np.where(np.equal(signal, 0), 1.0, signal))
     extended = np.eye(d + 1)
     extended[:d, :d] = root @ root.T
-    centred = laplace.logistic_posteriors(replace(tasks, X=X), extended, np.column_stack([S, sd]))
+    centred = laplace.logistic_posteriors(moved, extended, np.column_stack([S, sd]))
     return MovedPosteriors(centred, tasks)

@@ -29,7 +29,7 @@ from scipy.special import expit, gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.single_task.conjugate import SnrPrior
+from mpmtl_prob.single_task.conjugate import OF_MESSAGES, SnrPrior, in_turns
 
 #: Prior of the variance of the log odds: their sd lies between .46 and 5.4 with probability .95, 1.6 in the middle. With
 #: less, probabilities stay between .4 and .6, and rows say next to nothing; a change by 5 takes .01 to .5 and .5 to .99,
@@ -68,8 +68,9 @@ class LogisticPosteriors:
         log_snr: the grid, (g,).
         weights: probability of each grid value, by Laplace's evidence, (m, g).
         log_laplace: log p(y_i | snr, Omega) by Laplace's method, (m, g).
-        centre: mean of t at each grid value, (m, g, k) with k = min(n_max, d); zero beyond a task's own min(n_i, d).
-        curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; (m, g, n_max).
+        centre: mean of t at each grid value, of every task (g, k) with k = min(n_i, d).
+        curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; of every task
+            (g, n_i).
         mean: of W under the mixture, (d, m).
         log_evidence: Laplace's log p(y_i | Omega), (m,).
     """
@@ -80,8 +81,8 @@ class LogisticPosteriors:
     log_snr: FloatArray
     weights: FloatArray
     log_laplace: FloatArray
-    centre: FloatArray
-    curvature: NDArray[np.float32]
+    centre: tuple[FloatArray, ...]
+    curvature: tuple[NDArray[np.float32], ...]
     mean: FloatArray
     log_evidence: FloatArray
 
@@ -104,7 +105,7 @@ class LogisticPosteriors:
     def _draws(self, rng: np.random.Generator, i: int, num_samples: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """W (S, d), log_snr (S,) and log_ratio (S,) of task i."""
         rows = _rows(*self.tasks.rows_of(i), self.root, self.scale[i])
-        (n, k), d = rows.L.shape, len(self.root)
+        k, d = rows.L.shape[1], len(self.root)
         index = np.minimum(np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples)), len(self.log_snr) - 1)
         # multivariate t: where labels agree with a direction the posterior's tail is the prior's, wider than the normal's;
         # with df far above k, ratios hardly vary for it
@@ -115,13 +116,15 @@ class LogisticPosteriors:
         )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         used, which = np.unique(index, return_inverse=True)
-        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i, used, :n], unit[used]))
+        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i][used], unit[used]))
         log_det = np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
-        t = self.centre[i, index, :k]
+        t = self.centre[i][index]
         for j in range(len(used)):
             t[which == j] += solve_triangular(C[j], z[which == j].T, lower=True, trans="T").T
         log_t = log_norm + log_det[which] - 0.5 * (df + k) * np.log1p(np.sum(z**2, axis=1) / df)
-        log_ratio = _log_joint(rows, t, unit[index]) - self.log_laplace[i, index] - log_t
+        turns = in_turns(num_samples, len(rows.y), few=OF_MESSAGES)
+        joint = [_log_joint(rows, t[now], unit[index[now]]) for now in turns]
+        log_ratio = np.concatenate(joint) - self.log_laplace[i, index] - log_t
         u = t
         if rows.Q is not None:  # beyond the span of the rows the prior stays as it is
             u = rng.standard_normal((num_samples, d))
@@ -143,22 +146,21 @@ def logistic_posteriors(
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the variance of the logits.
     """
-    m, n, d = tasks.X.shape
+    m, d = tasks.num_tasks, tasks.num_features
     root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((m, d)) if scale is None else scale
     log_snr = np.log(prior.median) + prior.log_sd * _GRID
     weights, log_laplace = np.full((m, len(_GRID)), np.nan), np.full((m, len(_GRID)), np.nan)
-    centre = np.zeros((m, len(_GRID), min(n, d)))
-    curvature = np.zeros((m, len(_GRID), n), dtype=np.float32)
+    centre, curvature = [np.zeros((0, 0))] * m, [np.zeros((0, 0), dtype=np.float32)] * m
     mean, log_evidence = np.full((d, m), np.nan), np.full(m, np.nan)
     for i in range(m):
         rows = _rows(*tasks.rows_of(i), root, S[i])
         if not (np.isfinite(rows.signal) and np.isfinite(rows.y).all()):
             continue  # rows that are not numbers spoil their own task alone
-        own, k = np.s_[i, :, : len(rows.y)], rows.L.shape[1]
-        weights[i], log_laplace[i], centre[i, :, :k], curvature[own], t, log_evidence[i] = _alone(rows, log_snr)
+        weights[i], log_laplace[i], centre[i], curvature[i], t, log_evidence[i] = _alone(rows, log_snr)
         mean[:, i] = S[i] * (root @ (t if rows.Q is None else rows.Q @ t))
-    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, centre, curvature, mean, log_evidence)
+    kept = tuple(centre), tuple(curvature)
+    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *kept, mean, log_evidence)
 
 
 def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
@@ -169,9 +171,14 @@ def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     weight = np.exp(log_weight - highest)
     log_evidence = highest + np.log(weight.sum() / np.exp(-0.5 * _GRID**2).sum())
     weight /= weight.sum()
-    curvature = _curvature(rows, centre, unit)
     used = weight > _NEGLIGIBLE
-    centre[used], curvature[used] = _refined(rows, centre[used], curvature[used], unit[used])
+    curvature, exact = np.empty((len(unit), len(rows.y)), dtype=np.float32), np.empty((used.sum(), len(rows.y)))
+    for j, eta in enumerate(_log_odds(rows, centre, unit)):  # of the values that are not used single precision will do
+        own = _bend(eta)
+        curvature[j] = own
+        if used[j]:
+            exact[used[:j].sum()] = own
+    centre[used], curvature[used] = _refined(rows, centre[used], exact, unit[used])
     return weight, log_weight + 0.5 * _GRID**2, centre, curvature, (weight * unit) @ centre, log_evidence
 
 
@@ -187,25 +194,42 @@ def _rows(X: FloatArray, y: FloatArray, root: FloatArray, scale: FloatArray) -> 
 
 def _log_odds(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """Of every row, (c, n), for several t (c, k)."""
-    return unit[:, None] * (t @ rows.L.T)
+    eta: FloatArray = t @ rows.L.T
+    eta *= unit[:, None]
+    return eta
 
 
 def _log_joint(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """log p(y | t) + log N(t; 0, I) + (k/2) log(2 pi) of several t (c, k), (c,)."""
-    eta = _log_odds(rows, t, unit)
-    return -np.sum(np.logaddexp(0.0, -rows.y * eta), axis=1) - 0.5 * np.sum(t**2, axis=1)
+    each = _log_odds(rows, t, unit)  # what every row costs, in its place: of many rows these arrays are the largest
+    each *= -rows.y
+    np.logaddexp(0.0, each, out=each)
+    return -np.sum(each, axis=1) - 0.5 * np.sum(t**2, axis=1)
 
 
 def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
     """p (1 - p) of every row, (c, n)."""
-    p = expit(_log_odds(rows, t, unit))
-    return p * (1 - p)
+    return _bend(_log_odds(rows, t, unit))
+
+
+def _bend(eta: FloatArray) -> FloatArray:
+    """p (1 - p) of log odds, in whose place p is left."""
+    p = expit(eta, out=eta)
+    found: FloatArray = 1 - p
+    found *= p
+    return found
 
 
 def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: FloatArray) -> NDArray[np.floating]:
     """I + c L' diag(curvature) L, (c, k, k), in the precision of L."""
-    half = L * (unit[:, None] * np.sqrt(curvature.astype(np.float64))).astype(L.dtype)[..., None]
-    return np.eye(half.shape[-1], dtype=L.dtype) + np.swapaxes(half, 1, 2) @ half
+    root = np.sqrt(curvature, dtype=np.float64)
+    root *= unit[:, None]
+    root = root.astype(L.dtype, copy=False)
+    out = np.empty((len(unit), L.shape[1], L.shape[1]), dtype=L.dtype)
+    for now in in_turns(len(unit), L.size):
+        half = L * root[now, :, None]
+        out[now] = np.eye(half.shape[-1], dtype=L.dtype) + np.swapaxes(half, 1, 2) @ half
+    return out
 
 
 def _roughly(rows: _Rows, unit: FloatArray) -> tuple[NDArray[np.floating], FloatArray]:
@@ -299,18 +323,23 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
     L, root = _roughly(rows, unit)
     for _ in range(_REFINEMENTS):
         V = np.linalg.inv(_precision(L, curvature, root))
-        sd = root[:, None] * np.sqrt(np.sum((L @ V) * L, axis=2))  # of the log odds
+        square = np.concatenate([np.sum((L @ V[now]) * L, axis=2) for now in in_turns(len(V), L.size)])
+        sd = root[:, None] * np.sqrt(square)  # of the log odds
+        del square
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
-        for node, share in zip(_NODES, _SHARES, strict=True):
-            each = expit(eta + node * sd)
-            p += share * each
-            averaged += share * each * (1 - each)
+        for now in in_turns(eta.shape[1], len(eta)):
+            for node, share in zip(_NODES, _SHARES, strict=True):
+                each = expit(eta[:, now] + node * sd[:, now])
+                p[:, now] += share * each
+                averaged[:, now] += share * each * (1 - each)
+        del eta, sd
         gradient = _gradient(rows, t, p, unit)
         step = (V @ gradient[..., None])[..., 0]
         t = np.where(active[:, None], t + step, t)
-        half_way = 0.5 * (curvature + averaged)  # else the two may take turns
-        curvature = np.where(active[:, None], half_way, curvature)
+        averaged += curvature
+        averaged *= 0.5  # half way; else the two may take turns
+        curvature[active] = averaged[active]
         active = active & (np.sum(gradient * step, axis=1) > 0.1)
         if not active.any():
             break

@@ -20,7 +20,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.gram import Gram, gram
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.single_task import conjugate
-from mpmtl_prob.single_task.conjugate import GaussianPosteriors, SnrPrior
+from mpmtl_prob.single_task.conjugate import OF_MESSAGES, GaussianPosteriors, SnrPrior, in_turns
 
 #: Degrees of freedom of the errors: those that Lange, Little and Taylor fix where data are too few to learn them.
 FREEDOM = 4.0
@@ -84,8 +84,12 @@ class StudentPosteriors:
         W = z @ found.basis[i].T * found.scale[i]
 
         # both in z, 1 / sigma^2 and the grid; what they share is left out
-        square, d = precision[:, None] * (y - W @ X.T) ** 2, z.shape[1]
-        log_target = -0.5 * (FREEDOM + 1) * np.sum(np.log1p(square / FREEDOM), axis=1) + 0.5 * n * np.log(precision)
+        def squares(now: slice) -> FloatArray:
+            return precision[now, None] * (y - W[now] @ X.T) ** 2
+
+        d, turns = z.shape[1], in_turns(num_samples, n, few=OF_MESSAGES)
+        logs = np.concatenate([np.sum(np.log1p(squares(now) / FREEDOM), axis=1) for now in turns])
+        log_target = -0.5 * (FREEDOM + 1) * logs + 0.5 * n * np.log(precision)
         log_target -= 0.5 * (precision * np.sum(z**2, axis=1) / ratio + d * np.log(ratio) + conjugate.GRID[g] ** 2)
         log_drawn = np.log(weights[g]) + 0.5 * _COUNT * n * np.log(precision * rate) - rate * precision
         log_drawn -= 0.5 * (_TAILS + d) * np.log1p(np.sum(unit**2, axis=1) / _TAILS)
@@ -94,6 +98,7 @@ class StudentPosteriors:
 
         centre = np.broadcast_to(np.nan, W.shape)
         if n < _MANY:
+            square = squares(slice(None))
             of_rows = rng.standard_gamma(0.5 * (FREEDOM + 1), square.shape) / (0.5 * (FREEDOM + square))
             A = (X * found.scale[i]) @ found.basis[i]
             K = ratio[:, None, None] * (A @ A.T) + np.eye(n) / of_rows[:, None]
@@ -116,7 +121,7 @@ def student_posteriors(
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the signal-to-noise ratio, the noise's scale being sigma.
     """
-    m, _, d = tasks.X.shape
+    m, d = tasks.num_tasks, tasks.num_features
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((m, d)) if scale is None else scale
     log_snr = conjugate.log_grid(prior)
@@ -125,7 +130,7 @@ def student_posteriors(
         own, bound = _alone(*tasks.rows_of(i), S[i][:, None] * R, log_snr)
         found.append(own)
         bounds.append(bound)
-    normal = conjugate.gathered(found, S, R, log_snr, tasks.mask.sum(axis=1))
+    normal = conjugate.gathered(found, S, R, log_snr, tasks.row_counts)
     return StudentPosteriors(tasks, normal, np.array(bounds))
 
 
@@ -153,7 +158,10 @@ def _alone(
 def _square(A: FloatArray, y: FloatArray, found: conjugate.SingleTaskPosterior) -> FloatArray:
     """The mean of ((y_j - x_j'w) / sigma)^2 of every row, (n,); A w = A z in the posterior's own coordinates."""
     shrunk = found.ratio[:, None] / (1 + found.ratio[:, None] * found.eigenvalues)  # (g, d), the variance of z / sigma
-    away = y - (shrunk * found.projected) @ A.T
-    each = away**2 * (len(y) / found.residual)[:, None] + shrunk @ (A**2).T
+    each = (shrunk * found.projected) @ A.T  # (g, n), and in its place what becomes of it: of many rows it is large
+    np.subtract(y, each, out=each)
+    np.square(each, out=each)
+    each *= (len(y) / found.residual)[:, None]
+    each += shrunk @ (A**2).T
     square: FloatArray = found.weights @ each
     return square

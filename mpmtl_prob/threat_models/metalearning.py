@@ -11,7 +11,7 @@ Source: Aliakbarpour et al. (2024), Theorem 3.2: with a fresh person in i's plac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -244,15 +244,12 @@ def clipped_loss(prediction: Prediction, test: TaskData, unit: float) -> FloatAr
         test: the rows.
         unit: an error so large, or larger, is a loss of 1; chosen without looking at the data.
     """
-    square = np.minimum(((test.y - prediction.mean) / positive("unit", unit)) ** 2, 1.0)
-    return np.sum(square * test.mask, axis=1) / test.mask.sum(axis=1)
+    square = np.minimum(((test.targets - prediction.means) / positive("unit", unit)) ** 2, 1.0)
+    return np.add.reduceat(square, test.offsets[:-1]) / test.row_counts
 
 
 def _some(tasks: TaskData, chosen: ArrayLike) -> TaskData:
-    at = np.sort(np.asarray(chosen))
-    subject = None if tasks.subject is None else tasks.subject[at]
-    names = tuple(tasks.tasks[i] for i in at)
-    return replace(tasks, X=tasks.X[at], y=tasks.y[at], mask=tasks.mask[at], tasks=names, subject=subject)
+    return tasks.take(np.sort(np.asarray(chosen)))
 
 
 def _loss(name: str, values: ArrayLike) -> FloatArray:

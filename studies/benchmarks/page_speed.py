@@ -174,6 +174,45 @@ def streamed(report: Report) -> Iterable[str]:
     )
 
 
+def memory(report: Report) -> Iterable[str]:
+    gib = f"{report['limit'] / 2**30:.0f} GiB"
+    yield (
+        f"Peak memory of a process beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the "
+        f"data (8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} "
+        "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
+        "which are as many whatever the sizes; libraries and compiled programs vary by tens of megabytes from run to run, "
+        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds."
+        + (f" *Before* is commit {report['before']}." if report["before"] else "")
+        + f" A process may take {gib}."
+    )
+    whens = ("before", "now") if report["before"] else ("now",)
+    head = ["", "", *(f"m = {m}, 1 : {longer}" for m, longer in _sizes(report))]
+    rows = []
+    for name, cell in report["cells"].items():
+        for when in whens:
+            if when in cell:
+                found = {(line["m"], line["longer"]): _times(line, gib) for line in cell[when]["lines"]}
+                rows.append((name, when, *(found.get(size, "-") for size in _sizes(report))))
+    yield as_table(head, rows)
+    if files := report.get("files"):
+        yield "Files of posteriors, in megabytes:"
+        yield as_table(
+            ("", *whens), ((name, *(f"{sizes[when] / 1e6:.1f}" for when in whens)) for name, sizes in files.items())
+        )
+
+
+def _sizes(report: Report) -> list[tuple[int, int]]:
+    """The columns: tasks, and how much longer one is."""
+    every = [cell[when]["lines"] for cell in report["cells"].values() for when in cell]
+    return sorted({(line["m"], line["longer"]) for lines in every for line in lines})
+
+
+def _times(line: Report, gib: str) -> str:
+    if line["found"] is None:
+        return f"more than {gib}"
+    return f"{max(line['times the data'], 0.0):.1f} ({line['found']['seconds']:.0f})"
+
+
 def federated(report: Report) -> Iterable[str]:
     yield (
         "A release over owners of 27 features each, all in one process: CPU of the sum and the noise, over the number of "

@@ -388,10 +388,7 @@ def subset(tasks: TaskData, count: int | None) -> TaskData:
     """The first tasks."""
     if count is None or count >= tasks.num_tasks:
         return tasks
-    subject = None if tasks.subject is None else tasks.subject[:count]
-    return replace(
-        tasks, X=tasks.X[:count], y=tasks.y[:count], mask=tasks.mask[:count], tasks=tasks.tasks[:count], subject=subject
-    )
+    return tasks.take(range(count))
 
 
 def groups(data: Data) -> NDArray[np.int64]:

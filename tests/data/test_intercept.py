@@ -263,7 +263,8 @@ def test_owners_posteriors_move_with_their_origin(public, method, tmp_path):
         assert surprise(here.draws[:, i, j] + shift[i, j], there.draws[:, i, j]) > RARE
     assert own.to_arviz()["posterior/W"].feature.values.tolist() == ["0", "1", "2", "intercept"]
     own.save(tmp_path / "own.nc")
-    assert_allclose(OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws, here.draws)
+    loaded = OwnerPosteriors.load(tmp_path / "own.nc").predict(tasks_of(*rows())).draws
+    assert (np.abs(loaded - here.draws) <= 1e-6 * np.ptp(here.draws, axis=0)).all()  # a file holds single precision
 
 
 def test_intervals_are_as_exact_far_from_zero_as_at_it(public):

@@ -55,7 +55,7 @@ def test_auc_is_the_average_of_scikit_learns_over_tasks_with_both_kinds_of_rows(
     assert np.isnan(auc(Prediction(np.zeros((1, 2)), alone.mask, alone.tasks), alone))
     score[1, 3] = np.nan
     with pytest.raises(ValueError, match="prediction: expected numbers, got 1 that are not"):
-        auc(prediction, tasks)
+        auc(Prediction(score, tasks.mask, tasks.tasks), tasks)
 
 
 def test_the_reliability_picture_is_scikit_learns_for_probabilities_and_log_odds_alike():

@@ -64,7 +64,7 @@ def drawn_messages(rng, mu, Omega, level, spread, m=M, layout=LAYOUT):
     d = len(mu)
     p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((m, 1)))))
     beta = mu + rng.standard_normal((m, d)) @ np.linalg.cholesky(Omega).T
-    eta = p * beta + np.sqrt(layout.prior_variance * p * (1 - p)) * rng.standard_normal((m, d))
+    eta = p * beta + np.sqrt(layout.effect_variance * p * (1 - p)) * rng.standard_normal((m, d))
     u = np.hstack([layout.effect_size * eta, layout.determined_size * p @ layout.averages.T, np.ones((m, 1))])
     return (u / np.linalg.norm(u, axis=1, keepdims=True)).T
 

@@ -172,7 +172,9 @@ def test_corrected_draws_are_exact_and_uncorrected_ones_are_not(yardstick):
     assert agrees(found.draws["W"][..., 0], found.W[:, 0], exact)
 
     posterior, rng = laplace.logistic_posteriors(tasks, omega, scale), np.random.default_rng(0)
-    narrow = dataclasses.replace(posterior, curvature=6 * posterior.curvature)  # a wrong Hessian
+    narrow = dataclasses.replace(
+        posterior, curvature=tuple(6 * each for each in posterior.curvature)
+    )  # a wrong Hessian
     raw = narrow.sample(rng, 32000)
     assert not agrees(raw["W"][:8000, :, 0], posterior.mean[:, 0], exact)
     W, draws, _ = resampled(raw, posterior.mean, 8000, rng)
@@ -323,8 +325,9 @@ def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(share
         leave_one_out, "shared_covariance", partial(shared_covariance, warmup=200)
     )  # a program that there is
     tasks = few(shared[0], 2)
-    other = dataclasses.replace(tasks, X=tasks.X.copy(), y=tasks.y.copy())
-    other.X[0], other.y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation
+    X, y = tasks.X.copy(), tasks.y.copy()
+    X[0], y[0] = tasks.X[0, ::-1, ::-1], -tasks.y[0]  # numbers: messages of nan would stop the simulation
+    other = dataclasses.replace(tasks, X=X, y=y)
     scale = [conjugate.scales(each.gram) for each in (tasks, other)]
     one, two = (
         leave_one_out_posteriors(each, shared[2], S, 1.0, 10, 0, False, LIKELIHOODS[kind])

@@ -60,7 +60,7 @@ def school(
 
     one_of("private", private, tuple(SCHOOL))
     tasks = load(path, unit_rows=False)
-    X, y = tasks.X[tasks.mask], tasks.y[tasks.mask]
+    X, y = tasks.rows, tasks.targets
     own = X[:, list(tasks.features).index(SCHOOL[private])] > 0
     shares = [list(tasks.features).index(name) for name in ("free_school_meals", "school_vr_band_1")]
     rows = np.column_stack([X, np.ones(len(X))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,14 @@ from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import match_positions
-from mpmtl_prob.data.prediction import Prediction, power_above
+from mpmtl_prob.data.prediction import DrawnNumbers, Prediction, linear, normal_errors
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
+from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -152,15 +153,10 @@ class Posterior:
         W = self.draws["W"].reshape(-1, *self.W.shape)[:, feature][..., task]
         sigma = self.draws["sigma"].reshape(-1)
         pick = np.linspace(0, len(W) - 1, min(_PREDICTIVE_DRAWS, len(W))).astype(int)
-        rng = np.random.default_rng(seed)
         centre = self.W[feature][:, task]
-        mean, away = (tasks.X @ centre.T[..., None])[..., 0], np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
-        farthest = np.abs(W[pick] - centre).max(axis=0)
-        unit = power_above((np.abs(tasks.X) @ farthest.T[..., None])[..., 0] + 8.0 * sigma.max())
-        for row, s in enumerate(pick):  # one draw at a time: memory, not speed
-            of_weights = (tasks.X @ (W[s] - centre).T[..., None])[..., 0]
-            away[row] = (of_weights + sigma[s] * rng.standard_normal(mean.shape)) / unit
-        return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean, unit=unit)
+        means = linear(centre, tasks)
+        drawn = DrawnNumbers(tasks, means, W, centre, sigma, pick, seed, normal_errors)
+        return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
@@ -181,9 +177,12 @@ class Posterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior.
 
-        It holds everybody's rows and models, and is for its owner alone (mode 0600).
+        It holds everybody's rows and models, and is for its owner alone (mode 0600). Draws are kept in single precision,
+        round their medians (:mod:`mpmtl_prob.sampling.stored`).
         """
         tree = self.to_arviz(pointwise=False)
+        for group in ("posterior", "sample_stats", "constant_data"):
+            tree[group].dataset = packed(tree[group].to_dataset())
         meta = {
             "name": self.name,
             "seconds": self.seconds,
@@ -203,13 +202,13 @@ class Posterior:
             tree = read_tree(path)
             meta = json.loads(tree.attrs["posterior"])
             stated = Guarantee.from_dict(meta["guarantee"])
-            sets = {name: group.to_dataset() for name, group in tree.children.items()}
+            sets = {name: unpacked(group.to_dataset()) for name, group in tree.children.items()}
             groups = [{str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")]
             X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
             subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
             release = Release.from_xarray(sets["release"]) if meta["released"] else None
         names, features = meta["tasks"], meta["features"]
-        which = [np.flatnonzero(task == str(name)) for name in names]
+        which = _rows_of_names(task, list(map(label_text, names)))
         tasks = TaskData.from_lists(
             [X[w] for w in which],
             [y[w] for w in which],
@@ -250,6 +249,14 @@ class Posterior:
         return card(f"Posterior: {self.name}", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
+def _rows_of_names(task: NDArray[np.str_], names: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Where the rows of every task are, by the name that every row has."""
+    found, code = np.unique(task, return_inverse=True)
+    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(found)))[:-1])
+    by_name = dict(zip(found.tolist(), rows, strict=True))
+    return [by_name.get(name, np.zeros(0, dtype=np.int64)) for name in names]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class _Rows:
     """All tasks' rows, one after another."""
@@ -262,10 +269,8 @@ class _Rows:
 
     @classmethod
     def of(cls, tasks: TaskData) -> _Rows:
-        index, row = np.nonzero(tasks.mask)
         names = np.array(list(map(label_text, tasks.tasks)))
-        subject = None if tasks.subject is None else np.asarray(tasks.subject)[index, row]
-        return cls(np.asarray(tasks.X)[index, row], np.asarray(tasks.y)[index, row], index, names[index], subject)
+        return cls(tasks.rows, tasks.targets, tasks.task_of_rows, names[tasks.task_of_rows], tasks.subjects)
 
     def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.floating[Any]]]]:
         """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).

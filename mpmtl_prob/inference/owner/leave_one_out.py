@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from tqdm.auto import tqdm
 
@@ -87,11 +85,8 @@ def leave_one_out_posteriors(
 
     kept = []
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):
-        this = slice(i, i + 1)
-        one = replace(
-            tasks, X=tasks.X[this], y=tasks.y[this], mask=tasks.mask[this], tasks=tasks.tasks[this], subject=None
-        )
-        S = None if scale is None else scale[this]
+        one = tasks.take([i])
+        S = None if scale is None else scale[i : i + 1]
         kept.append(plug_in(one, *raised_shapes(read(i), power, likelihood), S, num_draws, seed + i, likelihood))
     draws = {k: np.concatenate([each.draws[k] for each in kept], axis=-1) for k in kept[0].draws}
     corrected = [each.khat_draws for each in kept if each.khat_draws is not None]

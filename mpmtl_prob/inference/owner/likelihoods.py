@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
-from mpmtl_prob.data.prediction import Prediction, in_single, power_above
+from mpmtl_prob.data.prediction import Block, DrawnNumbers, Prediction, linear, normal_errors, power_above, row_blocks
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
 from mpmtl_prob.sampling.chains import Draws
@@ -161,7 +161,7 @@ class NormalErrors(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_normal(shape, np.float32))
+        return _numbers(tasks, W, draws, pick, seed, normal_errors)
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
         return None if self.snr is not None else _jointly(model.joint, X, y)
@@ -183,7 +183,7 @@ class StudentTErrors(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        return _numbers(tasks, W, draws, pick, seed, lambda rng, shape: rng.standard_t(student.FREEDOM, shape))
+        return _numbers(tasks, W, draws, pick, seed, _student_errors)
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         return _jointly(model.joint_student_t, X, y)
@@ -208,15 +208,37 @@ class BernoulliLabels(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        mean, found = np.empty(tasks.y.shape), np.empty((len(pick), *tasks.y.shape), dtype=np.float32)
-        for i in range(tasks.num_tasks):  # one task at a time
-            each = expit(draws["W"][:, :, i] @ tasks.X[i].T)
-            mean[i], found[:, i] = np.where(tasks.mask[i], each.mean(axis=0), 0.0), each[pick]
-        return Prediction(mean, tasks.mask, tasks.tasks, found, quantity="probability")
+        means = np.empty(tasks.num_rows)
+        for i in range(tasks.num_tasks):
+            w = draws["W"][:, :, i]
+            for own in row_blocks(tasks.offsets, i, len(w)):
+                means[own] = expit(w @ tasks.rows[own].T).mean(axis=0)
+        drawn = _Probabilities(tasks, draws["W"], pick)
+        return Prediction(
+            means=means, offsets=tasks.offsets, tasks=tasks.tasks, quantity="probability", row_draws=drawn
+        )
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         start = {"log_snr": np.log(laplace.SNR_MEDIAN), "u": np.zeros(X.shape[1])}
         return Jointly(model.joint_bernoulli, start, ("log_snr",))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Probabilities:
+    """Draws of every row's probability, by some of the draws W (S, d, m)."""
+
+    tasks: TaskData
+    W: FloatArray
+    pick: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.pick)
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        w = self.W[self.pick, :, i]
+        for own in row_blocks(self.tasks.offsets, i, len(w)):
+            found = expit(w @ self.tasks.rows[own].T).astype(np.float32)
+            yield Block(found, np.zeros(found.shape[1]), np.ones(found.shape[1]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -250,7 +272,7 @@ def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Poste
     units = np.array([unit(tasks.rows_of(i)[1]) for i in range(tasks.num_tasks)])
     if (units == 1).all():
         return given(tasks)
-    return _InUnits(given(replace(tasks, y=tasks.y / units[:, None])), units)
+    return _InUnits(given(replace(tasks, targets=tasks.targets / np.repeat(units, tasks.row_counts))), units)
 
 
 def _jointly(model: Callable[..., None], X: FloatArray, y: FloatArray) -> Jointly:
@@ -270,14 +292,13 @@ def _numbers(
     errors: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.floating[Any]]],
 ) -> Prediction:
     """X w + sigma e, with errors e of a shape. What is drawn for a task does not depend on the rows of others."""
-    mean, away = (tasks.X @ W.T[..., None])[..., 0], np.zeros((len(pick), *tasks.y.shape), dtype=np.float32)
-    unit = np.ones(tasks.y.shape)
-    away_w, sigma = draws["W"][pick] - W, draws["sigma"][pick]
-    for i, rng in enumerate(np.random.default_rng(seed).spawn(tasks.num_tasks)):
-        real = tasks.mask[i]
-        of_weights = away_w[:, :, i] @ tasks.X[i][real].T
-        away[:, i, real], unit[i, real] = in_single(of_weights + sigma[:, i, None] * errors(rng, of_weights.shape))
-    return Prediction(mean, tasks.mask, tasks.tasks, away, around=mean, unit=unit)
+    means = linear(W, tasks)
+    drawn = DrawnNumbers(tasks, means, draws["W"], W, draws["sigma"], pick, seed, errors)
+    return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
+
+
+def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    return rng.standard_t(student.FREEDOM, shape)
 
 
 GAUSSIAN = NormalErrors()
@@ -317,7 +338,7 @@ def named(likelihood: str | Likelihood) -> Likelihood:
 
 
 def _are_labels(tasks: TaskData) -> bool:
-    y = tasks.y[tasks.mask]
+    y = tasks.targets
     return bool(np.all((y == 1) | (y == -1)))
 
 

@@ -33,6 +33,7 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
+from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task import conjugate, intercepts
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class OwnerPosteriors:
         ``posterior`` holds ``W`` (chain, draw, feature, task), ``snr`` and, of numbers, ``sigma`` (chain, draw, task); the
         draws are independent. Where they were weighted, ``constant_data`` holds the Pareto k of every task, below .7 if the
         weights can be trusted: ``khat`` of the mixture over Omega, ``khat_draws`` of the correction of the normal
-        approximation to binary tasks. ``shared`` is the public posterior. The targets are the owners' own: keep the tree
-        where they may be.
+        approximation to binary tasks. ``shared`` is the public posterior. ``observed_data`` holds the targets ``y``
+        (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``. They are the owners'
+        own: keep the tree where they may be.
         """
         return self._tree.copy(deep=True)
 
@@ -162,12 +164,16 @@ class OwnerPosteriors:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
 
+        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
         It holds the owners' models and targets, and is for its owner alone (mode 0600).
         """
-        tree, public = self.to_arviz(), self.shared.to_arviz()
+        tree, public = self._tree.copy(), self.shared.to_arviz()
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
         for group in _OF_SHARED:
             tree[f"shared/{group}"] = public[group]
+        for group in ("posterior", "observed_data", "shared", "shared/sample_stats"):
+            tree[group].dataset = packed(tree[group].to_dataset())
         tree.attrs |= {
             "seconds": self.seconds,
             "likelihood": self.likelihood.name,
@@ -193,7 +199,8 @@ class OwnerPosteriors:
         with holding("owners' posteriors", path):
             tree = read_tree(path)
             attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
-            groups = {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            groups = {"posterior": unpacked(tree["shared"].to_dataset()), "release": tree["release"].to_dataset()}
+            tree["posterior"] = unpacked(tree["posterior"].to_dataset())
             public = xr.DataTree.from_dict(groups | {k: tree[f"shared/{k}"].to_dataset() for k in _OF_SHARED})
             public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
             public.attrs["seconds"] = attributes.pop("shared_seconds")
@@ -419,14 +426,14 @@ def _tree(
     import arviz_base as az  # with xarray and pandas, nearly a second to import
 
     public = shared.to_arviz()
-    of_tasks = {"rows_per_task": tasks.mask.sum(axis=1)} | found.of_tasks
+    of_tasks = {"rows_per_task": tasks.row_counts} | found.of_tasks
     tree = az.from_dict(
         {
             "posterior": draws,
-            "observed_data": {"y": np.where(tasks.mask, tasks.y, np.nan)},
+            "observed_data": {"y": tasks.targets.copy()},
             "constant_data": of_tasks,
         },
-        dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["task", "row"]},
+        dims={name: ["task"] for name in (*draws, *of_tasks)} | {"W": ["feature", "task"], "y": ["observation"]},
         coords={"feature": list(map(label_text, tasks.features)), "task": list(map(label_text, tasks.tasks))},
     )
     tree["shared"] = public.children["posterior"].copy()

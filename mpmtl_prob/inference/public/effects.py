@@ -165,7 +165,7 @@ class SharedEffects:
         between = np.einsum("cj,sjk,ck->sc", weights, Omega, weights)
         tau = np.sqrt(between)
         p = 1 / (1 + np.exp(-self.draws("determined")))
-        error = self.layout.prior_variance * (1 - p) / p * scale**2  # of an unbiased estimate, v (1 - p) / p
+        error = self.layout.effect_variance * (1 - p) / p * scale**2  # of an unbiased estimate, v (1 - p) / p
         lower, upper = np.quantile(effects, [low, high], axis=0)
         tau_lower, tau_upper = np.quantile(tau, [low, high], axis=0)
         columns = {
@@ -418,7 +418,7 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
     scale = np.sqrt(noise) / (one * layout.effect_size) + 0.3 / np.sqrt(m * d)
     start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
     return EffectsRelease(
-        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.prior_variance, start, scale,
+        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance, start, scale,
         EffectsPrior() if prior is None else prior,
     )  # fmt: skip
 

@@ -34,6 +34,7 @@ from mpmtl_prob.sampling.chains import ChainStates, Draws, join
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
+from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -213,9 +214,13 @@ class SharedPosterior:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
 
+        Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
         Where nothing is proved of the release, the file is for its owner alone (mode 0600).
         """
-        tree = self.to_arviz()
+        tree = self._tree.copy()
+        for group in ("posterior", "sample_stats"):
+            tree[group] = packed(tree[group].to_dataset())
         tree.attrs["seconds"] = self.seconds
         write_netcdf(tree, path, private=self.guarantee.proved is None)
 
@@ -238,7 +243,7 @@ class SharedPosterior:
         """
         import xarray as xr  # with pandas, nearly a second to import
 
-        groups = {k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "observed_data", "release")}
+        groups = {k: unpacked(tree[k].to_dataset()) for k in ("posterior", "sample_stats", "observed_data", "release")}
         attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
         own = xr.DataTree.from_dict(groups)
         own.attrs |= attributes

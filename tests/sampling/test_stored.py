@@ -1,0 +1,61 @@
+"""What a file keeps of draws, whatever their size and origin, and in how many bytes."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from helpers.stored import same_but_for_rounding
+
+from mpmtl_prob._util.files import read_tree, write_netcdf
+from mpmtl_prob.sampling.stored import packed, unpacked
+
+
+def group(seed=0, d=5, draws=40):
+    rng = np.random.default_rng(seed)
+    half = rng.standard_normal((2, draws, d, d))
+    dims = ("chain", "draw")
+    return xr.Dataset({
+        "A": ((*dims, "feature", "feature_other"), half @ np.swapaxes(half, -1, -2)),
+        "far": ((*dims, "feature"), 1e9 + rng.standard_normal((2, draws, d))),
+        "huge": ((*dims, "feature"), 1e120 * rng.standard_cauchy((2, draws, d))),
+        "tiny": ((*dims, "feature"), 1e-150 * rng.standard_normal((2, draws, d))),
+        "sigma": (dims, np.exp(20 * rng.standard_normal((2, draws)))),
+        "constant": (dims, np.full((2, draws), 0.1)),
+        "diverging": (dims, rng.random((2, draws)) < 0.5),
+        "mean": (("feature",), rng.standard_normal(d)),
+    }, coords={"feature": [f"x{j}" for j in range(d)], "feature_other": [f"x{j}" for j in range(d)]})  # fmt: skip
+
+
+def written(data, path):
+    write_netcdf(xr.DataTree.from_dict({"posterior": data}), path, private=True)
+    return unpacked(read_tree(path)["posterior"].to_dataset())
+
+
+def test_draws_lose_no_more_than_single_precision_round_their_median(tmp_path):
+    saved = group()
+    loaded = written(packed(saved), tmp_path / "draws.nc")
+    same_but_for_rounding(xr.DataTree(loaded), xr.DataTree(saved))
+    assert np.array_equal(loaded["mean"], saved["mean"])
+    assert np.ptp(loaded["constant"].values) == 0  # what a posterior does not leave open
+    assert (loaded["sigma"] > 0).all()
+    assert np.array_equal(loaded["A"], np.swapaxes(loaded["A"].values, -1, -2))
+
+
+def test_a_file_is_a_third_of_what_it_was(tmp_path):
+    saved = group(d=20, draws=300)[["A"]]
+    write_netcdf(xr.DataTree.from_dict({"posterior": saved}), tmp_path / "double.nc", private=True)
+    written(packed(saved), tmp_path / "single.nc")
+    before, after = ((tmp_path / name).stat().st_size for name in ("double.nc", "single.nc"))
+    assert after < before / 3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_stays_in_double_precision(tmp_path, value):
+    saved = group()[["far"]]
+    saved["far"][0, 0, 0] = value
+    loaded = written(packed(saved), tmp_path / "draws.nc")
+    np.testing.assert_array_equal(loaded["far"], saved["far"])
+
+
+def test_a_group_of_an_earlier_version_is_as_it_was():
+    saved = group()
+    xr.testing.assert_identical(unpacked(saved), saved)
