@@ -108,10 +108,9 @@ class SharedEffects:
         are per standard deviation of each task's own rows. The intercept is the target where every column is at its
         reference's centre.
 
-        Columns: ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it is
-            above
-        zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of the
-        variance of tasks' own estimates that is between tasks, and not error of estimation.
+        Columns are ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it
+        is above zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of
+        the variance of tasks' own estimates that is between tasks, and not error of estimation.
 
         Args:
             probability: of central intervals.
