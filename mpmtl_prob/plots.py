@@ -14,17 +14,26 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from mpmtl_prob._util.checks import whole
-from mpmtl_prob._util.figures import GREY, axes_of, forest, tree_of
+from mpmtl_prob._util.figures import GREY, axes_of, panels, tree_of
+from mpmtl_prob._util.figures import forest as forest_of
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import match_positions
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation import metrics
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
-from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior, Subspace
+from mpmtl_prob.inference import (
+    OwnerEffects,
+    OwnerPosteriors,
+    Posterior,
+    SharedEffects,
+    SharedPosterior,
+    Subspace,
+)
 from mpmtl_prob.inference.subspace import random_angles
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
     from matplotlib.axes import Axes
 
@@ -33,6 +42,7 @@ __all__ = [
     "coverage",
     "error_against_epsilon",
     "error_by_task",
+    "forest",
     "inclusion",
     "ladder",
     "projector",
@@ -113,11 +123,130 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
         )
     order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
     best = found["inclusion"].isel(feature=np.sort(order))
-    ax = forest(tree_of("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability)
+    ax = forest_of(
+        tree_of("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability
+    )
     ax.axvline(0.5, color=GREY, lw=1, ls=":")
     ax.set(xlim=(-0.03, 1.03), xlabel="inclusion; .5 before the release")
     ax.figure.suptitle("Which features matter")
     return ax
+
+
+def forest(
+    effects: OwnerEffects | SharedEffects,
+    *,
+    effect: Hashable | None = None,
+    task: Hashable | None = None,
+    probability: float = 0.9,
+) -> list[Axes]:
+    """Forest plots of a mixed model's effects in the table's units, a panel for each: an owner's, or the averages alone.
+
+    Of one task: its effect by its own rows alone, with the release, the average effect, and the range of a new task, which
+    is no estimate and has no point. Of all tasks, a row for each over the average and that range: such a picture exists only
+    where one desk holds all rows, and says that it is not to be published. Without reference values neither the average nor
+    the range is in a task's units, and both are left out.
+
+    Args:
+        effects: of owners, or the public posterior.
+        effect: only this one; default all.
+        task: of owners, whose; default all tasks.
+        probability: of the intervals.
+
+    Returns:
+        The Axes, one for each effect.
+
+    Raises:
+        ValueError: another object, an effect or a task that it does not have, or a task of the public posterior.
+    """
+    if not isinstance(effects, OwnerEffects | SharedEffects):
+        raise ValueError(
+            "effects: expected OwnerEffects or SharedEffects, as mpmtl_prob.inference.shared_effects and task_posteriors "
+            f"make them of messages of effects, got {type(effects).__name__}"
+        )
+    own, shared = (None, effects) if isinstance(effects, SharedEffects) else (effects, effects.shared)
+    known = list(shared.coefficients if own is None else own.features)
+    if effect is not None and effect not in known:
+        raise ValueError(f"effect: expected one of {known}, got {effect!r}")
+    names = known if effect is None else [effect]
+    if task is not None and (own is None or task not in own.tasks):
+        of = "none of the public posterior" if own is None else f"one of the fit's, such as {own.tasks[0]!r}"
+        raise ValueError(f"task: expected {of}, got {task!r}")
+    public = shared.average_effects(probability), shared.new_task(probability)
+    interval = f"{100 * probability:g} % intervals"
+    if own is None:
+        return _public_forest(names, *public, f"Average effects and a new task's, {interval}")
+    table = own.coefficients(probability)
+    in_units = public if shared.layout.reference is not None else None
+    if task is not None:
+        return _forest_of_one(names, table.xs(task), in_units, f"Effects of {task}, for its owner, {interval}")
+    return _forest_of_all(names, table, in_units, f"Effects of every task, {interval}: not to be published")
+
+
+Public = tuple["pd.DataFrame", "pd.DataFrame"]
+
+
+def _public_forest(names: list[Any], average: pd.DataFrame, new: pd.DataFrame, title: str) -> list[Axes]:
+    """The average effect and a new task's range."""
+    axes = panels(names, 2, title)
+    for ax, name in zip(axes, names, strict=True):
+        _interval(ax, 0, average.loc[name], "", _ORANGE)
+        _range(ax, 1, new.loc[name])
+        _rows(ax, ["average", "a new task"])
+    return axes
+
+
+def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public | None, title: str) -> list[Axes]:
+    """One task's effects, alone and with the release."""
+    axes = panels(names, 2 if public is None else 4, title)
+    for ax, name in zip(axes, names, strict=True):
+        _interval(ax, 0, table.loc[name], "alone", GREY)
+        _interval(ax, 1, table.loc[name], "", _BLUE)
+        rows = ["alone", "with the release"]
+        if public is not None:
+            _interval(ax, 2, public[0].loc[name], "", _ORANGE)
+            _range(ax, 3, public[1].loc[name])
+            rows += ["average", "a new task"]
+        _rows(ax, rows)
+    return axes
+
+
+def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public | None, title: str) -> list[Axes]:
+    """Every task's effects, in the order of the first one's; the average and the range of a new task behind them."""
+    order = table.xs(names[0], level="effect")["mean"].sort_values().index
+    axes = panels(names, len(order), title, per_row=0.17)
+    for ax, name in zip(axes, names, strict=True):
+        rows = table.xs(name, level="effect").loc[order]
+        if public is not None:
+            average, new = (part.loc[name] for part in public)
+            ax.axvspan(new["lower"], new["upper"], color=_ORANGE, alpha=0.1, lw=0, label="range of a new task")
+            ax.axvspan(average["lower"], average["upper"], color=_ORANGE, alpha=0.3, lw=0, label="average")
+        y = np.arange(len(rows))
+        for prefix, label, color, shift in (("alone", "alone", GREY, -0.18), ("", "with the release", _BLUE, 0.18)):
+            low, high = (rows[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
+            ax.hlines(y + shift, low, high, color=color, lw=1.4, alpha=0.6)
+            ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, ms=3, label=label)
+        _rows(ax, [str(each) for each in order])
+    axes[0].figure.legend(
+        *axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=4, loc="outside lower center"
+    )
+    return axes
+
+
+def _interval(ax: Axes, row: int, of: pd.Series, prefix: str, color: str) -> None:
+    """A mean and its interval, of a table's row."""
+    low, high = (of[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
+    ax.hlines(row, low, high, color=color, lw=2.5, alpha=0.6)
+    ax.plot(of[prefix or "mean"], row, "o", color=color, ms=6)
+
+
+def _range(ax: Axes, row: int, of: pd.Series) -> None:
+    """An interval in which nothing was estimated."""
+    ax.hlines(row, of["lower"], of["upper"], color=_ORANGE, lw=9, alpha=0.2)
+
+
+def _rows(ax: Axes, labels: list[str]) -> None:
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
 
 
 def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -> Axes:
@@ -200,7 +329,7 @@ def error_by_task(
         return tree_of("RMSE", error, "task", names)
 
     shown = {str(k): errors(v) for k, v in posterior.items()} if isinstance(posterior, Mapping) else errors(posterior)
-    ax = forest(shown, "task", probability)
+    ax = forest_of(shown, "task", probability)
     ax.set_xlabel("root mean squared error on test rows")
     ax.figure.suptitle("Error by task, over the draws of its weights")
     return ax
@@ -224,7 +353,7 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
         if str(task) not in (names := W["task"].values):
             raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
         shown[str(name)] = tree_of("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
-    ax = forest(shown, "feature", probability)
+    ax = forest_of(shown, "feature", probability)
     ax.axvline(0, color=GREY, lw=1, ls=":")
     ax.set_xlabel("weight")
     ax.figure.suptitle(f"The weights of {task}")

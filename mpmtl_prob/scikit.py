@@ -17,6 +17,7 @@ from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.evaluation.selection import Estimator
+from mpmtl_prob.inference import OwnerEffects
 
 __all__ = ["MultiTaskRegressor"]
 
@@ -45,7 +46,9 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
     and the refit are releases of their own, and pay.
 
     Args:
-        estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`.
+        estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`. Reference
+            values of a mixed model are its own, ``NoiseAware(1.0, reference=mp.Reference({0: (60, 15)}, target=(7, 5)))``, by
+            the positions of columns where the task column is left out.
         task: the position of the column of X that holds the task, as a number; None takes all rows for one task.
         fit_intercept: give every task an intercept of its own, :meth:`TaskData.with_intercept`, which nothing shrinks where
             least squares are fitted; else b is 0.
@@ -74,6 +77,11 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         )
         tasks = tasks.with_intercept() if self.fit_intercept else tasks
         self.fitted_ = (Ridge() if self.estimator is None else self.estimator).fit(tasks)
+        self._offset = np.zeros(len(self.tasks_))
+        if isinstance(
+            self.fitted_, OwnerEffects
+        ):  # whose reference's centres stand for an intercept where there is none
+            self._offset = self.fitted_.to_arviz()["constant_data"].to_dataset()["offset_mean"].values
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
@@ -87,7 +95,7 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"X: expected tasks of the fit in column {self.task}, got {unknown[:5]} as well")
         W = self.fitted_.W[:, index]
         d = features.shape[1]  # an intercept stands behind them
-        return np.einsum("nd,dn->n", features, W[:d]) + W[d:].sum(axis=0)
+        return np.einsum("nd,dn->n", features, W[:d]) + W[d:].sum(axis=0) + self._offset[index]
 
     def _split(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The task of every row, and its features."""

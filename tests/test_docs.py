@@ -48,6 +48,7 @@ def short_chains(*arguments, **options):
         ("tutorial_people.md", "everybody: a billboard"),
         ("tutorial_adaptation.md", "one target record"),
         ("guide.md", "Nothing was charged"),
+        ("random_effects.md", "The release says next to nothing of average effects"),
         ("threat_models.md", "any one other person"),
         # which domain the records resemble most is a matter of the data drawn
         pytest.param("adaptation.md", "one target record", marks=as_written),

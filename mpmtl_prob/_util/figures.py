@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,3 +57,30 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (6.4, 4.0)) -> Any:
     axes = plt.subplots(figsize=figsize, layout="constrained")[1]
     axes.spines[["top", "right"]].set_visible(False)
     return axes
+
+
+def panels(titles: Sequence[Any], rows: int, title: str, *, per_row: float = 0.26) -> list[Any]:
+    """Return Axes side by side, four at most, that share their rows' labels.
+
+    Args:
+        titles: of the panels.
+        rows: of every panel.
+        title: of the figure.
+        per_row: inches.
+    """
+    import matplotlib.pyplot as plt
+
+    columns = min(len(titles), 4)
+    lines = -(-len(titles) // columns)
+    size = (1.3 + max(2.2 * columns, 3.6), 0.7 + lines * (0.65 + per_row * rows))
+    figure, grid = plt.subplots(lines, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
+    axes = list(grid.ravel())
+    for ax in axes[len(titles) :]:
+        ax.remove()
+    for ax, name in zip(axes, titles, strict=False):
+        ax.set_title(str(name), fontsize=9)
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        ax.tick_params(labelsize=8, left=False)
+        ax.grid(axis="x", lw=0.4, alpha=0.5)
+    figure.suptitle(title, fontsize=10)
+    return axes[: len(titles)]

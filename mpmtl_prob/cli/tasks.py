@@ -8,14 +8,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpmtl_prob.cli.options import check_budgets, exclude_option, open_ledger, tell_features
+from mpmtl_prob.cli.options import (
+    check_budgets,
+    exclude_option,
+    open_ledger,
+    read_reference,
+    reference_option,
+    tell_features,
+)
 
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
+    from mpmtl_prob.inference import OwnerEffects
+    from mpmtl_prob.releases import Release
+
+#: Of so many tasks coefficients are printed; of more they are in a file.
+_PRINTED = 5
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the three commands and their options."""
+    _add_release(command)
+    readers = _add_fit(command), _add_compare(command)
+    for reader in readers:
+        reader.add_argument("--likelihood", help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1")
+
+
+def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
     publish = command("release", release, "let out the tasks' perturbed second moment, once")
     data_options(publish)
     publish.add_argument("--epsilon", type=float, required=True)
@@ -32,6 +51,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--scaling",
         help="of features by every task's own rows: unit_variance, the default of a CSV file; pareto; none",
     )
+    reference_option(publish)
     publish.add_argument("--clip", type=float, help="messages up to this length, a public number, and no directions")
     publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
@@ -42,6 +62,8 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
 
+
+def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
     fitting = command("fit", fit, "posteriors of every task's weights from its own rows and a release")
     data_options(fitting)
     fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
@@ -50,17 +72,25 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+    fitting.add_argument(
+        "--coefficients",
+        type=Path,
+        metavar="CSV",
+        help="of a release of effects: file for every task's coefficients, alone and with the release, for their owners",
+    )
     fitting.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
+    return fitting
 
+
+def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
     table = command("compare", compare, "all estimators side by side on held-out rows")
     data_options(table)
     table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
+    reference_option(table)
     table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
-
-    for reader in (fitting, table):
-        reader.add_argument("--likelihood", help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1")
+    return table
 
 
 def data_options(parser: argparse.ArgumentParser) -> None:
@@ -101,27 +131,30 @@ def release(options: argparse.Namespace) -> None:
     """Publish the second moment and write it to a file."""
     from mpmtl_prob import release
     from mpmtl_prob._util.files import check_place
-    from mpmtl_prob.releases import default_delta
+    from mpmtl_prob.releases import ReleaseSpec, default_delta
 
-    tasks = read_tasks(options)
+    tasks, reference = read_tasks(options), read_reference(options)
     delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
+    message = None if reference is not None else "direction"
+    spec = ReleaseSpec(
+        options.epsilon,
+        delta,
+        adjacency=options.adjacency,
+        mechanism=options.mechanism,
+        scaling=options.scaling,
+        message=message if options.clip is None else "clip",
+        clip=options.clip,
+        reference=reference,
+    )
+    if reference is not None:
+        spec.layout(tasks.features)
     if options.out.is_file():  # both before anything is paid for
         raise ValueError(
             f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
         )
     check_place("--out", options.out)
     ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
-    published = release(
-        tasks,
-        options.epsilon,
-        delta,
-        adjacency=options.adjacency,
-        mechanism=options.mechanism,
-        scaling=options.scaling,
-        message="direction" if options.clip is None else "clip",
-        clip=options.clip,
-        ledger=ledger,
-    )
+    published = release(tasks, spec, ledger=ledger)
     published.save(options.out)
     if options.json:
         print(published.to_xarray().attrs["release"])
@@ -143,6 +176,10 @@ def fit(options: argparse.Namespace) -> None:
     tasks, release = read_tasks(options), Release.load(options.release)
     whole("--draws", options.draws)
     check_place("--out", options.out)  # this and what follows before the sampler runs
+    if release.effects is not None:
+        return _fit_effects(options, tasks, release)
+    if options.coefficients is not None:
+        raise ValueError("--coefficients: expected it with a release of effects alone, of --reference, got another")
     posteriors.check_features(tasks, release)
     likelihoods.likelihood_of(options.likelihood, tasks)
     shared = inference.shared_covariance(
@@ -169,13 +206,71 @@ def fit(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
+def _fit_effects(options: argparse.Namespace, tasks: TaskData, release: Release) -> None:
+    """The same of a release of effects: a mixed model."""
+    from mpmtl_prob import inference
+    from mpmtl_prob._util.files import check_place, write_text
+    from mpmtl_prob.data.matching import in_order
+    from mpmtl_prob.inference.owner.effects import check_likelihood
+    from mpmtl_prob.inference.public.effects import layout_of
+    from mpmtl_prob.sampling.nuts import WARMUP
+
+    layout = layout_of(release)
+    in_order(layout.of(tasks), layout.coefficients, "the release")
+    check_likelihood(options.likelihood, tasks)
+    if options.coefficients is not None:
+        check_place("--coefficients", options.coefficients)
+    shared = inference.shared_effects(
+        release,
+        chains=options.chains,
+        warmup=min(options.draws, WARMUP),
+        draws=options.draws,
+        seed=options.seed,
+        progress_bar=not options.quiet,
+    )
+    leave_one_out = "not_in_release" if options.newcomers else "auto"
+    own = inference.task_posteriors(
+        tasks, shared, likelihood=options.likelihood, leave_one_out=leave_one_out, seed=options.seed
+    )
+    own.save(options.out)
+    coefficients = own.coefficients()
+    if options.coefficients is not None:
+        write_text(options.coefficients, coefficients.to_csv(), private=True)
+    if options.json:
+        said = {
+            "average_effects": shared.average_effects().reset_index().to_dict("records"),
+            "coefficients": coefficients.reset_index().to_dict("records"),
+            "seconds": own.seconds,
+            "out": str(options.out),
+        }
+        print(json.dumps(said, default=str))
+    else:
+        _print_effects(own)
+        written = [str(path) for path in (options.out, options.coefficients) if path is not None]
+        print(f"written to {' and '.join(written)}, for their owners alone")
+    if shared.num_draws < options.draws:  # the file holds what was drawn by then
+        raise KeyboardInterrupt
+
+
+def _print_effects(own: OwnerEffects) -> None:
+    """Average effects, and the coefficients of a few tasks."""
+    coefficients = own.coefficients()
+    shown = coefficients.loc[list(own.tasks[:_PRINTED])]
+    print(f"{own.shared}\n{own}\n{own.diagnose()}\n\naverage effects, 90 % intervals")
+    print(own.shared.average_effects().to_string(float_format="{:.3g}".format))
+    print("\ncoefficients with the release, and alone")
+    print(shown.to_string(float_format="{:.3g}".format))
+    if len(own.tasks) > _PRINTED:
+        print(f"and of {len(own.tasks) - _PRINTED} tasks more: --coefficients OUT.csv, or --json")
+
+
 def compare(options: argparse.Namespace) -> None:
     """Fit all estimators and print their scores."""
     from mpmtl_prob import evaluation
     from mpmtl_prob.inference.owner import likelihoods
 
     check_budgets(options.epsilon)
-    tasks = read_tasks(options)
+    tasks, reference = read_tasks(options), read_reference(options)
     likelihoods.likelihood_of(options.likelihood, tasks)
     train, test = tasks.split(options.fraction, seed=options.seed)
     fits = evaluation.standard_fits(
@@ -183,6 +278,7 @@ def compare(options: argparse.Namespace) -> None:
         options.epsilon,
         adjacency=options.adjacency,
         likelihood=options.likelihood,
+        reference=reference,
         draws=options.draws,
         seed=options.seed,
         progress_bar=not options.quiet,

@@ -12,15 +12,17 @@ from tqdm.auto import tqdm
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Fitted, GroupSparse, LowRank, TraceNorm
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.metrics import coverage, nmse, nmse_within
 from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import Likelihood, NoiseAware, OwnerEffects, OwnerPosteriors
+from mpmtl_prob.inference.owner.effects import check_likelihood
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.privacy.tables import Table, pair
-from mpmtl_prob.releases.spec import check_message
+from mpmtl_prob.releases.spec import ReleaseSpec, check_message
 from mpmtl_prob.sampling.nuts import WARMUP
 
 
@@ -115,6 +117,7 @@ def standard_fits(
     *,
     adjacency: str = "replace",
     likelihood: str | Likelihood | None = None,
+    reference: Reference | None = None,
     chains: int = 4,
     draws: int = 300,
     folds: int = 5,
@@ -134,6 +137,8 @@ def standard_fits(
         adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         likelihood: of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`; all other arms
             take labels for numbers.
+        reference: public centres and scales of columns and target: the posterior is then that of a mixed model, which
+            shares a mean too, of messages of effects. All other arms are the same.
         chains: of NUTS.
         draws: of NUTS, kept per chain, and as many to adapt, up to 140.
         folds: of the cross-validations.
@@ -141,12 +146,17 @@ def standard_fits(
         progress_bar: show one.
 
     Raises:
-        ValueError: a budget that is not positive, tasks too small to cross-validate, or a single feature.
+        ValueError: a budget that is not positive, tasks too small to cross-validate, a single feature without
+            reference values, or labels with them.
     """
     for epsilon in epsilons:
         positive("epsilons", epsilon)
     whole("draws", draws)
-    check_message("direction", train.slopes.num_features)
+    if reference is None:
+        check_message("direction", train.slopes.num_features)
+    else:
+        ReleaseSpec(reference=reference).layout(train.features)
+        check_likelihood(likelihood, train)
     fits: dict[str, Fitted | OwnerPosteriors | OwnerEffects] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 
@@ -169,6 +179,7 @@ def standard_fits(
                 epsilon,
                 adjacency=adjacency,
                 likelihood=likelihood,
+                reference=reference,
                 chains=chains,
                 warmup=min(draws, WARMUP),
                 draws=draws,

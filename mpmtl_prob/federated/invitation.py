@@ -123,8 +123,9 @@ def invite(
         partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
             for thousands, the more the more may vanish: see ``Invitation.risk``.
         options: further fields of :class:`ReleaseSpec`: ``mechanism`` ("wishart" or "gaussian", where the server adds the
-            noise; shares are Gaussian), ``adjacency``, ``scaling`` (default "pareto") and ``message`` ("clip" shortens
-            vectors to length 1 where they are longer).
+            noise; shares are Gaussian), ``adjacency``, ``scaling`` (default "pareto"), ``message`` ("clip" shortens
+            vectors to length 1 where they are longer), and ``reference``, whose values travel with the invitation: messages
+            of effects, for a mixed model.
 
     Raises:
         ValueError: an argument outside its range.
@@ -147,7 +148,7 @@ def invite(
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
     no_curator = how is Trust.NO_CURATOR
-    settled = _with_shares(spec, m, features, agreed.least, colluders) if no_curator else spec.terms(m, features)
+    settled = _with_shares(spec, m, features, d, agreed.least, colluders) if no_curator else spec.terms(m, features)
     return Invitation(settled, how, n, agreed)
 
 
@@ -220,9 +221,10 @@ def _may_vanish(agreed: Agreed, owners: int, most: float) -> int:
     return bisect(range(1, owners + 1), most, key=lambda gone: risk(agreed, owners, gone))
 
 
-def _with_shares(spec: ReleaseSpec, m: int, features: Sequence[Hashable] | int, least: int, colluders: int) -> Terms:
-    """Terms whose noise is private though only ``least - colluders`` shares protect."""
-    d = features if isinstance(features, int) else len(features)
+def _with_shares(
+    spec: ReleaseSpec, m: int, features: Sequence[Hashable] | int, d: int, least: int, colluders: int
+) -> Terms:
+    """Terms whose noise, of messages of d coordinates, is private though only ``least - colluders`` shares protect."""
     wanted = default_delta(m) if spec.delta is None else spec.delta
     epsilon, adjacency = spec.epsilon, spec.adjacency
     real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)

@@ -182,3 +182,23 @@ def test_what_is_no_fit_is_named(two_tasks):
         mp.evaluation.compare([Ridge().fit(test)], test)
     with pytest.raises(ValueError, match=r"fits: expected a fit, got Ridge as 'ridge'; call its fit\(train\) first"):
         mp.evaluation.compare({"ridge": Ridge()}, test)
+
+
+def test_reference_values_make_the_posterior_that_of_a_mixed_model():
+    train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=8, num_features=3, rows=8, test_rows=20, group=4)
+    reference = mp.Reference.standard(3)
+    with pytest.MonkeyPatch.context() as patch:
+        some = lambda candidates, *more, **options: cross_validate(candidates[:1], *more, **(options | {"folds": 2}))
+        patch.setattr(comparison, "cross_validate", some)
+        patch.setattr(comparison, "WARMUP", 200)
+        fits = standard_fits(train, [2.0], reference=reference, chains=2, draws=200, progress_bar=False)
+        ours = fits[noise_aware(2.0)]
+        assert isinstance(ours, mp.inference.OwnerEffects)
+        assert ours.shared.layout.reference == reference
+        assert len(compare(fits, test).rows) == len(fits) == 6
+        patch.setattr(comparison, "cross_validate", None)  # nothing is fitted before these are refused
+        with pytest.raises(ValueError, match="reference: expected values of the columns"):
+            standard_fits(train, [2.0], reference=mp.Reference.standard(4))
+        labels = mp.TaskData.from_lists(np.ones((8, 4, 3)), np.tile([1.0, -1.0], (8, 2)))
+        with pytest.raises(ValueError, match="likelihood: expected 'gaussian' or 'student_t' with messages of effects"):
+            standard_fits(labels, [2.0], reference=reference, likelihood="bernoulli")

@@ -136,3 +136,19 @@ def test_task_numbers_that_doubles_cannot_tell_apart_are_refused():
     X = np.array([[2**53, 1], [2**53 + 1, 2]])
     with pytest.raises(ValueError, match="X: expected task numbers below 2\\^53 in column 0"):
         MultiTaskRegressor(task=0).fit(X, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_reference_values_are_the_estimators_and_their_centres_are_in_predictions(fit_intercept):
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(8.0), 10)
+    age = rng.normal(60, 15, 80)
+    y = 7 + 0.1 * (age - 60) + rng.normal(0, 1, 80)
+    reference = mp.Reference({0: (60, 15)}, target=(7, 5))
+    inner = mp.NoiseAware(5.0, reference=reference, chains=2, warmup=200, draws=200, progress_bar=False, unsafe_seed=0)
+    model = MultiTaskRegressor(inner, task=0, fit_intercept=fit_intercept).fit(np.column_stack([code, age]), y)
+    tasks = mp.TaskData.from_lists(age.reshape(8, 10, 1), y.reshape(8, 10), tasks=np.arange(8.0).tolist())
+    tasks = tasks.with_intercept() if fit_intercept else tasks
+    expected = model.fitted_.predict(tasks).mean.ravel()
+    np.testing.assert_allclose(model.predict(np.column_stack([code, age])), expected, rtol=1e-9)
+    assert np.sqrt(np.mean((expected - y) ** 2)) < 2

@@ -281,6 +281,21 @@ def test_an_invitation_arrives_as_it_was_sent(trust):
     assert wire.read(wire.write(invitation)) == invitation
 
 
+def test_reference_values_travel_with_an_invitation():
+    reference = mp.Reference({"age": (60, 15), 2: (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
+    invitation = federated.invite(1.0, OWNERS, ["age", 2, "intercept"], reference=reference)
+    again = wire.read(wire.write(invitation))
+    assert again == invitation
+    assert again.terms.effects.reference == reference
+    fields = json.loads(wire.write(invitation))
+    fields["effects"]["reference"]["features"][0][2] = -15
+    with pytest.raises(ValueError, match="invitation: expected one that this version wrote: features: 'age'"):
+        wire.read(json.dumps(fields).encode())
+    del fields["effects"]
+    with pytest.raises(ValueError, match="effects: expected a layout with message='effects'"):
+        wire.read(json.dumps(fields).encode())
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,5 +1,7 @@
 """A release over many sites is the one that a curator would have made, and every site answers for itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -292,3 +294,60 @@ def test_nothing_of_the_rows_is_shown(tasks):
 def test_bad_arguments_are_named(tasks, options, said):
     with pytest.raises(ValueError, match=said):
         federated.run(invite(tasks, **options), sites(tasks), progress_bar=False)
+
+
+def hospitals():
+    """Twelve tasks in natural units, with an intercept, and the reference values of their study."""
+    rng = np.random.default_rng(5)
+    X = [np.stack([rng.normal(60, 15, 9), rng.integers(0, 2, 9)], axis=1) for _ in range(12)]
+    y = [5 + 0.05 * rows[:, 0] + rng.normal(0, 2, 9) for rows in X]
+    tasks = mp.TaskData.from_lists(X, y, features=["age", "male"]).with_intercept()
+    return tasks, mp.Reference({"age": (60, 15), "male": (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
+
+
+def of_hospitals(tasks, **options):
+    """A site for each, with its rows as they are."""
+    rows = [tasks.rows_of(i) for i in range(tasks.num_tasks)]
+    one = lambda X, y: mp.TaskData.from_lists([X[:, :-1]], [y], features=["age", "male"]).with_intercept()
+    return [federated.Site(i, one(*each), **options) for i, each in enumerate(rows)]
+
+
+def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
+    tasks, reference = hospitals()
+    central = mp.release(tasks, 1.0, reference=reference, unsafe_seed=3)
+    invitation = invite(tasks, reference=reference, trust="secure_sum")
+    release = federated.run(invitation, of_hospitals(tasks), unsafe_seed=3, progress_bar=False).release
+    np.testing.assert_array_equal(release.sigma, central.sigma)
+    assert release.effects == central.effects == invitation.terms.effects
+    assert release.effects.reference == reference
+    assert release.mechanisms == central.mechanisms
+    V = message(tasks, invitation.terms)
+    noise = invitation.terms.mechanisms[0].draw(invitation.terms.lattice**2, exact.source(3, 0))
+    np.testing.assert_array_equal(release.sigma[0], V @ V.T + noise)
+
+
+def test_messages_of_effects_without_a_curator_are_those_of_who_stay_and_their_shares(tmp_path):
+    tasks, reference = hospitals()
+    invitation = invite(tasks, reference=reference, trust="no_curator", delta=1e-3, colluders=2)
+    sites_there = of_hospitals(tasks, unsafe_seed=4)
+    found = federated.run(invitation, sites_there, unsafe_seed=4, leave={2: "share", 5: "mask"}, progress_bar=False)
+    inside = [i for i in range(12) if i not in (2, 5)]
+    V = message(tasks, invitation.terms)[:, inside]
+    shares = [invitation.share.draw_share(exact.source(4, i)) for i in inside]
+    np.testing.assert_array_equal(found.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
+    assert found.release.num_tasks == len(inside)
+    assert found.release.effects.coefficients == ("age", "male", "intercept")
+    found.release.save(tmp_path / "release.nc")
+    assert mp.Release.load(tmp_path / "release.nc").effects == invitation.terms.effects
+    proved = federated.run(invitation, of_hospitals(tasks), progress_bar=False).release.guarantee.proved
+    assert proved.delta <= 1e-3  # of six coordinates, not of three features
+
+
+def test_reference_values_are_signed_as_all_that_was_agreed():
+    tasks, reference = hospitals()
+    other = mp.Reference(reference.features, target=(7, 6), effects=reference.effects)
+    invitation = invite(tasks, reference=reference)
+    terms = mp.releases.ReleaseSpec(1.0, reference=other).terms(12, tasks.features)
+    assert replace(invitation, terms=terms).digest != invitation.digest
+    with pytest.raises(ValueError, match="reference: expected those of the reference, got others: 'sex'"):
+        federated.invite(1.0, 12, ["age", "sex", "intercept"], reference=reference)

@@ -9,6 +9,7 @@ from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.secure_sum import RUN, Agreed
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, read_mechanism, write_mechanism
+from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.spec import Terms
 
 _TERMS = ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
@@ -24,6 +25,8 @@ def write(invitation: Invitation) -> bytes:
         "sites": invitation.sites,
         "agreed": [invitation.agreed.run.hex(), *invitation.agreed[1:]],
     }
+    if said.effects is not None:
+        fields["effects"] = said.effects.to_dict()
     return json.dumps(fields, sort_keys=True).encode()
 
 
@@ -49,6 +52,7 @@ def read(text: bytes) -> Invitation:
         settled = Terms(
             laws, positive("epsilon", said["epsilon"]), said["adjacency"], said["num_tasks"], tuple(said["features"]),
             positive("lattice", said["lattice"]), said["message"], said["scaling"],
+            effects=EffectsLayout.from_dict(fields["effects"]) if "effects" in fields else None,
         )  # fmt: skip
         return Invitation(settled, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed)
     except (KeyError, TypeError, AttributeError, ValueError) as error:

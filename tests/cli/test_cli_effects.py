@@ -1,0 +1,171 @@
+"""A mixed model from a shell: reference values in a file, a release of effects, and what owners make of it."""
+
+import json
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob.cli import main
+
+REFERENCE = {"features": {"age": [60, 15], "male": [0.5, 0.5]}, "target": [7, 5], "effects": {"age": 0.05}}
+COLUMNS = ["--task", "hospital", "--target", "stay", "--intercept"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the patients of eight hospitals, and reference values."""
+    rng = np.random.default_rng(0)
+    n, at = 96, tmp_path_factory.mktemp("hospitals")
+    frame = pd.DataFrame({"hospital": [f"H{i % 8}" for i in range(n)], "age": rng.normal(60, 15, n).round()})
+    frame["male"] = rng.integers(0, 2, n)
+    frame["stay"] = (7 + 0.05 * (frame["age"] - 60) + rng.normal(0, 2, n)).round(1)
+    frame.to_csv(at / "stays.csv", index=False)
+    (at / "reference.json").write_text(json.dumps(REFERENCE))
+    return at
+
+
+@pytest.fixture(scope="module")
+def release(folder):
+    out = folder / "release.nc"
+    assert main(["release", *table(folder), *values(folder), "--epsilon", "3", "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+def table(folder):
+    return ["--csv", str(folder / "stays.csv"), *COLUMNS]
+
+
+def values(folder):
+    return ["--reference", str(folder / "reference.json")]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)
+
+
+def test_the_release_has_the_reference_of_the_file(release):
+    layout = mp.Release.load(release).effects
+    assert layout.reference == mp.Reference({"age": (60, 15), "male": (0.5, 0.5)}, (7, 5), {"age": 0.05})
+    assert layout.coefficients == ("age", "male", "intercept")
+
+
+def fitting(folder, release, out, *more):
+    options = ["--release", str(release), "--out", str(out), "--draws", "200", "--chains", "2", "--quiet"]
+    return ["fit", *table(folder), *options, *more]
+
+
+def test_a_fit_prints_average_effects_and_a_few_tasks_and_writes_all_for_their_owners(
+    folder, release, tmp_path, capsys, quick
+):
+    out, coefficients = tmp_path / "own.nc", tmp_path / "coefficients.csv"
+    assert main(fitting(folder, release, out, "--coefficients", str(coefficients))) == 0
+    printed = capsys.readouterr().out
+    own = mp.inference.OwnerEffects.load(out)
+    average = own.shared.average_effects()
+    assert average.to_string(float_format="{:.3g}".format) in printed
+    few = own.coefficients().loc[["H0", "H1", "H2", "H3", "H4"]]
+    assert few.to_string(float_format="{:.3g}".format) in printed
+    assert "H5" not in printed
+    assert "and of 3 tasks more" in printed
+    for path in (out, coefficients):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    written = pd.read_csv(coefficients, index_col=["task", "effect"])
+    np.testing.assert_allclose(written.loc[("H7", "age"), "alone"], own.coefficients().loc[("H7", "age"), "alone"])
+    assert len(written) == 24
+
+
+def test_json_has_every_task_and_newcomers_take_no_message_out(folder, release, tmp_path, capsys, monkeypatch, quick):
+    asked, real = [], mp.inference.task_posteriors
+    monkeypatch.setattr(
+        mp.inference, "task_posteriors", lambda *a, **k: asked.append(k["leave_one_out"]) or real(*a, **k)
+    )
+    out = tmp_path / "own.nc"
+    more = ["--newcomers", "--likelihood", "student_t", "--json"]
+    assert main(fitting(folder, release, out, *more)) == 0
+    said = json.loads(capsys.readouterr().out)
+    own = mp.inference.OwnerEffects.load(out)
+    assert (own.likelihood.name, asked) == ("student_t", ["not_in_release"])
+    assert [row["effect"] for row in said["average_effects"]] == ["age", "male", "intercept"]
+    assert {row["task"] for row in said["coefficients"]} == {f"H{i}" for i in range(8)}
+    first = said["coefficients"][0]
+    assert first["mean"] == pytest.approx(own.coefficients().iloc[0]["mean"])
+    assert {"alone", "alone_lower", "alone_upper", "lower", "upper"} <= set(first)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "--reference: .* is no JSON"),
+        ("[1]", "--reference: expected an object such as .*, got list"),
+        (
+            '{"features": {}, "targets": [7, 5]}',
+            "--reference: 'targets': expected the keys features, target and effects",
+        ),
+        ('{"features": {"age": [60, 15]}}', "--reference: 'target': expected it"),
+        ('{"features": {"age": [1, 2], "age": [60, 15]}, "target": [7, 5]}', "--reference: 'age': expected it once"),
+        (
+            '{"features": {"age": [60]}, "target": [7, 5]}',
+            "--reference: features: 'age': expected a centre and a positive",
+        ),
+        ('{"features": {"age": [60, 15]}, "target": 7}', "--reference: target: expected a centre and a positive"),
+        ('{"features": [60, 15], "target": [7, 5]}', "--reference: features: expected a mapping"),
+        (
+            '{"features": {"age": [60, 15]}, "target": [7, 5], "effects": [1]}',
+            "--reference: 'effects': expected numbers",
+        ),
+        ('{"features": {"age": [60, 15]}, "target": [7, 5], "effects": {"age": "x"}}', "--reference: effects: 'age'"),
+        ('{"features": {"age": [60, 15]}, "target": [7, 5]}', "reference: expected values of the columns .*'male'"),
+    ],
+)
+def test_what_is_no_reference_is_named_before_anything_is_charged(folder, tmp_path, capsys, text, message):
+    path, book = tmp_path / "reference.json", tmp_path / "ledger.db"
+    path.write_text(text)
+    paying = ["--ledger", str(book), "--total", "5", "--out", str(tmp_path / "release.nc")]
+    assert main(["release", *table(folder), "--reference", str(path), "--epsilon", "3", *paying]) == 2
+    said = capsys.readouterr().err
+    assert pytest.raises(ValueError, match=message).matches(ValueError(said)), said
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [(["--clip", "2"], "reference: expected it with message='effects' alone"), (["--scaling", "pareto"], "scaling: ")],
+)
+def test_options_of_other_messages_are_refused(folder, tmp_path, capsys, more, message):
+    out = tmp_path / "release.nc"
+    assert main(["release", *table(folder), *values(folder), "--epsilon", "3", *more, "--out", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_fit_that_cannot_be_is_refused_before_the_sampler_runs(folder, release, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(mp.inference, "shared_effects", None)
+    assert main(fitting(folder, release, tmp_path / "own.nc", "--likelihood", "bernoulli")) == 2
+    assert "for likelihood='bernoulli', got others" in capsys.readouterr().err
+    without = [option for option in fitting(folder, release, tmp_path / "own.nc") if option != "--intercept"]
+    assert main(without) == 2
+    assert "features: expected 3 as in the release, got 2" in capsys.readouterr().err
+    directions = tmp_path / "directions.nc"
+    columns = ["--csv", str(folder / "stays.csv"), *COLUMNS[:-1]]
+    assert main(["release", *columns, "--epsilon", "3", "--out", str(directions)]) == 0
+    more = ["--release", str(directions), "--coefficients", str(tmp_path / "c.csv"), "--out", str(tmp_path / "own.nc")]
+    assert main(["fit", *columns, *more]) == 2
+    assert "--coefficients: expected it with a release of effects alone" in capsys.readouterr().err
+
+
+def test_compare_hands_the_reference_on(folder, capsys, monkeypatch):
+    asked = []
+
+    def some_fits(train, epsilons, *, reference, **_):
+        asked.append(reference)
+        return {"ridge": mp.estimators.Ridge().fit(train)}
+
+    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    assert main(["compare", *table(folder), *values(folder), "--quiet"]) == 0
+    assert asked[0].target == (7.0, 5.0)
+    assert main(["compare", *table(folder), "--quiet"]) == 0
+    assert asked[1] is None

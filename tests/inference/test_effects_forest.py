@@ -1,0 +1,99 @@
+"""What forests of a mixed model's effects show: the numbers of its tables, and whose they are."""
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob import plots
+
+pytest.importorskip("matplotlib").use("Agg")
+
+
+@pytest.fixture(scope="module")
+def own():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(60, 15, (12, 1)) for _ in range(10)]
+    y = [7 + 0.1 * (rows[:, 0] - 60) + rng.normal(0, 2, 12) for rows in X]
+    names = [f"H{i}" for i in range(10)]
+    tasks = mp.TaskData.from_lists(X, y, features=["age"], tasks=names).with_intercept()
+    release = mp.release(tasks, 5.0, reference=mp.Reference({"age": (60, 15)}, target=(7, 5)), unsafe_seed=0)
+    shared = mp.inference.shared_effects(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    return mp.inference.task_posteriors(tasks, shared)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def points(ax):
+    """What is drawn as points, from left to right in the order of drawing."""
+    return [float(x) for line in ax.lines for x in line.get_xdata()]
+
+
+def intervals(ax):
+    """The ends of what is drawn as horizontal lines."""
+    return [(path[0, 0], path[1, 0]) for lines in ax.collections for path in lines.get_segments()]
+
+
+def rows(ax):
+    return [text.get_text() for text in ax.get_yticklabels()]
+
+
+def title(ax):
+    return ax.figure.get_suptitle()
+
+
+def test_one_task_stands_beside_the_average_and_the_range_of_a_new_task(own):
+    axes = plots.forest(own, task="H3", probability=0.8)
+    assert [ax.get_title() for ax in axes] == ["age", "intercept"]
+    table, average, new = own.coefficients(0.8), own.shared.average_effects(0.8), own.shared.new_task(0.8)
+    for ax in axes:
+        mine, of_all, other = table.loc[("H3", ax.get_title())], average.loc[ax.get_title()], new.loc[ax.get_title()]
+        np.testing.assert_allclose(points(ax), [mine["alone"], mine["mean"], of_all["mean"]])
+        ends = [
+            [mine["alone_lower"], mine["alone_upper"]],
+            *([row["lower"], row["upper"]] for row in (mine, of_all, other)),
+        ]
+        np.testing.assert_allclose(intervals(ax), ends)
+    assert rows(axes[0]) == ["alone", "with the release", "average", "a new task"]  # which all panels share
+    assert title(axes[0]) == "Effects of H3, for its owner, 80 % intervals"
+
+
+def test_all_tasks_are_on_one_desk_alone_and_the_picture_says_so(own):
+    (ax,) = plots.forest(own, effect="age")
+    table = own.coefficients().xs("age", level="effect").sort_values("mean")
+    assert rows(ax) == list(table.index)
+    np.testing.assert_allclose(points(ax), [*table["alone"], *table["mean"]])
+    assert "not to be published" in title(ax)
+    legend = [text.get_text() for text in ax.figure.legends[0].get_texts()]
+    assert legend == ["range of a new task", "average", "alone", "with the release"]
+    new, average = own.shared.new_task().loc["age"], own.shared.average_effects().loc["age"]
+    spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in ax.patches]
+    np.testing.assert_allclose(spans, [[new["lower"], new["upper"]], [average["lower"], average["upper"]]])
+
+
+def test_the_public_posterior_has_averages_and_nobodys_effects(own):
+    axes = plots.forest(own.shared)
+    for ax in axes:
+        average, new = own.shared.average_effects().loc[ax.get_title()], own.shared.new_task().loc[ax.get_title()]
+        np.testing.assert_allclose(points(ax), [average["mean"]])
+        np.testing.assert_allclose(intervals(ax), [[row["lower"], row["upper"]] for row in (average, new)])
+    assert rows(axes[0]) == ["average", "a new task"]
+    assert "published" not in title(axes[0])
+
+
+def test_what_cannot_be_drawn_is_named(own):
+    for options, message in (
+        ({"effect": "sex"}, r"effect: expected one of \['age', 'intercept'\], got 'sex'"),
+        ({"task": "H10"}, "task: expected one of the fit's, such as 'H0', got 'H10'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.forest(own, **options)
+    with pytest.raises(ValueError, match="task: expected none of the public posterior, got 'H0'"):
+        plots.forest(own.shared, task="H0")
+    with pytest.raises(ValueError, match=r"effects: expected OwnerEffects or SharedEffects, .* got Release"):
+        plots.forest(own.shared.release)
