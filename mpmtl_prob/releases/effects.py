@@ -14,6 +14,7 @@ Its length is 1 whatever the rows, as that of a direction, and so are its guaran
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,8 @@ from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate
 #: kinds of simulated studies of the panel (d of 3 and 10, eps = 1), two seeds each.
 _EFFECT_SIZE, _DETERMINED_SIZE, _PRIOR_VARIANCE = 2.0, 1.0, 0.5
 _DETERMINED = "determined: "
+#: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
+_FAR = 20.0
 
 
 @dataclass(frozen=True)
@@ -156,3 +159,29 @@ def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
     silent = np.zeros_like(vector)
     silent[-1] = 1.0
     return vector if np.isfinite(vector).all() else silent
+
+
+def tell_of_units(tasks: TaskData, layout: EffectsLayout) -> None:
+    """Warn whoever holds the rows of columns and targets that are far from what the reference says of them."""
+    if layout.reference is None:
+        return
+    units = layout.reference.units(layout.coefficients)
+    far: dict[Hashable, list[Hashable]] = {}
+    for i in range(tasks.num_tasks):
+        X, y = tasks.rows_of(i)
+        with np.errstate(all="ignore"):
+            sizes = [*np.sqrt((units.rows(X) ** 2).mean(axis=0)), np.sqrt((units.targets(y) ** 2).mean())]
+        for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
+            if not size <= _FAR:
+                far.setdefault(name, []).append(tasks.tasks[i])
+    if far:
+        columns = "; ".join(
+            f"{name!r} of {', '.join(map(repr, which[:3]))}" + (f" and {len(which) - 3} more" if which[3:] else "")
+            for name, which in far.items()
+        )
+        warnings.warn(
+            f"tasks: some columns are more than {_FAR:g} times as large as the reference says, as if in other units: "
+            f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -28,7 +28,7 @@ from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, tell_of_units
 from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
@@ -317,6 +317,8 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
         ValueError: other features than the terms', or in another order, or vectors that are not finite.
     """
     W = quiet_message(source, terms)
+    if terms.effects is not None and isinstance(source, TaskData):
+        tell_of_units(source, terms.effects)
     tell(silent_tasks(W, source), W @ W.T, terms.features, terms.message)
     return W
 

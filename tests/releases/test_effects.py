@@ -134,6 +134,15 @@ def test_shards_send_the_same_messages(tmp_path):
     assert np.array_equal(one.sigma, other.sigma)
 
 
+def test_a_column_a_thousand_times_its_scale_is_told_and_nothing_public_changes():
+    X, y = make()
+    scaled = tasks_of([X[0] * [1000, 1, 1], *X[1:]], y)
+    with pytest.warns(UserWarning, match="as if in other units: 'a' of 0"):
+        told = mp.release(scaled, 1.0, reference=REFERENCE, unsafe_seed=0)
+    plain = mp.release(TASKS, 1.0, reference=REFERENCE, unsafe_seed=0)
+    assert (told.num_tasks, told.features, told.effects) == (plain.num_tasks, plain.features, plain.effects)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

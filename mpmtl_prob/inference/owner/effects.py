@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, Stu
 from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, in_layout
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, in_layout, tell_of_units
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
@@ -51,8 +50,6 @@ _POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
-#: Columns or targets this many times as large as the reference says are told to the owner.
-_FAR = 20.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -271,7 +268,8 @@ def effect_posteriors(
     rows = in_layout(tasks, layout)
     in_order(rows.features, layout.coefficients, "the release")
     begin = time.perf_counter()
-    tell_of_units(tasks, layout)
+    if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
+        tell_of_units(tasks, layout)
     left_out = leave_one_out == "exact" or (
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
@@ -319,32 +317,6 @@ def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData) -> Li
             "message='direction'"
         )
     return kind
-
-
-def tell_of_units(tasks: TaskData, layout: EffectsLayout) -> None:
-    """Warn whoever holds the rows of columns and targets that are far from what the reference says of them."""
-    if layout.reference is None:
-        return
-    units = layout.reference.units(layout.coefficients)
-    far: dict[Hashable, list[Hashable]] = {}
-    for i in range(tasks.num_tasks):
-        X, y = tasks.rows_of(i)
-        with np.errstate(all="ignore"):
-            sizes = [*np.sqrt((units.rows(X) ** 2).mean(axis=0)), np.sqrt((units.targets(y) ** 2).mean())]
-        for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
-            if not size <= _FAR:
-                far.setdefault(name, []).append(tasks.tasks[i])
-    if far:
-        columns = "; ".join(
-            f"{name!r} of {', '.join(map(repr, which[:3]))}" + (f" and {len(which) - 3} more" if which[3:] else "")
-            for name, which in far.items()
-        )
-        warnings.warn(
-            f"tasks: some columns are more than {_FAR:g} times as large as the reference says, as if in other units: "
-            f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,13 @@ def observed(release: Release) -> Observed:
     makes Omega too flat.
 
     Raises:
-        ValueError: noise without a known density.
+        ValueError: noise without a known density, or messages of effects, which have a model of their own.
     """
+    if release.effects is not None:
+        raise ValueError(
+            "release: expected messages of directions or weights, got those of effects, which "
+            "mpmtl_prob.inference.shared_effects(release) reads"
+        )
     law = release.mechanisms[-1]
     return observe(
         release.sigma[-1],

@@ -335,11 +335,6 @@ def shared_covariance(
     (3, 3)
     """
     asked = structure_of(structure)
-    if isinstance(release, Release) and release.effects is not None:
-        raise ValueError(
-            "release: expected messages of directions or weights, got those of effects, whose covariance is in "
-            "mpmtl_prob.inference.shared_effects(release)"
-        )
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
