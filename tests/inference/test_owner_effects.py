@@ -185,6 +185,7 @@ def test_file_holds_the_posteriors_for_their_owner_alone(fitted, tmp_path):
     assert np.array_equal(loaded.W, own.W)
     assert np.allclose(loaded.predict(tasks).mean, own.predict(tasks).mean)
     assert loaded.shared.release.effects == own.shared.release.effects
+    assert loaded.to_arviz().attrs == own.to_arviz().attrs
 
 
 def test_natural_units_and_an_intercept_give_predictions_in_them():

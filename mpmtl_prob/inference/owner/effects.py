@@ -212,6 +212,7 @@ class OwnerEffects:
                     "release": groups["release"],
                 }
             )
+        own.attrs |= {name: attributes[name] for name in ("seat", "own_message")}
         W.setflags(write=False)
         return cls(shared, W, float(attributes["seconds"]), own, named(attributes["likelihood"]), tasks, features)
 
