@@ -207,3 +207,10 @@ def _row(row: Any) -> list[Any]:
         return [] if isinstance(row, str | bytes) else list(row)
     except Exception:  # a record may be any object
         return []
+
+
+def file_name(feature: Hashable) -> Hashable:
+    """Return a feature's name as a file can hold it."""
+    if isinstance(feature, np.generic):
+        feature = feature.item()
+    return feature if isinstance(feature, str | int | float | bool) else str(feature)

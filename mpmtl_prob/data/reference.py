@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob.data.cells import check_spelling
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob.data.cells import check_spelling, file_name
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_names
 from mpmtl_prob.data.units import Units
@@ -60,12 +61,18 @@ class Reference:
                 f"features: expected none named {NAME!r}, whose reference is the target's centre, got {list(features)}"
             )
         check_spelling("features", "feature", tuple(features))
-        known = {name: _pair(f"features: {name!r}", value) for name, value in features.items()}
-        guesses = {} if effects is None else dict(effects)
+        known = {file_name(name): _pair(f"features: {name!r}", value) for name, value in features.items()}
+        if effects is not None and not isinstance(effects, Mapping):
+            raise ValueError(f"effects: expected a mapping from columns to numbers, got {type(effects).__name__}")
+        guesses = {} if effects is None else {file_name(name): value for name, value in effects.items()}
         if others := [name for name in guesses if name not in known]:
             raise ValueError(f"effects: expected names of the columns {list(known)}, got {others}")
         for name, value in guesses.items():
             guesses[name] = _number(f"effects: {name!r}", value)
+            if not np.isfinite(guesses[name] * (known[name][1] / _pair("target", target)[1])):
+                raise ValueError(
+                    f"effects: {name!r}: expected one of an ordinary size in units of the scales, got {value!r}"
+                )
         object.__setattr__(self, "features", known)
         object.__setattr__(self, "target", _pair("target", target))
         object.__setattr__(self, "effects", guesses)
@@ -77,7 +84,9 @@ class Reference:
         Args:
             features: names of the columns, or how many there are.
         """
-        names = range(features) if isinstance(features, int) else features
+        if isinstance(features, str | bool):
+            raise ValueError(f"features: expected names of columns, or how many there are, got {features!r}")
+        names = range(whole("features", features)) if isinstance(features, int | np.integer) else features
         return cls(dict.fromkeys(names, (0.0, 1.0)))
 
     def units(self, columns: Sequence[Hashable]) -> Units:
@@ -95,6 +104,8 @@ class Reference:
                 + (f"; {extra} have none" if extra else f"; {missing} are not among the columns")
             )
         known = list(self.features)
+        named = [file_name(name) for name in named]
+        columns = [file_name(name) for name in columns]
         places = match_names(
             "reference", named, known, of="the reference", advice="declare every column, and no others"
         )
@@ -120,7 +131,7 @@ class Reference:
         return cls(features, tuple(meta["target"]), dict(meta["effects"]))
 
     def __hash__(self) -> int:
-        return hash((tuple(self.features.items()), self.target, tuple(self.effects.items())))
+        return hash((frozenset(self.features.items()), self.target, frozenset(self.effects.items())))
 
     def __repr__(self) -> str:
         guess = {name: f", effect {value:g}" for name, value in self.effects.items()}
@@ -128,14 +139,14 @@ class Reference:
         return f"Reference(target {self.target[0]:g} +- {self.target[1]:g}; {'; '.join(columns)})"
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not -1e300 < value < 1e300:
         raise ValueError(f"{name}: expected a finite number, got {value!r}")
     return float(value)
 
 
 def _pair(name: str, value: object) -> tuple[float, float]:
-    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or len(value) != 2:
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or np.shape(value) != (2,):
         raise ValueError(f"{name}: expected {_WHAT}, got {value!r}")
     centre, scale = (_number(name, part) for part in value)
     if not 1e-100 < scale < 1e100:

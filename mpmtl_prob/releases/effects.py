@@ -15,7 +15,7 @@ Its length is 1 whatever the rows, as that of a direction, and so are its guaran
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import normalise_fields, positive
+from mpmtl_prob._util.checks import in_range, normalise_fields
+from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
@@ -36,6 +37,7 @@ from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate
 #: kinds of simulated studies of the panel (d of 3 and 10, eps = 1), two seeds each.
 _EFFECT_SIZE, _DETERMINED_SIZE, _PRIOR_VARIANCE = 2.0, 1.0, 0.5
 _DETERMINED = "determined: "
+_RESERVED = (_DETERMINED + "columns", _DETERMINED + NAME, "one")
 #: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
 _FAR = 20.0
 
@@ -63,8 +65,16 @@ class EffectsLayout:
     prior_variance: float = _PRIOR_VARIANCE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", tuple(self.coefficients))
-        normalise_fields(self, positive, "effect_size", "determined_size", "prior_variance")
+        if isinstance(self.coefficients, str) or not tuple(self.coefficients):
+            raise ValueError(f"coefficients: expected names of one effect at least, got {self.coefficients!r}")
+        object.__setattr__(self, "coefficients", tuple(file_name(name) for name in self.coefficients))
+        if len(set(self.coefficients)) < len(self.coefficients):
+            raise ValueError(f"coefficients: expected distinct names, got {list(self.coefficients)}")
+        if taken := [name for name in self.coefficients if name in _RESERVED]:
+            raise ValueError(f"features: {taken[0]!r} is what messages of effects call a coordinate; rename the column")
+        normalise_fields(self, _constant, "effect_size", "determined_size", "prior_variance")
+        if self.reference is not None and not isinstance(self.reference, Reference):
+            raise ValueError(f"reference: expected a mpmtl_prob.Reference, got {type(self.reference).__name__}")
         if NAME in self.coefficients[:-1]:
             raise ValueError(f"coefficients: expected {NAME!r} as the last, got {list(self.coefficients)}")
         if self.reference is None and self.intercept:
@@ -141,8 +151,22 @@ def effect_messages(tasks: TaskData, layout: EffectsLayout) -> FloatArray:
     return np.stack([_message(*tasks.rows_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
 
 
+def _constant(name: str, value: float) -> float:
+    """A public constant of a message. Raises ValueError for one with which no message says anything."""
+    return in_range(name, value, 1e-6, 1e6)
+
+
 def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
-    """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without."""
+    """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without.
+
+    Raises:
+        ValueError: contrasts, from which a reference's centres cannot be taken.
+    """
+    if layout.reference is not None and tasks.centred:
+        raise ValueError(
+            "tasks: expected rows, got contrasts, in which the reference's centres have cancelled; give the tasks "
+            "themselves, with_intercept() where every task has one"
+        )
     return tasks if layout.reference is not None else tasks.slopes
 
 
@@ -161,19 +185,32 @@ def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
     return vector if np.isfinite(vector).all() else silent
 
 
-def tell_of_units(tasks: TaskData, layout: EffectsLayout) -> None:
-    """Warn whoever holds the rows of columns and targets that are far from what the reference says of them."""
+#: Names of tasks by column, or by "the target".
+type FarColumns = dict[Hashable, list[Hashable]]
+
+
+def far_columns(tasks: TaskData, layout: EffectsLayout) -> FarColumns:
+    """Return which columns of which tasks are far from what the reference says of them: for whoever holds the rows alone."""
+    far: FarColumns = {}
     if layout.reference is None:
-        return
+        return far
     units = layout.reference.units(layout.coefficients)
-    far: dict[Hashable, list[Hashable]] = {}
     for i in range(tasks.num_tasks):
         X, y = tasks.rows_of(i)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # a warning would tell of one task
             sizes = [*np.sqrt((units.rows(X) ** 2).mean(axis=0)), np.sqrt((units.targets(y) ** 2).mean())]
         for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
             if not size <= _FAR:
                 far.setdefault(name, []).append(tasks.tasks[i])
+    return far
+
+
+def tell_of_units(parts: Sequence[FarColumns]) -> None:
+    """Warn whoever holds the rows of what :func:`far_columns` found in parts of them."""
+    far: FarColumns = {}
+    for part in parts:
+        for name, which in part.items():
+            far.setdefault(name, []).extend(which)
     if far:
         columns = "; ".join(
             f"{name!r} of {', '.join(map(repr, which[:3]))}" + (f" and {len(which) - 3} more" if which[3:] else "")

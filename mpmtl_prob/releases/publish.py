@@ -81,6 +81,8 @@ def release(
     """
     spec = ReleaseSpec.of(epsilon, delta, **options)
     if spec.kind == "effects":
+        if respond is not None:
+            raise ValueError("respond: expected none with message='effects', of one round")
         return _of_effects(source, replace(spec, rounds=1), unsafe_seed, ledger)
     scaling = scaling_of(source, spec.scaling)
     spec = replace(spec, scaling=scaling)

@@ -17,7 +17,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, normalise_fields, one_of, positive, whole
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.protocols import named
-from mpmtl_prob.data.cells import check_spelling
+from mpmtl_prob.data.cells import check_spelling, file_name
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import in_order
 from mpmtl_prob.data.reference import Reference
@@ -28,7 +28,7 @@ from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, tell_of_units
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, far_columns, tell_of_units
 from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
@@ -77,7 +77,7 @@ class Terms:
         normalise_fields(self, whole, "num_tasks")
         one_of("message", self.message, MESSAGES)
         object.__setattr__(self, "scaling", scaling_named(self.scaling))
-        object.__setattr__(self, "features", tuple(_name(feature) for feature in self.features))
+        object.__setattr__(self, "features", tuple(file_name(feature) for feature in self.features))
         if len(set(self.features)) < len(self.features):
             raise ValueError("features: expected distinct names, got a name twice")
         check_spelling("features", "feature", self.features)
@@ -318,7 +318,7 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
     """
     W = quiet_message(source, terms)
     if terms.effects is not None and isinstance(source, TaskData):
-        tell_of_units(source, terms.effects)
+        tell_of_units([far_columns(source, terms.effects)])
     tell(silent_tasks(W, source), W @ W.T, terms.features, terms.message)
     return W
 
@@ -383,10 +383,3 @@ def check_lattice(terms: Terms) -> None:
     least = lattice.finest(terms.clip, terms.num_tasks, terms.mechanisms)
     if terms.lattice < least or np.frexp(terms.lattice)[0] != 0.5:
         raise ValueError(f"lattice: expected a power of two of at least {least:.3g}, got {terms.lattice!r}")
-
-
-def _name(feature: Hashable) -> Hashable:
-    """A feature name that a file can hold."""
-    if isinstance(feature, np.generic):
-        feature = feature.item()
-    return feature if isinstance(feature, str | int | float | bool) else str(feature)

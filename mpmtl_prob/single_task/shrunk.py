@@ -60,7 +60,10 @@ def shrunk_estimate(X: FloatArray, y: FloatArray, prior_variance: float) -> Shru
         gram = X.T @ X
         if not np.isfinite(gram).all() or not np.isfinite(y @ y):
             return Shrunk(np.zeros(d), np.zeros(d))
-        eigenvalues, U = np.linalg.eigh(gram)
+        try:
+            eigenvalues, U = np.linalg.eigh(gram)
+        except np.linalg.LinAlgError:  # an error would tell the others of one task's rows
+            return Shrunk(np.zeros(d), np.zeros(d))
         e, r = np.maximum(eigenvalues, 0.0), U.T @ (X.T @ y)
         s2 = RESIDUALS[:, None]
         ratio = 1 + prior_variance * e / s2

@@ -218,6 +218,32 @@ def test_own_units_leave_the_intercept_to_its_owner():
     assert found.W.shape == (3, 20)
     assert np.all(np.abs(found.W[2] - 100) < 2)
     assert list(found.shared.average_effects().index) == ["a", "b"]
+    standing = found.standing()
+    assert standing.loc[(slice(None), "intercept"), "above"].isna().all()  # of others' intercepts nothing is known
+    assert standing.loc[(slice(None), "a"), "above"].between(0, 1).all()
+
+
+@pytest.mark.filterwarnings("ignore:tasks")
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_rows_beyond_double_precision_end_nobodys_fit(fitted, likelihood):
+    tasks, _, shared, own = fitted
+    X, y = zip(*map(tasks.rows_of, range(tasks.num_tasks)), strict=True)
+    far = X[3].copy()
+    far[0] = 1e140
+    changed = TaskData.from_lists([*X[:3], far, *X[4:]], [*y[:4], 1e130 * y[4], *y[5:]], features=["a", "b"])
+    found = task_posteriors(changed, shared, likelihood=likelihood, leave_one_out="off", draws=50)
+    assert np.isfinite(found.W).all()
+    if likelihood == "gaussian":
+        assert np.allclose(found.W[:, 10], own.W[:, 10], atol=0.02)
+
+
+def test_alone_is_the_same_whatever_earlier_studies_say(fitted):
+    tasks, _, _, own = fitted
+    guess = Reference.standard(["a", "b"])
+    guess = Reference(guess.features, effects={"a": 0.5, "b": -0.5})
+    release = mp.release(tasks, 3.0, reference=guess, unsafe_seed=1)
+    other = task_posteriors(tasks, shared_effects(release, warmup=200, progress_bar=False), leave_one_out="off")
+    assert np.allclose(other.coefficients()["alone"], own.coefficients()["alone"], atol=0.05)
 
 
 @pytest.mark.parametrize(

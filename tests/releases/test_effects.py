@@ -150,12 +150,55 @@ def test_a_column_a_thousand_times_its_scale_is_told_and_nothing_public_changes(
         ({"reference": REFERENCE, "message": "direction"}, "reference: expected it with message='effects' alone"),
         ({"reference": REFERENCE, "scaling": "pareto"}, "scaling: expected none with message='effects'"),
         ({"reference": REFERENCE, "rounds": 2}, "rounds: expected 1"),
+        ({"reference": REFERENCE, "respond": print}, "respond: expected none"),
         ({"reference": REFERENCE, "clip": 2.0}, "clip: messages of 'effects' have unit length"),
     ],
 )
 def test_what_does_not_go_with_effects_is_named(options, words):
     with pytest.raises(ValueError, match=words):
         mp.release(TASKS, 1.0, **options)
+
+
+def test_rows_whose_eigenvalues_do_not_converge_end_nothing_and_say_nothing(monkeypatch):
+    """A finite matrix may do that to LAPACK; whether there is a release must not depend on one task's rows."""
+
+    def refuse(matrix):
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    monkeypatch.setattr(np.linalg, "eigh", refuse)
+    assert np.all(effect_messages(TASKS, TERMS.effects)[:D] == 0)
+
+
+@pytest.mark.parametrize("names", [np.arange(3), [("x", 1), ("x", 2), ("x", 3)], [1.5, True, "b"]])
+def test_names_of_any_kind_stand_in_files(names, tmp_path):
+    tasks = TaskData.from_lists(*make(), features=list(names))
+    for options in ({"message": "effects"}, {"reference": Reference.standard(list(names))}):
+        release = mp.release(tasks, 1.0, **options)
+        release.save(tmp_path / "release.nc")
+        assert mp.Release.load(tmp_path / "release.nc").effects == release.effects
+
+
+def test_contrasts_have_no_centres_to_take():
+    with pytest.raises(ValueError, match="expected rows, got contrasts"):
+        mp.release(TASKS.with_intercept().slopes, 1.0, reference=REFERENCE)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [((), "names of one effect at least"), (("a", "a"), "distinct names"), (("a", "one"), "'one' is what messages")],
+)
+def test_a_layout_of_names_that_cannot_be_is_refused(names, words):
+    with pytest.raises(ValueError, match=words):
+        EffectsLayout(names)
+
+
+def test_shards_tell_of_units_too(tmp_path):
+    table = TASKS.to_pandas(task="task", target="y")
+    table.to_parquet(tmp_path / "0.parquet")
+    shards = mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False)
+    thousandth = Reference(dict.fromkeys("abc", (0, 0.001)), target=(0, 1))
+    with pytest.warns(UserWarning, match="as if in other units: 'a' of"):
+        mp.release(shards, 1.0, reference=thousandth, unsafe_seed=0)
 
 
 def test_vectors_of_ones_own_are_no_rows():

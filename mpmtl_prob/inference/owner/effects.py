@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,18 @@ from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, StudentTErrors, likelihood_of, named
+from mpmtl_prob.inference.owner.likelihoods import (
+    Likelihood,
+    NormalErrors,
+    StudentTErrors,
+    are_labels,
+    likelihood_of,
+    named,
+)
 from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, in_layout, tell_of_units
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, far_columns, in_layout, tell_of_units
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
@@ -121,7 +128,7 @@ class OwnerEffects:
         difference = self._draws("difference")
         lower, upper = np.quantile(difference, [tail, 1 - tail], axis=0)
         columns = {"difference": difference.mean(axis=0), "lower": lower, "upper": upper}
-        columns["above"] = (difference > 0).mean(axis=0)
+        columns["above"] = np.where(np.isnan(difference).any(axis=0), np.nan, (difference > 0).mean(axis=0))
         index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
         return pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index)
 
@@ -246,7 +253,8 @@ def effect_posteriors(
     probability of .1, that its task has nothing to do with the average; all by the evidence of its own rows.
 
     Args:
-        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone.
+        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone, its draws
+            also on its place.
         shared: the public posterior.
         likelihood: of the targets: "gaussian" or "student_t".
         leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once:
@@ -261,6 +269,10 @@ def effect_posteriors(
         ValueError: tasks with other features than the release, or an argument outside its range.
     """
     task_data(tasks)
+    if not isinstance(shared, SharedEffects):
+        raise ValueError(
+            f"shared: expected SharedEffects, got {type(shared).__name__}; make it with shared_effects(release)"
+        )
     one_of("leave_one_out", leave_one_out, ("auto", "exact", "not_in_release", "off"))
     kind = check_likelihood(likelihood, tasks)
     total = whole("chains", chains) * whole("draws", draws)
@@ -270,7 +282,7 @@ def effect_posteriors(
     in_order(rows.features, layout.coefficients, "the release")
     begin = time.perf_counter()
     if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
-        tell_of_units(tasks, layout)
+        tell_of_units([far_columns(tasks, layout)])
     left_out = leave_one_out == "exact" or (
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
@@ -289,12 +301,24 @@ def effect_posteriors(
         for i in range(tasks.num_tasks)
     ]
     if rows is not tasks:  # every task's own intercept, beside slopes in units of its own rows
-        owners = [_completed(own, *tasks.rows_of(i)) for i, own in enumerate(owners)]
-    names = ("W", "effect", "alone", "difference", "sigma", "offset")
-    kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in names}
-    kept = {name: values.reshape(chains, draws, *values.shape[1:]) for name, values in kept.items()}
+        owners = [
+            _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1])) for i, own in enumerate(owners)
+        ]
+    kept, constants = _gathered(owners, kind, khat, (chains, draws))
     W = np.stack([own.mean for own in owners], axis=1)
     W.setflags(write=False)
+    tree = _tree(tasks, shared, kept, constants)
+    tree.attrs |= {"seat": OwnerEffects.seat, "own_message": "out" if left_out else "in"}
+    seconds = shared.seconds + time.perf_counter() - begin
+    return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+
+
+def _gathered(
+    owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None, shape: tuple[int, int]
+) -> tuple[Draws, dict[str, Any]]:
+    """Draws (chain, draw, ..., task) and constants (task,) of all owners by name."""
+    names = ("W", "effect", "alone", "difference", "sigma", "offset")
+    kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in names}
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
         "offset_mean": np.array([own.offset for own in owners]),
@@ -303,14 +327,16 @@ def effect_posteriors(
         constants["khat"] = khat
     if not kind.exact:
         constants["khat_draws"] = np.array([own.khat for own in owners])
-    tree = _tree(tasks, shared, kept, constants)
-    tree.attrs |= {"seat": OwnerEffects.seat, "own_message": "out" if left_out else "in"}
-    seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, constants
 
 
 def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
     """The likelihood. Raises ValueError for one that messages of effects do not know yet."""
+    if likelihood is None and are_labels(tasks):
+        raise ValueError(
+            "likelihood: all targets are -1 or 1; give likelihood='gaussian' if they are numbers. Two labels go with "
+            "message='direction'"
+        )
     kind = likelihood_of(likelihood, replace(tasks, intercept=False))  # which here is an effect like others
     if not isinstance(kind, NormalErrors | StudentTErrors):
         raise ValueError(
@@ -414,15 +440,17 @@ def _owner(
         targets = units.targets(y) - rows @ units.guess
         if not (np.isfinite(rows.T @ rows).all() and np.isfinite(targets @ targets)):
             rows, targets = rows[:0], targets[:0]  # nothing can be said but what is known of a new task
-    mean, drawn, shares, khat = _posterior(rows, targets, priors, kind, total, rng)
-    _, alone, _, _ = _posterior(rows, targets, (public.alone,), kind, total, rng)
+    mean, drawn, shares, khat = _sound_posterior(rows, targets, priors, kind, total, rng)
+    with np.errstate(all="ignore"):
+        plain = targets + rows @ units.guess  # a task alone knows of no other studies
+    _, alone, _, _ = _sound_posterior(rows, plain, (public.alone,), kind, total, rng)
     number = np.where(drawn["prior"] >= 0, drawn["prior"], rng.integers(public.number, size=total))
     scale = per_table_unit(units)
     effects = drawn["beta"] + units.guess
     draws = {
         "W": units.to_table(effects),
         "effect": in_table(drawn["beta"], units),
-        "alone": in_table(alone["beta"], units),
+        "alone": in_table(alone["beta"] - units.guess, units),
         "difference": (drawn["beta"] - public.mu[number]) * scale,
         "sigma": drawn["sigma"] * units.target_scale,
         "offset": units.offset(effects),
@@ -430,6 +458,25 @@ def _owner(
     return _Owner(
         units.to_table(mean + units.guess), draws, float(shares[-1]), float(units.offset(mean + units.guess)), khat
     )
+
+
+def _sound_posterior(
+    X: FloatArray,
+    y: FloatArray,
+    priors: tuple[EffectsPriors, ...],
+    kind: Likelihood,
+    total: int,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, Draws, FloatArray, float]:
+    """As :func:`_posterior`; of rows with which numbers leave double precision, what is known of a new task."""
+    try:
+        with np.errstate(all="ignore"):
+            found = _posterior(X, y, priors, kind, total, rng)
+        if np.isfinite(found[0]).all() and np.isfinite(found[1]["beta"]).all():
+            return found
+    except (ValueError, np.linalg.LinAlgError):  # which would end the fits of all others on the desk
+        pass
+    return _posterior(X[:0], y[:0], priors, kind, total, rng)
 
 
 def _posterior(
@@ -454,10 +501,9 @@ def _posterior(
     return mean, {name: values[kept] for name, values in proposals.items()}, posterior.shares, float(khat[0])
 
 
-def _completed(own: _Owner, X: FloatArray, y: FloatArray) -> _Owner:
+def _completed(own: _Owner, X: FloatArray, y: FloatArray, rng: np.random.Generator) -> _Owner:
     """The same with the task's own intercept as the last effect: N(mean(y) - mean(x)'w, sigma^2 / n) given w and sigma."""
     centre, level, n = X[:, :-1].mean(axis=0), y.mean(), len(y)
-    rng = np.random.default_rng(n)
     error = own.draws["sigma"] / np.sqrt(n) * rng.standard_normal(len(own.draws["sigma"]))
     with_own = {
         name: np.concatenate([own.draws[name], (level - own.draws[name] @ centre + error)[:, None]], axis=1)

@@ -199,7 +199,7 @@ class BernoulliLabels(Likelihood):
 
     def check(self, tasks: TaskData) -> None:
         super().check(tasks)
-        if not _are_labels(tasks):
+        if not are_labels(tasks):
             raise ValueError("tasks: expected targets -1 and 1 for likelihood='bernoulli', got others")
 
     def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
@@ -321,7 +321,7 @@ def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likel
         ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, or none with these; tasks with an
             intercept that it does not know.
     """
-    if likelihood is None and _are_labels(tasks):
+    if likelihood is None and are_labels(tasks):
         raise ValueError(
             "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
             "they are numbers (--likelihood on the command line)"
@@ -337,7 +337,7 @@ def named(likelihood: str | Likelihood) -> Likelihood:
     return found
 
 
-def _are_labels(tasks: TaskData) -> bool:
+def are_labels(tasks: TaskData) -> bool:
     y = tasks.targets
     return bool(np.all((y == 1) | (y == -1)))
 

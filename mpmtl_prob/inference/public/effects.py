@@ -128,12 +128,16 @@ class SharedEffects:
         Raises:
             ValueError: a name that is no effect's, or a weight that is not finite.
         """
+        if not isinstance(weights, Mapping) or not all(isinstance(parts, Mapping) for parts in weights.values()):
+            raise ValueError(
+                "weights: expected a mapping from every contrast to weights by effect, such as {'a less b': {'a': 1}}"
+            )
         rows, known = np.zeros((len(weights), len(self.coefficients))), list(self.coefficients)
         for i, (name, parts) in enumerate(weights.items()):
             for effect, weight in parts.items():
                 if effect not in known:
                     raise ValueError(f"weights: {name!r}: expected names of effects {known}, got {effect!r}")
-                if not np.isfinite(weight):
+                if isinstance(weight, str) or not np.isfinite(weight):
                     raise ValueError(f"weights: {name!r}: expected finite numbers, got {weight!r}")
                 rows[i, known.index(effect)] = weight
         return self._table(rows, list(weights), probability).drop(columns="i2")
