@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import FloatArray, aligned_zeros
 from mpmtl_prob.data.gram import Gram
 from mpmtl_prob.data.tasks import TaskData
 
@@ -129,7 +129,7 @@ class Logistic:
         first = np.cumsum(blocks) - blocks
         size = _roomy(int(blocks.sum()))  # so that programs are compiled for few sizes
         of_row = np.repeat(_BLOCK * first - tasks.offsets[:-1], counts) + np.arange(tasks.num_rows)
-        X, y, weight = np.zeros((size * _BLOCK, tasks.num_features)), *np.zeros((2, size * _BLOCK))
+        X, y, weight = aligned_zeros(size * _BLOCK, tasks.num_features), *aligned_zeros(2, size * _BLOCK)
         X[of_row], y[of_row] = tasks.rows, tasks.targets
         weight[of_row] = np.repeat(1 / counts, counts) if self.average else 1.0
         task, place, last = np.zeros((3, size), dtype=np.int64)  # nothing is added to blocks that are nobody's
@@ -321,7 +321,7 @@ class LogisticRows:
     def curvature(self) -> FloatArray:
         X, weight, first = (np.asarray(part) for part in (self.X, self.weight, self.first))
         ends = first + np.asarray(self.last)[first] + 1
-        rows = [(X[a:b].reshape(-1, X.shape[2]), weight[a:b].ravel()) for a, b in zip(first, ends, strict=True)]
+        rows = ((X[a:b].reshape(-1, X.shape[2]), weight[a:b].ravel()) for a, b in zip(first, ends, strict=True))
         return self._bend * np.array([_largest_eigenvalue(*own) for own in rows]) + np.asarray(self.mu)
 
     def resolvent(self) -> Resolvent | None:
@@ -386,9 +386,13 @@ jax.tree_util.register_dataclass(SquaredRows, data_fields=["X", "y", "weight", "
 
 def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = False) -> Quadratic:
     """Least squares from the sufficient statistics alone."""
-    share = 1 / gram.n if average else np.ones(len(gram.n))
-    ridge = strong_convexity * np.eye(gram.xx.shape[-1])
-    return Quadratic(gram.xx * share[:, None, None] + ridge, gram.xy * share[:, None], gram.yy * share)
+    xx, xy, yy = gram.xx, gram.xy, gram.yy  # as they are where nothing is to be done to them: the first is large
+    if average:
+        share = 1 / gram.n
+        xx, xy, yy = xx * share[:, None, None], xy * share[:, None], yy * share
+    if strong_convexity:
+        xx = xx + strong_convexity * np.eye(xx.shape[-1])
+    return Quadratic(xx, xy, yy)
 
 
 def _log_loss(margin: Array, y: Array) -> Array:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray, aligned_zeros
 from mpmtl_prob._util.hidden_arrays import shown
 
-if TYPE_CHECKING:
-    from mpmtl_prob._util.arrays import FloatArray
-
+#: i -> X_i (n_i, d) and y_i (n_i,)
+RowsOf = Callable[[int], tuple[FloatArray, FloatArray]]
 
 #: Squares of numbers between these, and sums of many of them, are doubles with all their digits.
 _ORDINARY = 1e-75, 1e75
@@ -32,6 +33,23 @@ class Gram(NamedTuple):
 def gram(X: FloatArray, y: FloatArray) -> Gram:
     """Of one task's rows (n, d) and targets (n,)."""
     return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
+
+
+def grams(rows_of: RowsOf, m: int, d: int) -> Gram:
+    """Of m tasks with d features, each from its own rows."""
+    found = Gram(aligned_zeros(m, d, d), np.empty((m, d)), np.empty(m), np.empty(m, dtype=np.int64))
+    for i in range(m):
+        found.xx[i], found.xy[i], found.yy[i], found.n[i] = gram(*rows_of(i))
+    return found
+
+
+def squares(rows_of: RowsOf, m: int, d: int) -> FloatArray:
+    """Return the diagonals of all X_i'X_i alone, (m, d); the very bits, as another product would sum in another order."""
+    found = np.empty((m, d))
+    for i in range(m):
+        X, _ = rows_of(i)
+        found[i] = np.diagonal(X.T @ X)
+    return found
 
 
 def unit(y: FloatArray) -> float:

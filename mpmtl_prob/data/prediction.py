@@ -256,7 +256,7 @@ class Prediction:
 
 
 _NAMES = tuple(field.name for field in fields(Prediction))
-_MANY = 2**18  # draws that are sorted in one go
+_MANY = 2**18  # numbers that are worked on in one go
 
 
 def _longest(offsets: NDArray[np.int64]) -> int:
@@ -363,9 +363,13 @@ def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
 
 def linear(W: FloatArray, data: TaskData) -> FloatArray:
     """x'w_i of every row, (N,), for weights W (d, m)."""
-    out = np.repeat(W.T, data.row_counts, axis=0)
-    out *= data.rows
-    found: FloatArray = out.sum(axis=1)
+    found, task = np.empty(data.num_rows), data.task_of_rows
+    step = max(1, _MANY // data.num_features)
+    for begin in range(0, len(found), step):  # a few rows at a time: weights of all rows would take as much as these do
+        now = slice(begin, begin + step)
+        products = np.take(W.T, task[now], axis=0)
+        products *= data.rows[now]
+        products.sum(axis=1, out=found[now])
     return found
 
 

@@ -20,7 +20,7 @@ from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
 from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
 from mpmtl_prob.data.contrasts import NAME, contrasts
-from mpmtl_prob.data.gram import Gram, gram
+from mpmtl_prob.data.gram import Gram, grams, squares
 from mpmtl_prob.data.padding import (
     Part,
     cells,
@@ -222,8 +222,8 @@ class TaskData:
         check_shapes(known[0], rows[: offsets[1]], y[: offsets[1]], X.shape[1])
         columns = feature_names(names, [], X.shape[1])
         check_tasks(known, rows, None if targets is None else y, offsets, columns)
-        has = targets is not None
-        return cls(rows=rows, targets=y, offsets=offsets, tasks=known, features=columns, has_targets=has)
+        arrays: dict[str, Any] = {"rows": rows, "targets": y, "offsets": offsets}
+        return cls(**arrays, tasks=known, features=columns, has_targets=targets is not None)
 
     @classmethod
     def from_targets(
@@ -404,11 +404,12 @@ class TaskData:
     @cached_property
     def gram(self) -> Gram:
         """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`rows_of` rows, in float64; computed once."""
-        m, d = self.num_tasks, self.num_features
-        found = Gram(np.empty((m, d, d)), np.empty((m, d)), np.empty(m), np.empty(m, dtype=np.int64))
-        for i in range(m):
-            found.xx[i], found.xy[i], found.yy[i], found.n[i] = gram(*self.rows_of(i))
-        return found
+        return grams(self.rows_of, self.num_tasks, self.num_features)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Sums of squares of every task's features, (m, d): the diagonals of :attr:`gram`, without keeping the rest."""
+        return squares(self.rows_of, self.num_tasks, self.num_features)
 
     def with_intercept(self) -> Self:
         """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.

@@ -100,7 +100,8 @@ def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
     """
     if tasks.scaling != "unit_variance":
         return tasks, None
-    scale = conjugate.scales(tasks.slopes.gram, "unit_variance")
+    rows = tasks.slopes
+    scale = conjugate.scales_of(rows.squares, rows.row_counts, "unit_variance")
     if tasks.intercept:
         scale = np.column_stack([scale, np.ones(len(scale))])
     return tasks.scaled(scale), scale

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, positive
-from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss
+from mpmtl_prob.convex.losses import LeastSquares, Logistic, Loss, Smooth
 from mpmtl_prob.convex.penalties import L1, SquaredFrobenius
 from mpmtl_prob.convex.solver import solve_alone
 from mpmtl_prob.data.intercepts import completed
@@ -92,7 +93,9 @@ class Lasso:
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`, of every task."""
-        return _each(self.problem, tasks, "STL lasso")
+        begin, problem = time.perf_counter(), self.problem
+        problem.check()
+        return _each(problem, problem.loss.alone(tasks), _zero(tasks), "STL lasso", begin)
 
 
 @dataclass(frozen=True)
@@ -119,25 +122,32 @@ class RidgeLogistic:
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
+        begin = time.perf_counter()
         rows, scale = in_unit_variance(tasks)
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
             Logistic().check(rows)
-            start = time.perf_counter()
-            W = laplace.logistic_posteriors(rows, scale=conjugate.scales(rows.gram)).mean
-            fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge logistic")
+            W = laplace.logistic_posteriors(rows, scale=conjugate.scales_of(rows.squares, rows.row_counts)).mean
+            fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - begin, name="STL ridge logistic")
         else:
-            fitted = _each(self.problem, rows, "STL ridge logistic")
+            problem = self.problem
+            problem.check()
+            smooth = problem.loss.alone(rows)
+            del rows  # the loss has a copy, and memory is short where it is solved
+            fitted = _each(problem, smooth, _zero(tasks), "STL ridge logistic", begin)
         return in_own_units(fitted, scale)
 
 
-def _each(problem: MultiTask, tasks: TaskData, name: str) -> Fitted:
-    """A problem that ties no tasks, solved by every task for itself; ``history`` has an entry per task, (1, m)."""
-    start = time.perf_counter()
-    problem.check()
-    smooth = problem.loss.alone(tasks)
-    zero = np.zeros((tasks.num_features, tasks.num_tasks))
+def _each(problem: MultiTask, smooth: Smooth, zero: FloatArray, name: str, begin: float) -> Fitted:
+    """A problem that ties no tasks, solved by every task for itself; ``history`` has an entry per task, (1, m).
+
+    The loss is bound to the rows, which need not be there any longer.
+    """
     found = solve_alone(
         problem.norm, smooth, problem.penalty, zero, smooth.curvature(), problem.tolerance, problem.max_iterations
     )
-    return fitted(found.W, found, time.perf_counter() - start, name, NOTHING_SHARED)
+    return fitted(found.W, found, time.perf_counter() - begin, name, NOTHING_SHARED)
+
+
+def _zero(tasks: TaskData) -> FloatArray:
+    return np.zeros((tasks.num_features, tasks.num_tasks))

@@ -129,7 +129,12 @@ def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
 
     Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
     """
-    power = np.einsum("tii->ti", gram.xx) / gram.n[:, None]  # mean of x_ij^2 over rows
+    return scales_of(np.einsum("tii->ti", gram.xx), gram.n, scaling)
+
+
+def scales_of(squares: FloatArray, n: NDArray[np.int64], scaling: str = "pareto") -> FloatArray:
+    """As :func:`scales`, from sums of squares of the features, (m, d), and numbers of rows, (m,)."""
+    power = squares / n[:, None]  # mean of x_ij^2 over rows
     least = 0.0 if scaling == "unit_variance" else 1e-12 * power.max(axis=1, keepdims=True)
     seen = power > least
     rarest = np.min(np.where(seen, power, np.inf), axis=1, keepdims=True)

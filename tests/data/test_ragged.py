@@ -16,7 +16,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import Prediction, TaskData
 from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticRows, SquaredRows
 from mpmtl_prob.data.padding import LARGEST_VIEW
-from mpmtl_prob.data.prediction import linear_prediction
+from mpmtl_prob.data.prediction import linear, linear_prediction
 from mpmtl_prob.estimators import Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
 from mpmtl_prob.releases.messages import messages
 from mpmtl_prob.single_task import conjugate
@@ -320,3 +320,23 @@ def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
         assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
         estimator.fit(ragged((40, 1, 200, 3, 3), d=4, labels=True))  # or this test would see nothing
         assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
+def test_sums_of_squares_are_the_diagonals_to_the_last_bit():
+    tasks = ragged((1, 3, 40, 1000), d=9)
+    assert_array_equal(tasks.squares, np.einsum("tii->ti", tasks.gram.xx))
+
+
+def test_jax_reads_large_arrays_where_they_are():
+    tasks = ragged((1, 3, 40, 1000), d=9, labels=True)
+    with jax.enable_x64(True):
+        for array in (tasks.gram.xx, LeastSquares().alone(tasks).xx, Logistic().alone(tasks).X):
+            assert jax.device_put(array).unsafe_buffer_pointer() == array.ctypes.data
+
+
+def test_weights_of_a_few_rows_at_a_time_predict_what_those_of_all_do(monkeypatch):
+    tasks, W = ragged((1, 3, 40, 1000), d=9), np.random.default_rng(1).standard_normal((9, 4))
+    every = linear(W, tasks)
+    assert_allclose(every, np.concatenate([tasks.rows_of(i)[0] @ W[:, i] for i in range(4)]), rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr("mpmtl_prob.data.prediction._MANY", 50)
+    assert_array_equal(linear(W, tasks), every)

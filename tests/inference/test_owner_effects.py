@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 
 import mpmtl_prob as mp
@@ -186,6 +187,13 @@ def test_file_holds_the_posteriors_for_their_owner_alone(fitted, tmp_path):
     assert np.allclose(loaded.predict(tasks).mean, own.predict(tasks).mean)
     assert loaded.shared.release.effects == own.shared.release.effects
     assert loaded.to_arviz().attrs == own.to_arviz().attrs
+    with xr.open_datatree(tmp_path / "own.nc") as stored:
+        assert stored["posterior/W"].dtype == stored["shared/Omega"].dtype == np.float32
+    draws, before = loaded.to_arviz(), own.to_arviz()
+    for group in ("posterior", "shared", "constant_data"):
+        assert set(draws[group].data_vars) == set(before[group].data_vars)
+        for name, values in before[group].data_vars.items():
+            assert np.allclose(draws[group][name], values, rtol=1e-6, atol=1e-6 * np.nanstd(values), equal_nan=True)
 
 
 def test_natural_units_and_an_intercept_give_predictions_in_them():

@@ -34,6 +34,7 @@ from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, far_colu
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
+from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task.random_effects import (
     EffectsPosterior,
     EffectsPriors,
@@ -57,6 +58,7 @@ _POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
+_OF_SHARED = ("sample_stats", "log_prior", "log_likelihood")  # groups of the public posterior that only a file needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,15 +178,16 @@ class OwnerEffects:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
 
+        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
         It holds the owners' models, and is for its owner alone (mode 0600).
         """
-        import xarray as xr  # with pandas, nearly a second to import
-
-        tree, public = self.to_arviz(), self.shared.to_arviz()
-        constants = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
-        tree["constant_data"] = xr.DataTree(constants)
-        for group in ("sample_stats", "log_prior", "log_likelihood"):
-            tree[f"shared/{group}"] = public[group].copy()
+        tree, public = self._tree.copy(), self.shared.to_arviz()
+        tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
+        for group in _OF_SHARED:
+            tree[f"shared/{group}"] = public[group]
+        for group in ("posterior", "shared", *(f"shared/{each}" for each in _OF_SHARED)):
+            tree[group].dataset = packed(tree[group].to_dataset())
         tree.attrs |= {
             "seconds": self.seconds,
             "likelihood": self.likelihood.name,
@@ -202,8 +205,8 @@ class OwnerEffects:
         with holding("owners' posteriors of effects", path):
             tree = read_tree(path)
             attributes = dict(tree.attrs)
-            groups = {k: tree[f"shared/{k}"].to_dataset() for k in ("sample_stats", "log_prior", "log_likelihood")}
-            groups |= {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            groups = {k: unpacked(tree[f"shared/{k}"].to_dataset()) for k in _OF_SHARED}
+            groups |= {"posterior": unpacked(tree["shared"].to_dataset()), "release": tree["release"].to_dataset()}
             public = xr.DataTree.from_dict(groups)
             public.attrs |= {"structure": attributes["structure"], "prior": attributes["prior"]}
             public.attrs["seconds"] = attributes["shared_seconds"]
@@ -213,7 +216,7 @@ class OwnerEffects:
             tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
             own = xr.DataTree.from_dict(
                 {
-                    "posterior": tree["posterior"].to_dataset(),
+                    "posterior": unpacked(tree["posterior"].to_dataset()),
                     "constant_data": constants.drop_vars("mean"),
                     "shared": groups["posterior"],
                     "release": groups["release"],

@@ -26,6 +26,7 @@ from mpmtl_prob.sampling.chains import ChainStates, Draws, join
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
+from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ _REMEDIES = Remedies(
     "call shared_effects with a longer warmup.",
 )
 _KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
+_OF_CHAINS = ("posterior", "sample_stats", "log_prior", "log_likelihood")
 #: A posterior whose standard deviations are at least this share of the prior's says so.
 _SAYS_LITTLE = 0.8
 
@@ -252,9 +254,13 @@ class SharedEffects:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
 
+        Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
         Where nothing is proved of the release, the file is for its owner alone (mode 0600).
         """
-        tree = self.to_arviz()
+        tree = self._tree.copy()
+        for group in _OF_CHAINS:
+            tree[group] = packed(tree[group].to_dataset())
         tree.attrs |= {"seconds": self.seconds, "prior": [float(value) for value in self.prior]}
         write_netcdf(tree, path, private=self.guarantee.proved is None)
 
@@ -269,9 +275,7 @@ class SharedEffects:
         """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
         import xarray as xr  # with pandas, nearly a second to import
 
-        groups = {
-            k: tree[k].to_dataset() for k in ("posterior", "sample_stats", "log_prior", "log_likelihood", "release")
-        }
+        groups = {k: unpacked(tree[k].to_dataset()) for k in (*_OF_CHAINS, "release")}
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
         release = Release.from_xarray(groups["release"])
