@@ -368,7 +368,7 @@ MUTANTS = [
            "        except np.linalg.LinAlgError:", "        except ZeroDivisionError:",
            "releases/test_effects.py::test_rows_whose_eigenvalues_do_not_converge_end_nothing_and_say_nothing"),
     Mutant("effects: noise read as if it were less", "inference/public/effects.py",
-           "    noise = law.variance / 2\n", "    noise = law.variance / 50\n",
+           "    noise = law.variance / 2\n", "    noise = law.variance / 200\n",
            "inference/test_shared_effects.py::test_posterior_is_calibrated_on_simulated_tasks"),
     Mutant("effects: the shrinkage of estimates is not undone", "models/effects.py",
            "centres = jnp.concatenate([g * p * mu, last", "centres = jnp.concatenate([g * mu, last",
