@@ -277,7 +277,7 @@ def test_a_picture_s_errors_are_of_the_tasks_that_it_names(own):
         shown.append(tree["posterior"]["RMSE"])
         return mock.Mock()
 
-    with mock.patch("mpmtl_prob.plots.forest", drawn):
+    with mock.patch("mpmtl_prob.plots.forest_of", drawn):
         for test in (TRAIN, REVERSED):
             mp.plots.error_by_task(own, test)
     assert_allclose(shown[1].sel(task=shown[0]["task"]), shown[0])
