@@ -52,8 +52,8 @@ _PUBLIC_DRAWS, _WEIGHTED_DRAWS = 100, 300
 #: Scales of the spread that an owner averages over beside them, as a task may be more of an outlier than others, or less.
 _SCALES, _SCALE_WEIGHTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0]), np.full(5, 0.2)
 #: Prior probability that a task has nothing to do with the average: mean zero, shapes between the identity and that of all
-#: tasks, and any scale. An owner's evidence decides. The weight is that of an earlier experiment on simulated studies, and was
-#: not tuned here.
+#: tasks, and any scale. An owner's evidence decides. The weight is that of an earlier experiment on simulated studies, and
+#: was not tuned here.
 _APART = 0.1
 _POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
