@@ -9,7 +9,8 @@ from scipy import stats
 import mpmtl_prob as mp
 from mpmtl_prob import Reference, TaskData
 from mpmtl_prob.inference import NoiseAware, OwnerEffects, shared_effects, task_posteriors
-from mpmtl_prob.inference.owner.effects import _Public, lattice_messages
+from mpmtl_prob.inference.owner.effects import _Public
+from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.public.effects import observed_effects
 from mpmtl_prob.models.effects import Accuracy, log_likelihood
 from mpmtl_prob.single_task.random_effects import (
@@ -147,7 +148,7 @@ def test_weights_of_public_draws_are_those_of_the_release_without_the_own_messag
     public = _Public(shared, 300)
     log_weight, khat = public.leave_one_out(tasks)
     assert khat.max() < 0.7
-    v = lattice_messages(tasks, shared)[:, 0]
+    v = as_sent(tasks, shared.release)[:, 0]
     seen = observed_effects(shared.release)
     rest = seen._replace(sigma=seen.sigma - np.outer(v, v), num_tasks=seen.num_tasks - 1)
     level, spread = (shared.draws(name)[public.pick] for name in ("determined", "determined_spread"))

@@ -19,6 +19,7 @@ from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.likelihoods import (
     Likelihood,
     NormalErrors,
@@ -30,7 +31,7 @@ from mpmtl_prob.inference.owner.likelihoods import (
 from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, far_columns, in_layout, tell_of_units
+from mpmtl_prob.releases.effects import EffectsLayout, far_columns, in_layout, tell_of_units
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
@@ -396,7 +397,7 @@ class _Public:
         release = self.shared.release
         seen = observed_effects(release, self.shared.prior)
         laws = [self.shared.draws(name)[self.pick] for name in ("determined", "determined_spread")]
-        sent = lattice_messages(tasks, self.shared)
+        sent = as_sent(tasks, release)
         with jax.enable_x64(True):
             whole_release = _log_likelihoods(seen, self.mu, self.Omega, *laws)
             ratios = []
@@ -416,15 +417,6 @@ def _log_likelihoods(
     each = lambda draw: log_likelihood(release, draw[0], draw[1], Accuracy(draw[2], draw[3]))
     out: jax.Array = jax.lax.map(each, (mu, Omega, level, spread))
     return out
-
-
-def lattice_messages(tasks: TaskData, shared: SharedEffects) -> FloatArray:
-    """The messages of these tasks that the release holds, (D, m), to the last bit."""
-    from mpmtl_prob.privacy.lattice import sent, unit_columns
-
-    release = shared.release
-    W = unit_columns(effect_messages(tasks, shared.layout))
-    return W if release.lattice is None else sent(W, release.mechanisms[0].clip, release.lattice)
 
 
 def _owner(

@@ -13,7 +13,8 @@ from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
-from mpmtl_prob.releases.messages import messages
+from mpmtl_prob.releases.effects import effect_messages
+from mpmtl_prob.releases.messages import OF_LENGTH_ONE, messages
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.runs import raise_on_interrupt
 
@@ -51,9 +52,9 @@ def leave_one_out(release: Release, message: FloatArray) -> Release:
 
 def as_sent(tasks: TaskData, release: Release) -> FloatArray:
     """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
-    W, _, _ = messages(tasks, release.scaling)
+    W = messages(tasks, release.scaling)[0] if release.effects is None else effect_messages(tasks, release.effects)
     K = release.mechanisms[0].clip
-    W = unit_columns(W) if release.message == "direction" else clipped(W, K)
+    W = unit_columns(W) if release.message in OF_LENGTH_ONE else clipped(W, K)
     return W if release.lattice is None else sent(W, K, release.lattice)
 
 
