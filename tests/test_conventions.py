@@ -32,10 +32,17 @@ def public() -> Iterator[tuple[str, Any]]:
             ):
                 yield called, thing
             if inspect.isclass(thing):
-                for method, kind in vars(thing).items():
+                for method, kind in written_for(thing).items():
                     function = getattr(kind, "__func__", kind)
                     if inspect.isfunction(function) and not method.startswith("_"):
                         yield f"{called}.{method}", function
+
+
+def written_for(thing: type) -> dict[str, Any]:
+    """What a class has of its own, or from a base that users cannot name: posteriors have some in common."""
+    named = {each for package in PACKAGES for each in vars(package).values() if inspect.isclass(each)}
+    bases = [base for base in thing.__mro__[1:] if dataclasses.is_dataclass(base) and base not in named]
+    return {name: kind for base in (*reversed(bases), thing) for name, kind in vars(base).items()}
 
 
 def defaults() -> dict[str, dict[str, Any]]:

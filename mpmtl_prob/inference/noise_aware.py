@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from mpmtl_prob.inference.owner.effects import OwnerEffects, check_likelihood, e
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
 from mpmtl_prob.inference.public.effects import STRUCTURES, shared_effects
-from mpmtl_prob.inference.public.shared import check_sampling, settled, shared_covariance
+from mpmtl_prob.inference.public.posterior import PublicPosterior, check_sampling, settled
+from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.models.noise import of_law
 from mpmtl_prob.privacy import Ledger
@@ -136,7 +138,7 @@ class NoiseAware(ReleaseSpec):
             shared = self._settled(shared)
             return effect_posteriors(tasks, shared, likelihood=kind, seed=self.seed)
 
-    def _settled[P](self, shared: P) -> P:
+    def _settled[P: PublicPosterior[Any]](self, shared: P) -> P:
         """The public posterior, with more draws where nobody said how many and its diagnosis asks for more."""
         if self.draws is None:
             shared = settled(shared, progress_bar=self.progress_bar)

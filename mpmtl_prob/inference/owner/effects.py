@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
-from mpmtl_prob._util.files import holding, read_tree, write_netcdf
-from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
@@ -26,16 +24,14 @@ from mpmtl_prob.inference.owner.likelihoods import (
     StudentTErrors,
     are_labels,
     likelihood_of,
-    named,
 )
+from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
-from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.effects import EffectsLayout, far_columns, in_layout, tell_of_units
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
-from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task.random_effects import (
     EffectsPosterior,
     EffectsPriors,
@@ -60,11 +56,10 @@ _POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
-_OF_SHARED = ("sample_stats", "log_prior", "log_likelihood")  # groups of the public posterior that only a file needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OwnerEffects:
+class OwnerEffects(OwnerPosterior[SharedEffects]):
     """The posterior of every task's effects. Column i of W belongs to the owner of task i.
 
     Attributes:
@@ -77,21 +72,9 @@ class OwnerEffects:
         features: names of W's rows.
     """
 
-    shared: SharedEffects
-    W: FloatArray
-    seconds: float
-    _tree: xr.DataTree
-    likelihood: Likelihood
-    tasks: tuple[Hashable, ...]
-    features: tuple[Hashable, ...]
-
-    seat = "owner"
     name = "noise-aware mixed model"
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the release, which is all that the owners learn of each other."""
-        return self.shared.guarantee
+    _held = "owners' posteriors of effects"
+    _rows_are = "effects"
 
     def coefficients(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of every task's effects, a row for each task and effect, with the release and alone.
@@ -177,56 +160,10 @@ class OwnerEffects:
             advice += khat_advice(constants["khat_draws"].values, drawn, failing, "Take its intervals as rough.")
         return replace(public, advice=tuple(advice))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
-
-        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        It holds the owners' models, and is for its owner alone (mode 0600).
-        """
-        tree, public = self._tree.copy(), self.shared.to_arviz()
-        tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
-        for group in _OF_SHARED:
-            tree[f"shared/{group}"] = public[group]
-        for group in ("posterior", "shared", *(f"shared/{each}" for each in _OF_SHARED)):
-            tree[group].dataset = packed(tree[group].to_dataset())
-        tree.attrs |= {
-            "seconds": self.seconds,
-            "likelihood": self.likelihood.name,
-            "shared_seconds": self.shared.seconds,
-            "structure": self.shared.structure,
-            "prior": [float(value) for value in self.shared.prior],
-        }
-        write_netcdf(tree, path, private=True)
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> OwnerEffects:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none."""
-        import xarray as xr  # with pandas, nearly a second to import
-
-        with holding("owners' posteriors of effects", path):
-            tree = read_tree(path)
-            attributes = dict(tree.attrs)
-            groups = {k: unpacked(tree[f"shared/{k}"].to_dataset()) for k in _OF_SHARED}
-            groups |= {"posterior": unpacked(tree["shared"].to_dataset()), "release": tree["release"].to_dataset()}
-            public = xr.DataTree.from_dict(groups)
-            public.attrs |= {"structure": attributes["structure"], "prior": attributes["prior"]}
-            public.attrs["seconds"] = attributes["shared_seconds"]
-            shared = SharedEffects.from_tree(public)
-            constants = tree["constant_data"].to_dataset()
-            W = constants["mean"].values
-            tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
-            own = xr.DataTree.from_dict(
-                {
-                    "posterior": unpacked(tree["posterior"].to_dataset()),
-                    "constant_data": constants.drop_vars("mean"),
-                    "shared": groups["posterior"],
-                    "release": groups["release"],
-                }
-            )
-        own.attrs |= {name: attributes[name] for name in ("seat", "own_message")}
-        W.setflags(write=False)
-        return cls(shared, W, float(attributes["seconds"]), own, named(attributes["likelihood"]), tasks, features)
+        return cls._load(path, SharedEffects.from_tree)
 
     def _draws(self, name: str) -> FloatArray:
         values: FloatArray = self._tree.children["posterior"].dataset[name].values
@@ -235,11 +172,6 @@ class OwnerEffects:
     def __repr__(self) -> str:
         d, m = self.W.shape
         return f"OwnerEffects({m} tasks, {d} effects, {self.likelihood}, {self.seconds:.3g} s)\n  {self.guarantee}"
-
-    def _repr_html_(self) -> str:
-        d, m = self.W.shape
-        facts = {"tasks": m, "effects": d, "likelihood": self.likelihood.name, "seat": "every owner has its own column"}
-        return card("OwnerEffects", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 def effect_posteriors(

@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, whole
-from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.former import former_arguments
-from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
@@ -24,16 +20,15 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.effects import OwnerEffects, effect_posteriors
 from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
-from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of, named
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of
+from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import SharedEffects
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.inference.subspace import Subspace
-from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
-from mpmtl_prob.sampling.stored import packed, unpacked
 from mpmtl_prob.single_task import conjugate, intercepts
 
 if TYPE_CHECKING:
@@ -53,11 +48,10 @@ REMEDIES_OF_JOINT = Remedies(
     "Use method='plug_in' or 'mixture'.",
     "use method='plug_in' or 'mixture'.",
 )
-_OF_SHARED = ("sample_stats", "observed_data")  # groups of the public posterior that only a file needs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OwnerPosteriors:
+class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
     """The posterior of every task's weights. Column i of W belongs to the owner of task i.
 
     Attributes:
@@ -70,21 +64,10 @@ class OwnerPosteriors:
         features: names of W's rows, likewise.
     """
 
-    shared: SharedPosterior
-    W: FloatArray
-    seconds: float
-    _tree: xr.DataTree
-    likelihood: Likelihood
-    tasks: tuple[Hashable, ...]
-    features: tuple[Hashable, ...]
-
-    seat = "owner"
     name = "noise-aware posterior"
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the release, which is all that the owners learn of each other."""
-        return self.shared.guarantee
+    _held = "owners' posteriors"
+    _packed = ("posterior", "observed_data")
+    _rows_are = "features"
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``observed_data``, ``constant_data``, ``shared`` and ``release``.
@@ -161,73 +144,23 @@ class OwnerPosteriors:
         known = self.likelihood.jointly(np.zeros((1, len(self.features))), np.ones(1)) is not None
         return known and not intercept and joinable(structure, release.num_tasks, release.num_features, release.rounds)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
-
-        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        It holds the owners' models and targets, and is for its owner alone (mode 0600).
-        """
-        tree, public = self._tree.copy(), self.shared.to_arviz()
-        tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
-        for group in _OF_SHARED:
-            tree[f"shared/{group}"] = public[group]
-        for group in ("posterior", "observed_data", "shared", "shared/sample_stats"):
-            tree[group].dataset = packed(tree[group].to_dataset())
-        tree.attrs |= {
-            "seconds": self.seconds,
-            "likelihood": self.likelihood.name,
-            "shared_seconds": self.shared.seconds,
-            "structure": self.shared.structure.name,
-        }
-        write_netcdf(tree, path, private=True)
-
     @classmethod
     def load(
         cls,
         path: str | os.PathLike[str],
         structure: Structure | None = None,
         likelihood: Likelihood | None = None,
-    ) -> OwnerPosteriors:
+    ) -> Self:
         """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none.
 
         ``structure`` is that of the public posterior, and ``likelihood`` that of the targets, where they are none of this
         library's.
         """
-        import xarray as xr  # with pandas, nearly a second to import
-
-        with holding("owners' posteriors", path):
-            tree = read_tree(path)
-            attributes, constants = tree.attrs, tree["constant_data"].to_dataset()
-            groups = {"posterior": unpacked(tree["shared"].to_dataset()), "release": tree["release"].to_dataset()}
-            tree["posterior"] = unpacked(tree["posterior"].to_dataset())
-            public = xr.DataTree.from_dict(groups | {k: tree[f"shared/{k}"].to_dataset() for k in _OF_SHARED})
-            public.attrs |= {"seat": SharedPosterior.seat, "structure": attributes.pop("structure")}
-            public.attrs["seconds"] = attributes.pop("shared_seconds")
-            seconds, W = float(attributes.pop("seconds")), constants["mean"].values
-            name = attributes.pop("likelihood")
-            tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
-        tree["constant_data"], tree["shared"] = constants.drop_vars("mean"), groups["posterior"]
-        W.setflags(write=False)
-        if likelihood is not None and likelihood.name != name:
-            raise ValueError(f"likelihood: expected {name!r} as in the file, got {likelihood.name!r}")
-        public_posterior = SharedPosterior.from_tree(public, structure)
-        kind = named(name) if likelihood is None else likelihood
-        return cls(public_posterior, W, seconds, tree, kind, tasks, features)
+        return cls._load(path, lambda tree: SharedPosterior.from_tree(tree, structure), likelihood)
 
     def __repr__(self) -> str:
         d, m = self.W.shape
         return f"OwnerPosteriors({m} tasks, {d} features, {self.likelihood}, {self.seconds:.3g} s)\n  {self.guarantee}"
-
-    def _repr_html_(self) -> str:
-        d, m = self.W.shape
-        facts = {
-            "tasks": m,
-            "features": d,
-            "likelihood": self.likelihood.name,
-            "seat": "every owner has its own column",
-        }
-        return card("OwnerPosteriors", facts | self.guarantee.facts(), self.guarantee.reason)
 
 
 @overload

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
-from mpmtl_prob._util.files import holding, read_tree, write_netcdf
-from mpmtl_prob._util.html import card
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.inference.public.shared import check_sampling
+from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.models.effects import EffectsPrior, EffectsRelease, model_of
-from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import ChainStates, Draws, join
+from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
-from mpmtl_prob.sampling.stored import packed, unpacked
+from mpmtl_prob.sampling.runs import Sampling, Until
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,13 +36,12 @@ _REMEDIES = Remedies(
     "call shared_effects with a longer warmup.",
 )
 _KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
-_OF_CHAINS = ("posterior", "sample_stats", "log_prior", "log_likelihood")
 #: A posterior whose standard deviations are at least this share of the prior's says so.
 _SAYS_LITTLE = 0.8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SharedEffects:
+class SharedEffects(PublicPosterior[str]):
     """Posterior of tasks' average effects and their spread given a release. Computed from public things alone, and public.
 
     Attributes:
@@ -58,17 +51,10 @@ class SharedEffects:
         seconds: wall-clock time of the sampling.
     """
 
-    release: Release
-    structure: str
-    prior: EffectsPrior
-    seconds: float
-    _tree: xr.DataTree
-    _extend: Callable[[int, Until | None, bool], SharedEffects] | None = None
+    prior: EffectsPrior = field(kw_only=True)
 
-    seat = "public"
-
-    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
-        return self.__dict__ | {"_extend": None}
+    _held = "posterior of effects"
+    _groups = _drawn = ("posterior", "sample_stats", "log_prior", "log_likelihood")
 
     @property
     def layout(self) -> EffectsLayout:
@@ -80,16 +66,6 @@ class SharedEffects:
         """Names of the effects, d of them."""
         return self.layout.coefficients
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the release: everything after it is post-processing."""
-        return self.release.guarantee
-
-    @property
-    def num_draws(self) -> int:
-        """Draws kept of every chain."""
-        return int(self._tree.children["posterior"].sizes["draw"])
-
     @cached_property
     def units(self) -> Units:
         """Units of the effects: the reference's; without one those of every task's own rows, of which tables say nothing."""
@@ -97,11 +73,6 @@ class SharedEffects:
         if self.layout.reference is None:
             return Units(np.zeros(d), np.ones(d), 0.0, 1.0, np.zeros(d))
         return self.layout.reference.units(self.coefficients)
-
-    def draws(self, name: str) -> FloatArray:
-        """All draws of a variable of the group ``posterior``, (S, ...), chains one after the other."""
-        values: FloatArray = self._tree.children["posterior"].dataset[name].values
-        return values.reshape(-1, *values.shape[2:])
 
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of average effects over tasks, a row per effect.
@@ -234,55 +205,18 @@ class SharedEffects:
             )
         return f"Intervals of average effects are {ratio:.0%} as wide as before the release."
 
-    def extend(
-        self, draws: int | None = None, *, until: Until | None = None, progress_bar: bool = True
-    ) -> SharedEffects:
-        """The posterior with more draws, from where the chains stopped, also of a run that was interrupted.
-
-        Args:
-            draws: more per chain; default 300, or as many as ``until`` takes.
-            until: stop as soon as there are enough.
-            progress_bar: show one.
-
-        Raises:
-            ValueError: a posterior that was loaded from a file.
-        """
-        if self._extend is None:
-            raise ValueError("extend: this posterior holds no chains to go on from; sample it anew")
-        return self._extend(check_sampling(1, 1, draws, 0, until), until, progress_bar)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
-
-        Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        Where nothing is proved of the release, the file is for its owner alone (mode 0600).
-        """
-        tree = self._tree.copy()
-        for group in _OF_CHAINS:
-            tree[group] = packed(tree[group].to_dataset())
-        tree.attrs |= {"seconds": self.seconds, "prior": [float(value) for value in self.prior]}
-        write_netcdf(tree, path, private=self.guarantee.proved is None)
+    def settings(self) -> dict[str, Any]:
+        """The structure and the prior."""
+        return {"structure": self.structure, "prior": [float(value) for value in self.prior]}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SharedEffects:
-        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
-        with holding("posterior of effects", path):
-            return cls.from_tree(read_tree(path))
-
-    @classmethod
-    def from_tree(cls, tree: xr.DataTree) -> SharedEffects:
+    def from_tree(cls, tree: xr.DataTree) -> Self:
         """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
-        import xarray as xr  # with pandas, nearly a second to import
-
-        groups = {k: unpacked(tree[k].to_dataset()) for k in (*_OF_CHAINS, "release")}
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
-        release = Release.from_xarray(groups["release"])
+        release, own = cls._own_tree(tree, structure)
         layout_of(release)
-        own = xr.DataTree.from_dict(groups)
-        own.attrs |= {"seat": cls.seat, "structure": structure}
-        return cls(release, structure, prior, float(tree.attrs["seconds"]), own)
+        return cls(release, structure, float(tree.attrs["seconds"]), own, prior=prior)
 
     def __repr__(self) -> str:
         sizes = self._tree.children["posterior"].sizes
@@ -291,9 +225,12 @@ class SharedEffects:
             f"{sizes['draw']} draws, {self.seconds:.3g} s)\n  {self.guarantee}"
         )
 
-    def _repr_html_(self) -> str:
-        facts = {"effects": ", ".join(map(str, self.coefficients)), "tasks": self.release.num_tasks, "seat": "public"}
-        return card("SharedEffects", facts | self.guarantee.facts(), self.guarantee.reason)
+    def _facts(self) -> Mapping[str, object]:
+        return {
+            "effects": ", ".join(map(str, self.coefficients)),
+            "tasks": self.release.num_tasks,
+            "seat": self.seat,
+        }
 
 
 def shared_effects(
@@ -342,44 +279,16 @@ def shared_effects(
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
     seen = observed_effects(release, checked)
     run = Sampling(kernel(model_of(structure), _ACCEPTANCE), (seen,), int(warmup), watched=_watched, keep=_kept)
-    sampled = _Sampled(release, structure, checked, run, int(seed))
-    with jax.enable_x64(True):
-        reached = run.init(int(chains), seed, _start(seen, structure))
-    return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
 
-
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    """The chains behind a posterior."""
-
-    release: Release
-    structure: str
-    prior: EffectsPrior
-    run: Sampling
-    seed: int
-
-    def extend(
-        self,
-        reached: ChainStates,
-        parts: list[Chunk],
-        most: int,
-        until: Until | None,
-        progress_bar: bool,
-        seconds: float,
+    def posterior(
+        drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedEffects]
     ) -> SharedEffects:
-        """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
-        begin = time.perf_counter()
-        with jax.enable_x64(True):
-            reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)
-        drawn, statistics = (join([part[i] for part in parts]) for i in (0, 1))
-        seconds += time.perf_counter() - begin
+        tree = _as_tree(release, drawn, statistics)
+        tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
+        return SharedEffects(release, structure, seconds, tree, extend, prior=checked)
 
-        def extend(more: int, until: Until | None, progress_bar: bool) -> SharedEffects:
-            return self.extend(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
-
-        tree = _as_tree(self.release, drawn, statistics)
-        tree.attrs |= {"seat": SharedEffects.seat, "structure": self.structure}
-        return SharedEffects(self.release, self.structure, self.prior, seconds, tree, extend)
+    start = _start(seen, structure)
+    return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
 
 
 def layout_of(release: Release) -> EffectsLayout:

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import MANY, as_float_array, whole
-from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.checks import as_float_array
+from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob._util.former import FormerName, former_arguments
-from mpmtl_prob._util.html import card
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.datatree import as_tree
 from mpmtl_prob.inference.public.information import Information, information
 from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.moment_estimate import first_look
+from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.inference.subspace import Subspace, subspace
-from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import ChainStates, Draws, join
+from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
-from mpmtl_prob.sampling.stored import packed, unpacked
+from mpmtl_prob.sampling.runs import Sampling, Until
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,8 +38,6 @@ if TYPE_CHECKING:
 
 #: What step sizes aim at: with NumPyro's .8 single transitions diverge in one posterior of ten.
 ACCEPTANCE = 0.9
-#: Of :func:`settled`: draws per chain, at most and between two looks.
-MOST_DRAWS, _MORE = 2000, 100
 #: What a diagnosis of :func:`shared_covariance` advises.
 REMEDIES = Remedies(
     "Call shared_covariance with more draws, or a longer warmup.",
@@ -54,7 +48,7 @@ REMEDIES = Remedies(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SharedPosterior:
+class SharedPosterior(PublicPosterior[Structure]):
     """Posterior of the tasks' shared covariance given a release. Computed from public things alone, and public.
 
     Attributes:
@@ -63,26 +57,9 @@ class SharedPosterior:
         seconds: wall-clock time of the sampling.
     """
 
-    release: Release
-    structure: Structure
-    seconds: float
-    _tree: xr.DataTree
-    _extend: Callable[[int, Until | None, bool], SharedPosterior] | None = None
-
-    seat = "public"
-
-    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
-        return self.__dict__ | {"_extend": None}
-
-    @property
-    def num_draws(self) -> int:
-        """Draws kept of every chain."""
-        return int(self._tree.children["posterior"].sizes["draw"])
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the release: everything after it is post-processing."""
-        return self.release.guarantee
+    _held = "public posterior"
+    _groups = ("posterior", "sample_stats", "observed_data")
+    _drawn = ("posterior", "sample_stats")
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
@@ -93,23 +70,6 @@ class SharedPosterior:
         ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
         return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
-
-    def extend(
-        self, draws: int | None = None, *, until: Until | None = None, progress_bar: bool = True
-    ) -> SharedPosterior:
-        """The posterior with more draws, from where the chains stopped, also of a run that was interrupted.
-
-        Args:
-            draws: more per chain; default 300, or as many as ``until`` takes.
-            until: stop as soon as there are enough.
-            progress_bar: show one.
-
-        Raises:
-            ValueError: a posterior that was loaded from a file.
-        """
-        if self._extend is None:
-            raise ValueError("extend: this posterior holds no chains to go on from; sample it anew")
-        return self._extend(_most(draws, until), until, progress_bar)
 
     @property
     def omega(self) -> FloatArray:
@@ -211,21 +171,12 @@ class SharedPosterior:
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
         return diagnose(functionals, statistics, remedies=REMEDIES, remarks=[line for line in remarks if line])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
-
-        Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        Where nothing is proved of the release, the file is for its owner alone (mode 0600).
-        """
-        tree = self._tree.copy()
-        for group in ("posterior", "sample_stats"):
-            tree[group] = packed(tree[group].to_dataset())
-        tree.attrs["seconds"] = self.seconds
-        write_netcdf(tree, path, private=self.guarantee.proved is None)
+    def settings(self) -> dict[str, Any]:
+        """The name of the structure."""
+        return {"structure": self.structure.name}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> SharedPosterior:
+    def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> Self:
         """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none.
 
         ``structure`` is the one that it was made with, where that is none of this library's.
@@ -234,24 +185,19 @@ class SharedPosterior:
             return cls.from_tree(read_tree(path), structure)
 
     @classmethod
-    def from_tree(cls, tree: xr.DataTree, structure: Structure | None = None) -> SharedPosterior:
+    def from_tree(cls, tree: xr.DataTree, structure: Structure | None = None) -> Self:
         """The posterior of a tree as :meth:`to_arviz` made it, by a structure as for :meth:`load`.
 
         Raises:
             KeyError, TypeError: another tree.
             ValueError: a tree of another structure.
         """
-        import xarray as xr  # with pandas, nearly a second to import
-
-        groups = {k: unpacked(tree[k].to_dataset()) for k in ("posterior", "sample_stats", "observed_data", "release")}
-        attributes = {k: tree.attrs[k] for k in ("seat", "structure")}
-        own = xr.DataTree.from_dict(groups)
-        own.attrs |= attributes
+        name = tree.attrs["structure"]
         if structure is None:
-            structure = structure_of(attributes["structure"])
-        elif structure.name != attributes["structure"]:
-            raise ValueError(f"structure: expected {attributes['structure']!r} as in the tree, got {structure.name!r}")
-        release = Release.from_xarray(groups["release"])
+            structure = structure_of(name)
+        elif structure.name != name:
+            raise ValueError(f"structure: expected {name!r} as in the tree, got {structure.name!r}")
+        release, own = cls._own_tree(tree, name)
         return cls(release, structure, float(tree.attrs.get("seconds", 0.0)), own)
 
     @property
@@ -278,10 +224,13 @@ class SharedPosterior:
             f"  structure: {self.structure_in_words()}\n  {self.guarantee}"
         )
 
-    def _repr_html_(self) -> str:
-        facts = {"features": self.release.num_features, "seat": "public", "structure": self.structure_in_words()}
-        facts["sampling"] = self._sampling()
-        return card("SharedPosterior", facts | self.guarantee.facts(), self.guarantee.reason)
+    def _facts(self) -> Mapping[str, object]:
+        return {
+            "features": self.release.num_features,
+            "seat": self.seat,
+            "structure": self.structure_in_words(),
+            "sampling": self._sampling(),
+        }
 
 
 def shared_covariance(
@@ -341,83 +290,17 @@ def shared_covariance(
     chosen = asked.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
-    sampled = _Sampled(
-        release,
-        asked,
-        Sampling(kernel(chosen.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched),
-        seed,
-        asked.double,
-    )
-    with sampled.precision():
-        reached = sampled.run.init(int(chains), seed, chosen.start)
-    return sampled.extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
+    run = Sampling(kernel(chosen.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched)
 
-
-def settled[P](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
-    """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
-
-    Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
-    """
-    posterior: Any = shared  # of a covariance or of effects
-    drawn = posterior.num_draws
-    while drawn < most and posterior.diagnose().asks_for_draws:
-        posterior = posterior.extend(min(_MORE, most - drawn), progress_bar=progress_bar)
-        if posterior.num_draws < min(drawn + _MORE, most):  # interrupted
-            break
-        drawn = posterior.num_draws
-    return posterior
-
-
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    """The chains behind a posterior."""
-
-    release: Release
-    structure: Structure
-    run: Sampling
-    seed: int
-    double: bool
-
-    def precision(self) -> AbstractContextManager[Any]:
-        return jax.enable_x64(self.double or bool(jax.config.jax_enable_x64))
-
-    def extend(
-        self,
-        reached: ChainStates,
-        parts: list[Chunk],
-        most: int,
-        until: Until | None,
-        progress_bar: bool,
-        seconds: float,
+    def posterior(
+        drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedPosterior]
     ) -> SharedPosterior:
-        """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
-        begin = time.perf_counter()
-        with self.precision():
-            reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)
-        found, statistics = (join([part[i] for part in parts]) for i in (0, 1))
-        seconds += time.perf_counter() - begin
+        tree = as_tree(release, drawn, statistics, seed)
+        tree.attrs |= {"seat": SharedPosterior.seat, "structure": asked.name}
+        return SharedPosterior(release, asked, seconds, tree, extend)
 
-        def extend(more: int, until: Until | None, progress_bar: bool) -> SharedPosterior:
-            return self.extend(reached, list(parts), reached.drawn + more, until, progress_bar, seconds)
-
-        tree = as_tree(self.release, found, statistics, self.seed)
-        tree.attrs |= {"seat": SharedPosterior.seat, "structure": self.structure.name}
-        return SharedPosterior(self.release, self.structure, seconds, tree, extend)
-
-
-def check_sampling(chains: int, warmup: int, draws: int | None, seed: int, until: Until | None = None) -> int:
-    """The most draws per chain. Raises ValueError for an argument outside its range."""
-    whole("warmup", warmup, upto=MANY - 1)  # which compiled programs count
-    whole("seed", seed, 0)
-    most = _most(draws, until)
-    whole("chains", chains, upto=max(MANY // most, 1))
-    return most
-
-
-def _most(draws: int | None, until: Until | None) -> int:
-    if until is not None and not isinstance(until, Until):
-        raise ValueError(f"until: expected Until(ess=..., rhat=...), got {type(until).__name__}")
-    return whole("draws", (300 if until is None else 10_000) if draws is None else draws, upto=MANY)
+    chains_of = Chains(run, asked.double, posterior)
+    return chains_of.start(int(chains), seed, chosen.start, most, until, progress_bar, begin)
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:

@@ -1,0 +1,114 @@
+"""What owners' posteriors have in common, whatever the messages were: a column per task, a tree of draws, and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.html import card
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, named
+from mpmtl_prob.inference.public.posterior import PublicPosterior
+from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.sampling.stored import packed, unpacked
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+#: What the file of a public posterior says of it, and where that stands in the file of owners' posteriors.
+_OF_SHARED = {"seconds": "shared_seconds", "structure": "structure", "prior": "prior"}
+_OF_OWNERS = ("seconds", "likelihood")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnerPosterior[P: PublicPosterior[Any]]:
+    """The posterior of every task. Column i of W belongs to the owner of task i.
+
+    Attributes:
+        shared: the public posterior that the owners used.
+        W: posterior mean, (d, m).
+        seconds: wall-clock time, that of the public posterior included.
+        likelihood: of the targets.
+        tasks: names of W's columns; as strings where they were loaded.
+        features: names of W's rows, likewise.
+    """
+
+    shared: P
+    W: FloatArray
+    seconds: float
+    _tree: xr.DataTree
+    likelihood: Likelihood
+    tasks: tuple[Hashable, ...]
+    features: tuple[Hashable, ...]
+
+    seat = "owner"
+    #: What a file of it is called in errors; groups of its own that are packed; and what a notebook calls rows of W.
+    _held: ClassVar[str]
+    _packed: ClassVar[tuple[str, ...]] = ("posterior",)
+    _rows_are: ClassVar[str]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the release, which is all that the owners learn of each other."""
+        return self.shared.guarantee
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
+
+        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
+
+        It holds what owners computed from their rows, and is for its owner alone (mode 0600).
+        """
+        tree, public = self._tree.copy(), self.shared.as_stored()
+        tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
+        for group in self._packed:
+            tree[group].dataset = packed(tree[group].to_dataset())
+        tree["shared"].dataset = public["posterior"].to_dataset()
+        for group in public.children.keys() - {"posterior", "release"}:
+            tree[f"shared/{group}"] = public[group]
+        tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood.name}
+        tree.attrs |= {_OF_SHARED[name]: public.attrs[name] for name in _OF_SHARED.keys() & public.attrs.keys()}
+        write_netcdf(tree, path, private=True)
+
+    @classmethod
+    def _load(
+        cls,
+        path: str | os.PathLike[str],
+        shared_of: Callable[[xr.DataTree], P],
+        likelihood: Likelihood | None = None,
+    ) -> Self:
+        """The posteriors of a file, whose public one ``shared_of`` makes of a tree."""
+        import xarray as xr  # with pandas, nearly a second to import
+
+        with holding(cls._held, path):
+            tree = read_tree(path)
+            attributes, constants = dict(tree.attrs), tree["constant_data"].to_dataset()
+            public = xr.DataTree.from_dict(
+                {name: group.to_dataset() for name, group in tree["shared"].children.items()}
+                | {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
+            )
+            public.attrs |= {name: attributes.pop(there) for name, there in _OF_SHARED.items() if there in attributes}
+            seconds, name = (attributes.pop(each) for each in _OF_OWNERS)
+            if likelihood is not None and likelihood.name != name:
+                raise ValueError(f"likelihood: expected {name!r} as in the file, got {likelihood.name!r}")
+            shared = shared_of(public)
+            W = constants["mean"].values
+            tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
+            groups = {k: group.to_dataset() for k, group in tree.children.items()}
+            groups |= {"posterior": unpacked(groups["posterior"]), "constant_data": constants.drop_vars("mean")}
+            own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
+        own.attrs |= attributes
+        W.setflags(write=False)
+        return cls(shared, W, float(seconds), own, named(name) if likelihood is None else likelihood, tasks, features)
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "tasks": len(self.tasks),
+            self._rows_are: len(self.features),
+            "likelihood": self.likelihood.name,
+            "seat": "every owner has its own column",
+        }
+        return card(type(self).__name__, facts | self.guarantee.facts(), self.guarantee.reason)
