@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 Weights = Posterior | OwnerPosteriors
-Shown = SharedPosterior | OwnerPosteriors | Posterior
+Shown = SharedPosterior | SharedEffects | OwnerPosteriors | OwnerEffects | Posterior
 
 _BLUE, _ORANGE = "#2b6cb0", "#dd6b20"
 
@@ -119,7 +119,7 @@ def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: fl
     if "inclusion" not in found:
         raise ValueError(
             "posterior: expected structure 'group_sparse' or 'auto', whose features have inclusions, "
-            f"got {posterior.structure.name!r}"
+            f"got {posterior.to_arviz().attrs['structure']!r}"
         )
     order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
     best = found["inclusion"].isel(feature=np.sort(order))

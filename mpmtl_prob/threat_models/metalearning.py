@@ -120,9 +120,11 @@ class BillboardRelease:
     def learn(self, data: TaskData, seed: int) -> SharedPosterior:
         """What everybody may read. The release's noise is the operating system's; the seed is of the chains."""
         published = release(data, self.epsilon, self.delta)
-        return shared_covariance(
+        shared = shared_covariance(
             published, chains=self.chains, warmup=self.warmup, draws=self.draws, seed=seed, progress_bar=False
         )
+        assert isinstance(shared, SharedPosterior)  # of directions
+        return shared
 
     def personalise(self, h: SharedPosterior, own: TaskData) -> OwnerPosteriors:
         """Weights and predictions of tasks, new or in the release: a message of their own that is in it stays in it."""

@@ -86,6 +86,17 @@ def test_the_public_posterior_has_averages_and_nobodys_effects(own):
     assert "published" not in title(axes[0])
 
 
+def test_the_subspace_of_effects_is_drawn_as_that_of_weights(own):
+    """Spectra of the public posterior and of owners, which rest on it, are the same."""
+    one, other = (plots.spectrum(each) for each in (own.shared, own))
+    assert np.array_equal(one.lines[0].get_ydata(), other.lines[0].get_ydata())
+    assert [text.get_text() for text in plots.projector(own.subspace(1)).get_yticklabels()] == list(
+        own.shared.coefficients
+    )
+    with pytest.raises(ValueError, match="got 'full'"):
+        plots.inclusion(own.shared)
+
+
 def test_what_cannot_be_drawn_is_named(own):
     for options, message in (
         ({"effect": "sex"}, r"effect: expected one of \['age', 'intercept'\], got 'sex'"),

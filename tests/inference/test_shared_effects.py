@@ -214,6 +214,23 @@ def test_a_contrast_is_the_difference_of_its_effects(shared):
     assert np.isclose(contrast["mean"]["a less b"], table["mean"]["a"] - table["mean"]["b"])
 
 
+def test_the_covariance_of_a_release_of_effects_is_that_of_effects(shared):
+    found = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
+    assert isinstance(found, SharedEffects)
+    assert np.array_equal(found.draws("Omega"), shared.draws("Omega"))
+    with pytest.raises(ValueError, match=r"structure: expected one of .full., .diagonal.*got .paper."):
+        mp.inference.shared_covariance(shared.release, structure="paper")
+
+
+def test_shape_and_subspace_of_the_effects_are_those_of_omegas_draws(shared):
+    Omega = shared.draws("Omega")
+    assert np.allclose(shared.omega, np.mean([D * draw / np.trace(draw) for draw in Omega], axis=0))
+    leading = shared.subspace(1)
+    U = np.linalg.svd(Omega)[0][:, :, 0]
+    assert np.allclose(leading.projector, np.einsum("si,sj->ij", U, U) / len(U))
+    assert list(leading.projector["feature"].values) == ["a", "b"]
+
+
 def test_a_new_task_is_less_certain_than_the_average(shared):
     assert np.all(shared.new_task()["sd"] > shared.average_effects()["sd"])
 
@@ -278,8 +295,6 @@ def test_a_release_of_directions_has_no_average_effects(shared):
     )
     with pytest.raises(ValueError, match=r"expected one of messages of effects.*reference="):
         shared_effects(mp.release(tasks, 1.0))
-    with pytest.raises(ValueError, match="shared_effects"):
-        mp.inference.shared_covariance(shared.release)
 
 
 @pytest.mark.parametrize(

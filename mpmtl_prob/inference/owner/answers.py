@@ -10,7 +10,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.methods import plug_in, raised_shapes
-from mpmtl_prob.inference.public.shared import shared_covariance
+from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.single_task import conjugate
 
@@ -34,8 +34,11 @@ def posterior_draws(
     kind = likelihood_of(likelihood, tasks)
 
     def respond(release: Release) -> FloatArray:
+        if release.effects is not None:
+            raise ValueError("release: expected messages of directions or weights, got those of effects, of one round")
         # the default warm-up: the program is compiled already, or will be used again
         shared = shared_covariance(release, chains=2, draws=100, seed=seed, progress_bar=False)
+        assert isinstance(shared, SharedPosterior)
         with np.errstate(all="ignore"):  # a warning would tell whoever runs the rounds of one task's rows
             scale = conjugate.scales(tasks.slopes.gram, release.scaling)
             answers = plug_in(tasks, *raised_shapes(shared, None, kind), scale, 1, seed + release.rounds, kind)

@@ -82,7 +82,9 @@ def leave_one_out_posteriors(
             return shared.leave_one_out(own[:, i])
         with raise_on_interrupt():
             rest = leave_one_out(shared.release, own[:, i])
-            return shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+            reread = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+            assert isinstance(reread, SharedPosterior)
+            return reread
 
     kept = []
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):

@@ -7,11 +7,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from numpy.typing import ArrayLike
+
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, named
 from mpmtl_prob.inference.public.posterior import PublicPosterior
+from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.sampling.stored import packed, unpacked
 
@@ -54,6 +57,10 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
     def guarantee(self) -> Guarantee:
         """That of the release, which is all that the owners learn of each other."""
         return self.shared.guarantee
+
+    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
+        """The posterior of what tasks share, from the public posterior: that of its ``subspace``."""
+        return self.shared.subspace(rank, reference)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.former import former_arguments
@@ -25,7 +25,6 @@ from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import SharedEffects
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
-from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
@@ -97,10 +96,6 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
         total = len(draws["W"])
         pick = np.linspace(0, total - 1, min(_PREDICTIVE_DRAWS, total)).astype(int)
         return self.likelihood.predict(tasks, self.W[feature][:, task], draws, pick, seed)
-
-    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
-        """The posterior of what tasks share, from the public posterior: :meth:`SharedPosterior.subspace`."""
-        return self.shared.subspace(rank, reference)
 
     def diagnose(self) -> Diagnosis:
         """How far the owners' posteriors can be trusted, in words: the draws that they rest on, and their weights' k-hat.

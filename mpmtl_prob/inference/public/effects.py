@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -73,6 +73,19 @@ class SharedEffects(PublicPosterior[str]):
         if self.layout.reference is None:
             return Units(np.zeros(d), np.ones(d), 0.0, 1.0, np.zeros(d))
         return self.layout.reference.units(self.coefficients)
+
+    @property
+    def omega(self) -> FloatArray:
+        """Posterior mean of the shape of the effects' covariance between tasks, scaled to mean variance 1, (d, d).
+
+        Effects are in common units, in which :meth:`subspace` compares them too; an intercept is one of them.
+        """
+        Omega = self.draws("Omega")
+        return np.mean(Omega / np.trace(Omega, axis1=-2, axis2=-1)[:, None, None] * Omega.shape[-1], axis=0)
+
+    @property
+    def _varying(self) -> Sequence[Hashable]:
+        return self.coefficients
 
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of average effects over tasks, a row per effect.

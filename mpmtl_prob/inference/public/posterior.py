@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
+from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
+from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import ChainStates, Draws, join
@@ -69,6 +71,21 @@ class PublicPosterior[S](ABC):
         """All draws of a variable of the group ``posterior``, (S, ...), chains one after the other."""
         values: FloatArray = self._tree.children["posterior"].dataset[name].values
         return values.reshape(-1, *values.shape[2:])
+
+    @property
+    @abstractmethod
+    def omega(self) -> FloatArray:
+        """Posterior mean of Omega's shape, scaled to mean variance 1, (d, d)."""
+
+    @property
+    def _varying(self) -> Sequence[Hashable]:
+        """Names of the d rows of Omega."""
+        return self.release.features
+
+    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
+        """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
+        draws = self._tree.children["posterior"].dataset["Omega"].values
+        return subspace(draws, rank, features=self._varying, reference=reference)
 
     @abstractmethod
     def to_arviz(self) -> xr.DataTree:

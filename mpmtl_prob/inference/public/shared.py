@@ -14,18 +14,18 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import as_float_array
+from mpmtl_prob._util.checks import as_float_array, one_of
 from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob._util.former import FormerName, former_arguments
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.datatree import as_tree
+from mpmtl_prob.inference.public.effects import STRUCTURES, SharedEffects, shared_effects
 from mpmtl_prob.inference.public.information import Information, information
 from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.moment_estimate import first_look
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
-from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
@@ -141,11 +141,6 @@ class SharedPosterior(PublicPosterior[Structure]):
     def _noise_variance(self) -> float:  # which a user's law may have to find by draws
         return self.release.mechanisms[-1].variance
 
-    def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
-        """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
-        draws = self._tree.children["posterior"].dataset["Omega"].values
-        return subspace(draws, rank, features=self.release.features, reference=reference)
-
     @cached_property
     def information(self) -> Information:
         """What the release says: how wide intervals are, against those without its noise and those before it."""
@@ -243,11 +238,13 @@ def shared_covariance(
     until: Until | None = None,
     seed: int = 0,
     progress_bar: bool = True,
-) -> SharedPosterior:
+) -> SharedPosterior | SharedEffects:
     """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
         release: with Wishart or Gaussian noise. Of several rounds the last is read, whose messages answer those before.
+            One of messages of effects holds their average too: what comes out is then :func:`shared_effects`' posterior,
+            whose ``subspace`` and ``omega`` are of the effects between tasks, and which has its own structures.
         structure: of Omega:
 
             - "full": none. The default, and the only one that treats all directions alike and fast.
@@ -283,9 +280,14 @@ def shared_covariance(
     >>> shared.shape().shape  # of Omega up to a factor, the posterior mean
     (3, 3)
     """
-    asked = structure_of(structure)
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
+    if release.effects is not None:
+        return shared_effects(
+            release, structure=one_of("structure", structure, STRUCTURES), chains=chains, warmup=warmup, draws=draws,
+            until=until, seed=seed, progress_bar=progress_bar,
+        )  # fmt: skip
+    asked = structure_of(structure)
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
     chosen = asked.model_for(release)
     if progress_bar:
