@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mpmtl_prob._util.checks import whole
-from mpmtl_prob.data.cells import check_spelling, file_name
+from mpmtl_prob.data.cells import check_spelling, file_name, label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_names
 from mpmtl_prob.data.units import Units
 
+#: What a file of reference values holds.
+EXAMPLE_FILE = '{"features": {"age": [60, 15]}, "target": [7, 5], "effects": {"age": 0.05}}'
 _WHAT = "a centre and a positive scale, such as (60.0, 15.0)"
 
 
@@ -95,20 +100,20 @@ class Reference:
         Raises:
             ValueError: a column that was not declared, or one that was and is not there.
         """
+        columns, known = [file_name(name) for name in columns], list(self.features)
         named = [name for name in columns if name != NAME]
-        if len(named) != len(self.features):
-            missing = [name for name in self.features if name not in named]
-            extra = [name for name in named if name not in self.features]
-            raise ValueError(
-                f"reference: expected values of the columns {named}, got values of {list(self.features)}"
-                + (f"; {extra} have none" if extra else f"; {missing} are not among the columns")
-            )
-        known = list(self.features)
-        named = [file_name(name) for name in named]
-        columns = [file_name(name) for name in columns]
-        places = match_names(
-            "reference", named, known, of="the reference", advice="declare every column, and no others"
+        none, others = (
+            [name for name in here if label_text(name) not in set(map(label_text, there))]
+            for here, there in ((named, known), (known, named))
         )
+        if none or others:
+            got = [f"none of {_listed(none)}"] if none else []
+            got += [f"values of {_listed(others)}"] if others else []
+            raise ValueError(
+                "reference: expected values of the columns of the data, and of no others, got "
+                f"{' and '.join(got)}; declare every column by its name in the data"
+            )
+        places = match_names("reference", named, known, of="the reference", advice="declare every column once")
         pairs = {name: self.features[known[place]] for name, place in zip(named, places, strict=True)}
         guess = {name: self.effects.get(known[place], 0.0) for name, place in zip(named, places, strict=True)}
         centre, scale = np.array([pairs.get(name, (0.0, 1.0)) for name in columns]).T
@@ -137,6 +142,48 @@ class Reference:
         guess = {name: f", effect {value:g}" for name, value in self.effects.items()}
         columns = [f"{name} {c:g} +- {s:g}{guess.get(name, '')}" for name, (c, s) in self.features.items()]
         return f"Reference(target {self.target[0]:g} +- {self.target[1]:g}; {'; '.join(columns)})"
+
+
+def _listed(names: Sequence[Hashable]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if names[5:] else "")
+
+
+def read_reference(path: str | os.PathLike[str], name: str) -> Reference:
+    """Return the reference values of a JSON file such as ``EXAMPLE_FILE``.
+
+    Args:
+        path: of the file.
+        name: of the argument, for errors.
+
+    Raises:
+        ValueError: a file that holds something else, by its key.
+        FileNotFoundError: none.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        said = json.loads(text, object_pairs_hook=lambda pairs: _each_once(name, pairs))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}: {str(path)!r} is no JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise ValueError(f"{name}: expected an object such as {EXAMPLE_FILE}, got {type(said).__name__}")
+    if others := [key for key in said if key not in ("features", "target", "effects")]:
+        raise ValueError(f"{name}: {others[0]!r}: expected the keys features, target and effects, got this one")
+    if missing := [key for key in ("features", "target") if key not in said]:
+        raise ValueError(f"{name}: {missing[0]!r}: expected it, such as {EXAMPLE_FILE}, got none")
+    if not isinstance(said.get("effects", {}), dict):
+        raise ValueError(f"{name}: 'effects': expected numbers by column, got {said['effects']!r}")
+    try:
+        return Reference(said["features"], said["target"], said.get("effects"))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _each_once(name: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's pairs, of which JSON itself would keep the last of a name without a word."""
+    names = [key for key, _ in pairs]
+    if twice := [key for key in names if names.count(key) > 1]:
+        raise ValueError(f"{name}: {twice[0]!r}: expected it once, got it twice")
+    return dict(pairs)
 
 
 def _number(name: str, value: Any) -> float:

@@ -1,6 +1,8 @@
 """The protocol over Flower's messages, on a grid in this process. `make federated` runs it; without Flower it is left out."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ TASKS = mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=8).trai
 CONFIG = {
     "epsilon": 1.0, "delta": 0.0, "adjacency": "replace", "mechanism": "wishart", "trust": "secure_sum", "num-tasks": 6,
     "features": "3", "sites": 3, "dropouts": 1, "colluders": 0, "partners": 0, "timeout": 0.2, "shards": False, "ledger": "",
-    "total": 1.0, "unsafe-seed": 3,
+    "total": 1.0, "unsafe-seed": 3, "reference": "",
 }  # fmt: skip
 
 
@@ -32,7 +34,7 @@ def identity(monkeypatch):
 
 
 def rows(part):
-    return mp.TaskData.from_lists(*zip(*(TASKS.rows_of(i) for i in range(part, 6, 3)), strict=True))
+    return TASKS.take(range(part, 6, 3))
 
 
 class Grid:
@@ -89,6 +91,50 @@ def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
         np.testing.assert_array_equal(mp.Release.load(path).sigma, here.release.sigma)
     assert {name: size for name, size in outcome(tmp_path)["moved"].items() if name != "release"} == here.moved
     assert outcome(tmp_path)["sites"] == 3
+
+
+REFERENCE = {"features": {"0": [0, 1], "1": [0, 1], "2": [0, 2]}, "target": [0, 1], "effects": {"1": 0.1}}
+
+
+def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monkeypatch):
+    """Nodes get them with the invitation, and the release is that of a call in Python."""
+    (tmp_path / "reference.json").write_text(json.dumps(REFERENCE))
+    named = replace(TASKS, features=("0", "1", "2")).with_intercept()
+    monkeypatch.setattr(sys.modules[__name__], "TASKS", named)
+    config = {"features": "0, 1, 2, intercept", "reference": str(tmp_path / "reference.json")}
+    found = run(tmp_path, config)
+    reference = mp.Reference(**REFERENCE)
+    features = ["0", "1", "2", "intercept"]
+    here = federated.run(
+        federated.invite(1.0, 6, features, sites=3, dropouts=1, colluders=0, reference=reference),
+        [federated.Site(k, rows(k)) for k in range(3)], unsafe_seed=3, progress_bar=False,
+    )  # fmt: skip
+    assert found.release.message == "effects"
+    assert found.release.effects.reference == reference
+    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+
+
+@pytest.mark.parametrize(
+    ("text", "features", "words"),
+    [
+        ("{", "0,1,2", "reference: .* is no JSON"),
+        ('{"features": {"0": [0, 0]}, "target": [0, 1]}', "0", "reference: features: '0': expected a centre and a pos"),
+        (json.dumps(REFERENCE), "3", "features: expected names of the columns beside reference values, .* 3"),
+        (
+            json.dumps(REFERENCE),
+            "0,1,age",
+            r"reference: expected values of the columns .*none of 'age' and values of '2'",
+        ),
+        (json.dumps(REFERENCE | {"units": {}}), "0,1,2", "reference: 'units': expected the keys"),
+    ],
+)
+def test_what_is_no_reference_ends_a_run_before_a_node_is_asked_and_nothing_is_charged(tmp_path, text, features, words):
+    (tmp_path / "reference.json").write_text(text)
+    config = {"reference": str(tmp_path / "reference.json"), "features": features, "ledger": str(tmp_path / "book.db")}
+    with pytest.raises(ValueError, match=words):
+        run(tmp_path, config, change=lambda stage, k: pytest.fail("a node was asked"))
+    assert outcome(tmp_path)["error"] == "ValueError"
+    assert not (tmp_path / "book.db").exists()
 
 
 @pytest.mark.parametrize("fate", ["gone", "silent", "raises"])
@@ -297,6 +343,10 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
     assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]
     assert capsys.readouterr().err == f"features are all other columns: {', '.join(some.features)}\n"
+    own = data.owner(node | {"intercept": True}, {})["source"]()
+    assert (own.intercept, list(own.features)) == (True, [*map(str, TASKS.features), "intercept"])
+    with pytest.raises(ValueError, match="intercept: expected true or false, got 'no'"):
+        data.owner(node | {"intercept": "no"}, {})
     assert found["policy"].trust == "no_curator"
     assert (found["policy"].adjacency, found["policy"].colluders) == (None, 0)
     careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["policy"]

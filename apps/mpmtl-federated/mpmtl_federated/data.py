@@ -15,8 +15,8 @@ from mpmtl_prob.privacy import Ledger
 
 #: What a node's configuration may say.
 KNOWN = {
-    "folder", "data", "task", "target", "exclude", "part", "parts", "demo", "trust", "epsilon", "delta", "adjacency", "least",
-    "colluders", "runs", "signing-key", "known-keys", "unsafe-seed", "partition-id", "num-partitions",
+    "folder", "data", "task", "target", "exclude", "intercept", "part", "parts", "demo", "trust", "epsilon", "delta",
+    "adjacency", "least", "colluders", "runs", "signing-key", "known-keys", "unsafe-seed", "partition-id", "num-partitions",
 }  # fmt: skip
 
 
@@ -77,10 +77,13 @@ def source(node: Mapping[str, Any]) -> Callable[[], TaskData | TaskShards]:
     part, parts = int(node.get("part", 0)), int(node.get("parts", 1))
     if "demo" in node:
         return lambda: _some(_demo(str(node["demo"])), part, parts)
+    if not isinstance(intercept := node.get("intercept", False), bool):
+        raise ValueError(f"intercept: expected true or false, got {intercept!r}")
     path, columns = Path(str(node["data"])), {"task": str(node["task"]), "target": str(node["target"])}
     named = {
         **columns,
         "exclude": [name.strip() for name in str(node["exclude"]).split(",")] if "exclude" in node else None,
+        "intercept": intercept,
     }
     if path.is_dir():
         return lambda: _told(_files(TaskShards.from_parquet(path, **named, progress_bar=False), part, parts))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpmtl_prob._util.checks import positive, whole
 from mpmtl_prob._util.files import write_text
+from mpmtl_prob.data.reference import read_reference
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.federated import sharded as scattered
 from mpmtl_prob.federated.flower import wire
@@ -243,8 +244,13 @@ def main(grid: Grid, config: Mapping[str, Any]) -> Outcome:
 
 def invited(config: Mapping[str, Any]) -> Invitation:
     """The invitation that the configuration of a run describes. Raises ValueError for what no run can have."""
-    features = str(config["features"])
-    names = int(features) if features.isdecimal() else features.split(",")
+    features, path = str(config["features"]), str(config["reference"])
+    names = int(features) if features.isdecimal() else [name.strip() for name in features.split(",")]
+    reference = read_reference(path, "reference") if path else None
+    if reference is not None and isinstance(names, int):
+        raise ValueError(
+            f"features: expected names of the columns beside reference values, got how many there are, {names}"
+        )
     return invite(
         config["epsilon"],
         config["num-tasks"],
@@ -257,6 +263,7 @@ def invited(config: Mapping[str, Any]) -> Invitation:
         partners=config["partners"] or None,
         mechanism=config["mechanism"],
         adjacency=config["adjacency"],
+        reference=reference,
     )
 
 
