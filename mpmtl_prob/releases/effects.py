@@ -160,8 +160,10 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
     """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without.
 
     Raises:
-        ValueError: contrasts, from which a reference's centres cannot be taken.
+        ValueError: contrasts, from which a reference's centres cannot be taken; or a column that is called as the intercept
+            is, and is none.
     """
+    check_intercept(tasks.features, tasks.intercept)
     if layout.reference is not None and tasks.centred:
         raise ValueError(
             "tasks: expected rows, got contrasts, in which the reference's centres have cancelled; give the tasks "
@@ -183,6 +185,15 @@ def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
     silent = np.zeros_like(vector)
     silent[-1] = 1.0
     return vector if np.isfinite(vector).all() else silent
+
+
+def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
+    """Raise ValueError for a column of somebody's own with the name by which messages of effects know the intercept."""
+    if NAME in features[: len(features) - intercept]:
+        raise ValueError(
+            f"features: expected no column of your own that is called {NAME!r}, which in messages of effects is the "
+            "intercept; rename it, or, where it is 1 in every row, leave it out and say intercept=True or with_intercept()"
+        )
 
 
 #: Names of tasks by column, or by "the target".

@@ -26,6 +26,7 @@ from mpmtl_prob.privacy.charge_and_draw import draw_matrices
 from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Wishart
+from mpmtl_prob.releases.effects import check_intercept
 from mpmtl_prob.releases.files import library_version
 from mpmtl_prob.releases.messages import clip_norm, messages, scaling_of
 from mpmtl_prob.releases.release import Release
@@ -120,6 +121,7 @@ def _of_effects(
             "source: expected TaskData or TaskShards with message='effects', as a message is made of rows, got "
             f"{type(source).__name__}"
         )
+    check_intercept(source.features, source.intercept)
     settled = spec.terms(source.num_tasks, source.features)
     if isinstance(source, TaskShards):
         A, rows = streamed(source, settled)

@@ -178,6 +178,23 @@ def test_names_of_any_kind_stand_in_files(names, tmp_path):
         assert mp.Release.load(tmp_path / "release.nc").effects == release.effects
 
 
+@pytest.mark.parametrize("reference", [REFERENCE, None], ids=["declared units", "own units"])
+@pytest.mark.parametrize("names", [["a", "b", "intercept"], ["intercept", "b", "c"]])
+@pytest.mark.parametrize("kind", ["rows", "shards"])
+def test_a_column_of_ones_own_called_intercept_is_refused_before_anything_is_charged(names, reference, kind, tmp_path):
+    """By name it would be dropped, or shared as the intercept, whatever it holds."""
+    tasks = TaskData.from_lists(*make(), features=names)
+    if kind == "shards":
+        tasks.to_pandas(task="task", target="y").to_parquet(tmp_path / "0.parquet")
+        tasks = mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False)
+    ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
+    with pytest.raises(ValueError, match=r"no column of your own that is called 'intercept'.*rename it"):
+        mp.release(tasks, 1.0, message="effects", reference=reference, ledger=ledger)
+    assert ledger.spent.epsilon == 0
+    with pytest.raises(ValueError, match=r"'intercept'.*rename it"):
+        effect_messages(TaskData.from_lists(*make(), features=names), EffectsLayout(("a", "b", "c")))
+
+
 def test_contrasts_have_no_centres_to_take():
     with pytest.raises(ValueError, match="expected rows, got contrasts"):
         mp.release(TASKS.with_intercept().slopes, 1.0, reference=REFERENCE)
