@@ -30,6 +30,7 @@ from mpmtl_prob.inference import (
     SharedPosterior,
     Subspace,
 )
+from mpmtl_prob.inference.public.effects import PER_OWN_SD
 from mpmtl_prob.inference.subspace import random_angles
 
 if TYPE_CHECKING:
@@ -143,8 +144,10 @@ def forest(
 
     Of one task: its effect by its own rows alone, with the release, the average effect, and the range of a new task, which
     is no estimate and has no point. Of all tasks, a row for each over the average and that range: such a picture exists only
-    where one desk holds all rows, and says that it is not to be published. Without reference values neither the average nor
-    the range is in a task's units, and both are left out.
+    where one desk holds all rows, and says that it is not to be published.
+
+    Without reference values averages are per standard deviation of each task's own rows. All effects are then in those units,
+    and panels say so; but an intercept, every task's own, has no average, and is in the table's units.
 
     Args:
         effects: of owners, or the public posterior.
@@ -171,53 +174,65 @@ def forest(
     if task is not None and (own is None or task not in own.tasks):
         of = "none of the public posterior" if own is None else f"one of the fit's, such as {own.tasks[0]!r}"
         raise ValueError(f"task: expected {of}, got {task!r}")
-    public = shared.average_effects(probability), shared.new_task(probability)
+    average, new = shared.average_effects(probability), shared.new_task(probability)
+    public = {name: (average.loc[name], new.loc[name]) for name in average.index}
     interval = f"{100 * probability:g} % intervals"
     if own is None:
-        return _public_forest(names, *public, f"Average effects and a new task's, {interval}")
-    table = own.coefficients(probability)
-    in_units = public if shared.layout.reference is not None else None
-    if task is not None:
-        return _forest_of_one(names, table.xs(task), in_units, f"Effects of {task}, for its owner, {interval}")
-    return _forest_of_all(names, table, in_units, f"Effects of every task, {interval}: not to be published")
+        axes = _public_forest(names, public, f"Average effects and a new task's, {interval}")
+    else:
+        table = own.coefficients(probability)
+        if shared.layout.reference is None:
+            unit = own.common_units()
+            public = {name: rows for name, rows in public.items() if unit.xs(name, level="effect").notna().all()}
+            table = table.div(unit.fillna(1.0), axis=0)
+        if task is None:
+            axes = _forest_of_all(names, table, public, f"Effects of every task, {interval}: not to be published")
+        else:
+            axes = _forest_of_one(names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}")
+    if shared.layout.reference is None:
+        for ax, name in zip(axes, names, strict=True):
+            ax.set_xlabel(PER_OWN_SD if name in public else "in the table's units", fontsize=8)
+    return axes
 
 
-Public = tuple["pd.DataFrame", "pd.DataFrame"]
+#: The average effect and the effects of a new task, by name of the effect.
+Public = Mapping[Hashable, tuple["pd.Series", "pd.Series"]]
 
 
-def _public_forest(names: list[Any], average: pd.DataFrame, new: pd.DataFrame, title: str) -> list[Axes]:
+def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
     """The average effect and a new task's range."""
     axes = panels(names, 2, title)
     for ax, name in zip(axes, names, strict=True):
-        _interval(ax, 0, average.loc[name], "", _ORANGE)
-        _range(ax, 1, new.loc[name])
+        average, new = public[name]
+        _interval(ax, 0, average, "", _ORANGE)
+        _range(ax, 1, new)
         _rows(ax, ["average", "a new task"])
     return axes
 
 
-def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public | None, title: str) -> list[Axes]:
-    """One task's effects, alone and with the release."""
-    axes = panels(names, 2 if public is None else 4, title)
+def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
+    """One task's effects, alone and with the release, beside the averages that are in its units."""
+    labels = ["alone", "with the release"] + ["average", "a new task"] * any(name in public for name in names)
+    axes = panels(names, len(labels), title)
     for ax, name in zip(axes, names, strict=True):
         _interval(ax, 0, table.loc[name], "alone", GREY)
         _interval(ax, 1, table.loc[name], "", _BLUE)
-        rows = ["alone", "with the release"]
-        if public is not None:
-            _interval(ax, 2, public[0].loc[name], "", _ORANGE)
-            _range(ax, 3, public[1].loc[name])
-            rows += ["average", "a new task"]
-        _rows(ax, rows)
+        if name in public:
+            average, new = public[name]
+            _interval(ax, 2, average, "", _ORANGE)
+            _range(ax, 3, new)
+        _rows(ax, labels)
     return axes
 
 
-def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public | None, title: str) -> list[Axes]:
+def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
     """Every task's effects, in the order of the first one's; the average and the range of a new task behind them."""
     order = table.xs(names[0], level="effect")["mean"].sort_values().index
     axes = panels(names, len(order), title, per_row=0.17)
     for ax, name in zip(axes, names, strict=True):
         rows = table.xs(name, level="effect").loc[order]
-        if public is not None:
-            average, new = (part.loc[name] for part in public)
+        if name in public:
+            average, new = public[name]
             ax.axvspan(new["lower"], new["upper"], color=_ORANGE, alpha=0.1, lw=0, label="range of a new task")
             ax.axvspan(average["lower"], average["upper"], color=_ORANGE, alpha=0.3, lw=0, label="average")
         y = np.arange(len(rows))
@@ -226,9 +241,8 @@ def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public | None,
             ax.hlines(y + shift, low, high, color=color, lw=1.4, alpha=0.6)
             ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, ms=3, label=label)
         _rows(ax, [str(each) for each in order])
-    axes[0].figure.legend(
-        *axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=4, loc="outside lower center"
-    )
+    legend = max((ax.get_legend_handles_labels() for ax in axes), key=lambda found: len(found[1]))
+    axes[0].figure.legend(*legend, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
     return axes
 
 

@@ -212,7 +212,7 @@ def _fit_effects(options: argparse.Namespace, tasks: TaskData, release: Release)
     from mpmtl_prob._util.files import check_place, write_text
     from mpmtl_prob.data.matching import in_order
     from mpmtl_prob.inference.owner.effects import check_likelihood
-    from mpmtl_prob.inference.public.effects import layout_of
+    from mpmtl_prob.inference.public.effects import TABLE_UNITS, layout_of
     from mpmtl_prob.sampling.nuts import WARMUP
 
     layout = layout_of(release)
@@ -238,6 +238,7 @@ def _fit_effects(options: argparse.Namespace, tasks: TaskData, release: Release)
         write_text(options.coefficients, coefficients.to_csv(), private=True)
     if options.json:
         said = {
+            "units": {"average_effects": shared.units_in_words, "coefficients": TABLE_UNITS},
             "average_effects": shared.average_effects().reset_index().to_dict("records"),
             "coefficients": coefficients.reset_index().to_dict("records"),
             "seconds": own.seconds,
@@ -258,7 +259,8 @@ def _print_effects(own: OwnerEffects) -> None:
     shown = coefficients.loc[list(own.tasks[:_PRINTED])]
     print(f"{own.shared}\n{own}\n{own.diagnose()}\n\naverage effects, 90 % intervals")
     print(own.shared.average_effects().to_string(float_format="{:.3g}".format))
-    print("\ncoefficients with the release, and alone")
+    units = "" if own.shared.layout.reference is not None else ", in the table's units"
+    print(f"\ncoefficients with the release, and alone{units}")
     print(shown.to_string(float_format="{:.3g}".format))
     if len(own.tasks) > _PRINTED:
         print(f"and of {len(own.tasks) - _PRINTED} tasks more: --coefficients OUT.csv, or --json")

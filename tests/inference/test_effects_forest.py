@@ -86,6 +86,56 @@ def test_the_public_posterior_has_averages_and_nobodys_effects(own):
     assert "published" not in title(axes[0])
 
 
+@pytest.fixture(scope="module")
+def in_own_units():
+    """Rows of ten tasks, whose columns vary differently, and owners of a release without reference values."""
+    rng = np.random.default_rng(1)
+    X = [rng.normal(60, 10 + i, (12, 1)) for i in range(10)]
+    y = [7 + 0.1 * (rows[:, 0] - 60) + rng.normal(0, 2, 12) for rows in X]
+    tasks = mp.TaskData.from_lists(X, y, features=["age"], tasks=[f"H{i}" for i in range(10)]).with_intercept()
+    release = mp.release(tasks, 5.0, message="effects", unsafe_seed=0)
+    shared = mp.inference.shared_effects(release, chains=2, warmup=200, draws=200, progress_bar=False)
+    return X, y, mp.inference.task_posteriors(tasks, shared)
+
+
+def test_without_reference_values_effects_of_all_are_per_standard_deviation_of_own_rows(in_own_units):
+    X, y, own = in_own_units
+    sds = np.array([v.std(ddof=1) / x[:, 0].std(ddof=1) for x, v in zip(X, y, strict=True)])
+    np.testing.assert_allclose(own.common_units().xs("age", level="effect"), sds)
+    assert own.common_units().xs("intercept", level="effect").isna().all()
+    average, new = own.shared.average_effects().loc["age"], own.shared.new_task().loc["age"]
+    mine = own.coefficients().loc[("H3", "age")] / sds[3]
+    ax, intercept = plots.forest(own, task="H3")
+    np.testing.assert_allclose(points(ax), [mine["alone"], mine["mean"], average["mean"]])
+    np.testing.assert_allclose(intervals(ax)[2:], [[row["lower"], row["upper"]] for row in (average, new)])
+    assert (ax.get_xlabel(), intercept.get_xlabel()) == ("per sd of own rows", "in the table's units")
+    level = own.coefficients().loc[("H3", "intercept")]
+    np.testing.assert_allclose(points(intercept), [level["alone"], level["mean"]])  # and no average
+    every, _ = plots.forest(own)
+    assert every.get_xlabel() == "per sd of own rows"
+    shown = (own.coefficients().xs("age", level="effect")["mean"] / sds).sort_values()
+    np.testing.assert_allclose(every.lines[1].get_xdata(), shown)
+    assert len(every.patches) == 2
+    (ax,) = plots.forest(own.shared)
+    assert ax.get_xlabel() == "per sd of own rows"
+
+
+def test_every_table_says_in_which_units_it_is(own, in_own_units):
+    _, _, other = in_own_units
+    tables = [
+        lambda posterior: posterior.average_effects(),
+        lambda posterior: posterior.new_task(),
+        lambda posterior: posterior.contrasts({"ten years": {"age": 10}}),
+    ]
+    for table in tables:
+        assert table(own.shared).attrs["units"] == "of the table"
+        assert "own rows" not in table(own.shared).to_string()
+        assert table(other.shared).attrs["units"] == "standard deviations of each task's own rows"
+        assert "per sd of own rows" in table(other.shared).to_string()
+    for table in (other.coefficients(), other.standing(), own.coefficients(), own.standing()):
+        assert table.attrs["units"] == "of the table"
+
+
 def test_the_subspace_of_effects_is_drawn_as_that_of_weights(own):
     """Spectra of the public posterior and of owners, which rest on it, are the same."""
     one, other = (plots.spectrum(each) for each in (own.shared, own))

@@ -26,7 +26,13 @@ from mpmtl_prob.inference.owner.likelihoods import (
     likelihood_of,
 )
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
-from mpmtl_prob.inference.public.effects import SharedEffects, in_table, observed_effects, per_table_unit
+from mpmtl_prob.inference.public.effects import (
+    TABLE_UNITS,
+    SharedEffects,
+    in_table,
+    observed_effects,
+    per_table_unit,
+)
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
 from mpmtl_prob.releases.effects import EffectsLayout, far_columns, in_layout, tell_of_units
 from mpmtl_prob.sampling.chains import Draws
@@ -98,7 +104,21 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
                 columns["sd"] = draws.std(axis=0).T.ravel()
             columns |= {f"{label}lower": lower.T.ravel(), f"{label}upper": upper.T.ravel()}
         index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
-        return pd.DataFrame(columns, index=index)
+        return _in_table_units(pd.DataFrame(columns, index=index))
+
+    def common_units(self) -> pd.Series:
+        """What one common unit of every task's effects is in the table's: coefficients over it are beside average effects.
+
+        With a reference it is the same for all tasks. Without, it is by each task's own rows, the standard deviation of the
+        target over that of the column, and is for the task's owner as coefficients are; an intercept, every task's own, has
+        none (NaN).
+        """
+        import pandas as pd
+
+        constants = self._tree.children["constant_data"].dataset
+        values = constants["unit"].values if "unit" in constants else np.full(self.W.shape, np.nan)
+        index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
+        return pd.Series(values.T.ravel(), index, name="unit")
 
     def standing(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of where every task stands: how far its effects are above the average of all, and with what probability.
@@ -117,7 +137,7 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         columns = {"difference": difference.mean(axis=0), "lower": lower, "upper": upper}
         columns["above"] = np.where(np.isnan(difference).any(axis=0), np.nan, (difference > 0).mean(axis=0))
         index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
-        return pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index)
+        return _in_table_units(pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index))
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
         """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
@@ -172,6 +192,12 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
     def __repr__(self) -> str:
         d, m = self.W.shape
         return f"OwnerEffects({m} tasks, {d} effects, {self.likelihood}, {self.seconds:.3g} s)\n  {self.guarantee}"
+
+
+def _in_table_units(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, which says that it is in the units of the rows, also where average effects are not."""
+    table.attrs["units"] = TABLE_UNITS
+    return table
 
 
 def effect_posteriors(
@@ -253,12 +279,13 @@ def effect_posteriors(
 def _gathered(
     owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None, shape: tuple[int, int]
 ) -> tuple[Draws, dict[str, Any]]:
-    """Draws (chain, draw, ..., task) and constants (task,) of all owners by name."""
+    """Draws (chain, draw, ..., task) and constants (..., task) of all owners by name."""
     names = ("W", "effect", "alone", "difference", "sigma", "offset")
     kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in names}
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
         "offset_mean": np.array([own.offset for own in owners]),
+        "unit": np.stack([own.unit for own in owners], axis=1),
     }
     if khat is not None:
         constants["khat"] = khat
@@ -292,6 +319,7 @@ class _Owner:
     apart: float
     offset: float
     khat: float
+    unit: FloatArray
 
 
 class _Public:
@@ -383,9 +411,8 @@ def _owner(
         "sigma": drawn["sigma"] * units.target_scale,
         "offset": units.offset(effects),
     }
-    return _Owner(
-        units.to_table(mean + units.guess), draws, float(shares[-1]), float(units.offset(mean + units.guess)), khat
-    )
+    offset = float(units.offset(mean + units.guess))
+    return _Owner(units.to_table(mean + units.guess), draws, float(shares[-1]), offset, khat, scale)
 
 
 def _sound_posterior(
@@ -439,7 +466,8 @@ def _completed(own: _Owner, X: FloatArray, y: FloatArray, rng: np.random.Generat
     }
     none = np.full((len(error), 1), np.nan)  # nothing is known of others' intercepts
     with_own["difference"] = np.concatenate([own.draws["difference"], none], axis=1)
-    return replace(own, mean=np.append(own.mean, level - own.mean @ centre), draws=own.draws | with_own)
+    mean, unit = np.append(own.mean, level - own.mean @ centre), np.append(own.unit, np.nan)
+    return replace(own, mean=mean, draws=own.draws | with_own, unit=unit)
 
 
 def _tree(tasks: TaskData, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
@@ -447,7 +475,7 @@ def _tree(tasks: TaskData, shared: SharedEffects, draws: Draws, constants: dict[
 
     public = shared.to_arviz()
     dims = {name: ["feature", "task"] for name in ("W", "effect", "alone", "difference")}
-    dims |= {name: ["task"] for name in ("sigma", "offset", *constants)}
+    dims |= {name: ["task"] for name in ("sigma", "offset", *constants)} | {"unit": ["feature", "task"]}
     tree = az.from_dict(
         {"posterior": draws, "constant_data": constants},
         dims=dims,

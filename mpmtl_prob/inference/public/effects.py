@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+#: Units of tables, as ``attrs["units"]`` says them; and the head of those without reference values, which says it in print.
+TABLE_UNITS = "of the table"
+OWN_UNITS = "standard deviations of each task's own rows"
+PER_OWN_SD = "per sd of own rows"
 STRUCTURES = ("full", "diagonal")
 #: What step sizes aim at, as of :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
@@ -68,7 +72,7 @@ class SharedEffects(PublicPosterior[str]):
 
     @cached_property
     def units(self) -> Units:
-        """Units of the effects: the reference's; without one those of every task's own rows, of which tables say nothing."""
+        """Units of the effects: the reference's; without one those of every task's own rows, which are not told."""
         d = len(self.coefficients)
         if self.layout.reference is None:
             return Units(np.zeros(d), np.ones(d), 0.0, 1.0, np.zeros(d))
@@ -90,9 +94,10 @@ class SharedEffects(PublicPosterior[str]):
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of average effects over tasks, a row per effect.
 
-        Effects are in the units of the table: the change of the target for one unit of the column. Without a reference they
-        are per standard deviation of each task's own rows. The intercept is the target where every column is at its
-        reference's centre.
+        Effects are in the units of the table: the change of the target for one unit of the column. The intercept is the
+        target where every column is at its reference's centre. Without a reference effects are per standard deviation of
+        each task's own rows (root mean square, of tasks without intercept), of the column and of the target: so say the
+        head of the table and, of every table, ``attrs["units"]``.
 
         Columns are ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it
         is above zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of
@@ -142,7 +147,19 @@ class SharedEffects(PublicPosterior[str]):
         effects = in_table(mu + np.einsum("sij,sj->si", np.linalg.cholesky(Omega), z), self.units)
         lower, upper = np.quantile(effects, [low, high], axis=0)
         columns = {"mean": effects.mean(axis=0), "sd": effects.std(axis=0), "lower": lower, "upper": upper}
-        return pd.DataFrame(columns, index=pd.Index(list(self.coefficients), name="effect"))
+        return self._in_units(pd.DataFrame(columns, index=pd.Index(list(self.coefficients), name="effect")))
+
+    def _in_units(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The table, which says in which units it is."""
+        table.attrs["units"] = self.units_in_words
+        if self.layout.reference is None:
+            table.columns.name = PER_OWN_SD
+        return table
+
+    @property
+    def units_in_words(self) -> str:
+        """Units of average effects: of the table, or standard deviations of each task's own rows."""
+        return OWN_UNITS if self.layout.reference is None else TABLE_UNITS
 
     def _table(self, weights: FloatArray, names: list[Any], probability: float) -> pd.DataFrame:
         import pandas as pd
@@ -168,7 +185,7 @@ class SharedEffects(PublicPosterior[str]):
             "tau_upper": tau_upper,
             "i2": (between / (between + error @ (weights**2).T)).mean(axis=0),
         }
-        return pd.DataFrame(columns, index=pd.Index(names, name="effect"))
+        return self._in_units(pd.DataFrame(columns, index=pd.Index(names, name="effect")))
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``log_prior``, ``log_likelihood`` and ``release``.
