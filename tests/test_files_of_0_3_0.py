@@ -12,7 +12,7 @@ import pytest
 from files_of_0_3_0.example import FEATURES, HOSPITALS, KEY, RUN, plain_regressions
 
 import mpmtl_prob as mp
-from mpmtl_prob import federated
+from mpmtl_prob import federated, inference
 from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob.adaptation import MomentAdaptation, MomentRelease
 from mpmtl_prob.federated.flower import wire
@@ -54,6 +54,22 @@ def same_guarantee(guarantee, expected):
             }
     assert read["reason"] == expected["reason"]
     assert read["arithmetic"] == expected["arithmetic"]
+
+
+def test_a_release_of_0_3_0_holds_no_average_effects():
+    release = Release.load(FOLDER / "release_wishart.nc")
+    with pytest.raises(ValueError, match=r"release: expected one of messages of effects.*got message='direction'"):
+        inference.shared_effects(release)
+    with pytest.raises(ValueError, match=r"path: .* holds no posterior of effects"):
+        inference.SharedEffects.load(FOLDER / "shared_full.nc")
+    with pytest.raises(ValueError, match=r"path: .* holds no owners' posteriors of effects"):
+        inference.OwnerEffects.load(FOLDER / "owners_plug_in.nc")
+    with pytest.raises(AttributeError, match=r"'average_effects': .* hold no average effects; with"):
+        SharedPosterior.load(FOLDER / "shared_full.nc").average_effects()
+    with pytest.raises(AttributeError, match=r"'coefficients': .* hold no average effects; with"):
+        OwnerPosteriors.load(FOLDER / "owners_plug_in.nc").coefficients()
+    with pytest.raises(AttributeError, match=r"'OwnerPosteriors' object has no attribute 'weights'$"):
+        OwnerPosteriors.load(FOLDER / "owners_plug_in.nc").weights()
 
 
 def test_every_file_is_read_by_one_of_these_tests():

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ _DETERMINED = "determined: "
 _RESERVED = (_DETERMINED + "columns", _DETERMINED + NAME, "one")
 #: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
 _FAR = 20.0
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,8 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
     """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without.
 
     Raises:
-        ValueError: contrasts, from which a reference's centres cannot be taken; or a column that is called as the intercept
-            is, and is none.
+        ValueError: contrasts, from which a reference's centres cannot be taken; a column that is called as the intercept
+            is, and is none; or, with a reference, an intercept where the layout has none, and the reverse.
     """
     check_intercept(tasks.features, tasks.intercept)
     if layout.reference is not None and tasks.centred:
@@ -169,7 +171,16 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
             "tasks: expected rows, got contrasts, in which the reference's centres have cancelled; give the tasks "
             "themselves, with_intercept() where every task has one"
         )
-    return tasks if layout.reference is not None else tasks.slopes
+    if layout.reference is None:
+        return tasks.slopes
+    if tasks.intercept != layout.intercept:
+        raise ValueError(
+            "tasks: expected them with an intercept, which the messages share; make them with intercept=True or "
+            "with_intercept(), in a shell --intercept"
+            if layout.intercept
+            else "tasks: expected them without an intercept, as the messages are; in a shell without --intercept"
+        )
+    return tasks
 
 
 def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
@@ -231,5 +242,5 @@ def tell_of_units(parts: Sequence[FarColumns]) -> None:
             f"tasks: some columns are more than {_FAR:g} times as large as the reference says, as if in other units: "
             f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary",
             UserWarning,
-            stacklevel=4,
+            skip_file_prefixes=(_PACKAGE,),  # the line that handed the rows over
         )

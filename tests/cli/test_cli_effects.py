@@ -148,7 +148,7 @@ def test_a_fit_that_cannot_be_is_refused_before_the_sampler_runs(folder, release
     assert "for likelihood='bernoulli', got others" in capsys.readouterr().err
     without = [option for option in fitting(folder, release, tmp_path / "own.nc") if option != "--intercept"]
     assert main(without) == 2
-    assert "features: expected 3 as in the release, got 2" in capsys.readouterr().err
+    assert "tasks: expected them with an intercept, which the messages share" in capsys.readouterr().err
     directions = tmp_path / "directions.nc"
     columns = ["--csv", str(folder / "stays.csv"), *COLUMNS[:-1]]
     assert main(["release", *columns, "--epsilon", "3", "--out", str(directions)]) == 0

@@ -259,7 +259,7 @@ def test_alone_is_the_same_whatever_earlier_studies_say(fitted):
     ("options", "words"),
     [
         ({"method": "mixture"}, "method: expected none"),
-        ({"power": 2.0}, "method: expected none"),
+        ({"power": 2.0}, "power: expected none"),
         ({"likelihood": "bernoulli"}, "likelihood: expected 'gaussian' or 'student_t'|expected targets -1 and 1"),
         ({"leave_one_out": "roughly"}, "leave_one_out"),
     ],

@@ -9,6 +9,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import Reference, ReleaseSpec, TaskData
 from mpmtl_prob.releases import message, terms
 from mpmtl_prob.releases.effects import EffectsLayout, effect_messages
+from mpmtl_prob.releases.spec import quiet_message
 
 D = 3
 REFERENCE = Reference({"a": (0, 1), "b": (1, 2), "c": (0, 1)}, target=(0, 1.5))
@@ -157,6 +158,32 @@ def test_a_column_a_thousand_times_its_scale_is_told_and_nothing_public_changes(
 def test_what_does_not_go_with_effects_is_named(options, words):
     with pytest.raises(ValueError, match=words):
         mp.release(TASKS, 1.0, **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "scale"), [("a", [1000, 1, 1]), ("the target", [1, 1, 1])], ids=["a column", "the target"]
+)
+def test_who_holds_rows_in_other_units_is_told_at_their_own_line_and_the_message_is_as_it_was(column, scale):
+    X, y = make()
+    X, y = [X[0] * scale, *X[1:]], [y[0] * (1000 if column == "the target" else 1), *y[1:]]
+    with pytest.warns(UserWarning, match=f"{column!r} of 0") as told:
+        release = mp.release(tasks_of(X, y), 1.0, reference=REFERENCE, unsafe_seed=0)
+    assert told[0].filename == __file__
+    quiet = quiet_message(tasks_of(X, y), TERMS)  # as an owner makes it
+    noise = mp.release(TASKS, 1.0, reference=REFERENCE, unsafe_seed=0).sigma - (sent := message(TASKS, TERMS)) @ sent.T
+    assert np.allclose(release.sigma - noise, quiet @ quiet.T, atol=1e-12)
+
+
+def test_an_intercept_is_shared_by_all_or_by_nobody():
+    with_it, without = (
+        ReleaseSpec(1.0, reference=REFERENCE).layout(names) for names in (("a", "b", "c", "intercept"), "abc")
+    )
+    with pytest.raises(
+        ValueError, match=r"tasks: expected them with an intercept.* with_intercept\(\), in a shell --intercept"
+    ):
+        effect_messages(TASKS, with_it)
+    with pytest.raises(ValueError, match="tasks: expected them without an intercept"):
+        effect_messages(TASKS.with_intercept(), without)
 
 
 def test_rows_whose_eigenvalues_do_not_converge_end_nothing_and_say_nothing(monkeypatch):

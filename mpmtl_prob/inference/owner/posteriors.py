@@ -23,6 +23,7 @@ from mpmtl_prob.inference.owner.leave_one_out import leave_one_out_posteriors
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors, likelihood_of
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import SharedEffects
+from mpmtl_prob.inference.public.posterior import NO_AVERAGES, refused_names
 from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.releases.release import Release
@@ -67,6 +68,8 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
     _held = "owners' posteriors"
     _packed = ("posterior", "observed_data")
     _rows_are = "features"
+    if not TYPE_CHECKING:  # which knows them by itself
+        __getattr__ = refused_names(NO_AVERAGES, "coefficients", "standing", "common_units")
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``observed_data``, ``constant_data``, ``shared`` and ``release``.
@@ -231,11 +234,11 @@ def task_posteriors(
     task_data(tasks)
     one_of("leave_one_out", leave_one_out, LEAVE_ONE_OUT)
     if isinstance(shared, SharedEffects):
-        if method != "plug_in" or power is not None:
-            raise ValueError(
-                f"method: expected none with a posterior of effects, of which owners average over all, got {method!r} and "
-                f"power {power!r}"
-            )
+        for name, given, default in (("method", method, "plug_in"), ("power", power, None)):
+            if given != default:
+                raise ValueError(
+                    f"{name}: expected none with a posterior of effects, of which owners average over all, got {given!r}"
+                )
         return effect_posteriors(
             tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed
         )

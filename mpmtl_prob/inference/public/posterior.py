@@ -208,6 +208,23 @@ class Chains[P]:
         return jax.enable_x64(self.double or bool(jax.config.jax_enable_x64))
 
 
+def refused_names(reason: str, *names: str) -> Callable[[Any, str], Any]:
+    """Return a ``__getattr__`` that says why an object has none of these names, where others of its kind have them."""
+
+    def missing(self: Any, name: str) -> Any:
+        plain = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{plain}: {reason}" if name in names else plain)
+
+    return missing
+
+
+#: Why a posterior given other messages has no tables of effects.
+NO_AVERAGES = (
+    "the release is of messages of directions or weights, which hold no average effects; with "
+    "mpmtl_prob.release(tasks, epsilon, reference=...) it does, and shared_effects reads it"
+)
+
+
 def settled[P: PublicPosterior[Any]](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
     """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
 

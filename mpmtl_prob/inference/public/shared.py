@@ -24,7 +24,7 @@ from mpmtl_prob.inference.public.effects import STRUCTURES, SharedEffects, share
 from mpmtl_prob.inference.public.information import Information, information
 from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.moment_estimate import first_look
-from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
+from mpmtl_prob.inference.public.posterior import NO_AVERAGES, Chains, PublicPosterior, check_sampling, refused_names
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
@@ -60,6 +60,8 @@ class SharedPosterior(PublicPosterior[Structure]):
     _held = "public posterior"
     _groups = ("posterior", "sample_stats", "observed_data")
     _drawn = ("posterior", "sample_stats")
+    if not TYPE_CHECKING:  # which knows them by itself
+        __getattr__ = refused_names(NO_AVERAGES, "average_effects", "contrasts", "new_task", "sensitivity")
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
