@@ -17,6 +17,7 @@ from mpmtl_prob._util.checks import whole
 from mpmtl_prob._util.figures import GREY, axes_of, panels, tree_of
 from mpmtl_prob._util.figures import forest as forest_of
 from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_positions
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
@@ -101,6 +102,7 @@ def spectrum(
     if several:
         ax.set_title(f"Spectrum of the shared covariance: median and {100 * probability:g} % interval")
     ax.set_ylim(bottom=bottom)
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False)
     return ax
 
@@ -189,6 +191,9 @@ def forest(
             axes = _forest_of_all(names, table, public, f"Effects of every task, {interval}: not to be published")
         else:
             axes = _forest_of_one(names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}")
+    for ax, name in zip(axes, names, strict=True):
+        if name != NAME and min(ax.get_xlim()) < 0 < max(ax.get_xlim()):
+            ax.axvline(0, color=GREY, lw=0.8, ls=":", zorder=0)  # of no effect
     if shared.layout.reference is None:
         for ax, name in zip(axes, names, strict=True):
             ax.set_xlabel(PER_OWN_SD if name in public else "in the table's units", fontsize=8)
@@ -201,19 +206,18 @@ Public = Mapping[Hashable, tuple["pd.Series", "pd.Series"]]
 
 def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
     """The average effect and a new task's range."""
-    axes = panels(names, 2, title)
+    axes = panels(names, ["average", "a new task"], title)
     for ax, name in zip(axes, names, strict=True):
         average, new = public[name]
         _interval(ax, 0, average, "", _ORANGE)
         _range(ax, 1, new)
-        _rows(ax, ["average", "a new task"])
     return axes
 
 
 def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
     """One task's effects, alone and with the release, beside the averages that are in its units."""
     labels = ["alone", "with the release"] + ["average", "a new task"] * any(name in public for name in names)
-    axes = panels(names, len(labels), title)
+    axes = panels(names, labels, title)
     for ax, name in zip(axes, names, strict=True):
         _interval(ax, 0, table.loc[name], "alone", GREY)
         _interval(ax, 1, table.loc[name], "", _BLUE)
@@ -221,14 +225,13 @@ def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title:
             average, new = public[name]
             _interval(ax, 2, average, "", _ORANGE)
             _range(ax, 3, new)
-        _rows(ax, labels)
     return axes
 
 
 def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
     """Every task's effects, in the order of the first one's; the average and the range of a new task behind them."""
     order = table.xs(names[0], level="effect")["mean"].sort_values().index
-    axes = panels(names, len(order), title, per_row=0.17)
+    axes = panels(names, [str(each) for each in order], title, per_row=0.17)
     for ax, name in zip(axes, names, strict=True):
         rows = table.xs(name, level="effect").loc[order]
         if name in public:
@@ -240,7 +243,6 @@ def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title:
             low, high = (rows[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
             ax.hlines(y + shift, low, high, color=color, lw=1.4, alpha=0.6)
             ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, ms=3, label=label)
-        _rows(ax, [str(each) for each in order])
     legend = max((ax.get_legend_handles_labels() for ax in axes), key=lambda found: len(found[1]))
     axes[0].figure.legend(*legend, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
     return axes
@@ -256,11 +258,6 @@ def _interval(ax: Axes, row: int, of: pd.Series, prefix: str, color: str) -> Non
 def _range(ax: Axes, row: int, of: pd.Series) -> None:
     """An interval in which nothing was estimated."""
     ax.hlines(row, of["lower"], of["upper"], color=_ORANGE, lw=9, alpha=0.2)
-
-
-def _rows(ax: Axes, labels: list[str]) -> None:
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_ylim(len(labels) - 0.4, -0.6)
 
 
 def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -> Axes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GREY = "#4a5568"
+#: Inches of a letter of a row's label; letters of a line over a panel.
+_LETTER, _TITLE = 0.065, 26
 
 
 def forest(shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float) -> Any:
@@ -59,12 +62,12 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (6.4, 4.0)) -> Any:
     return axes
 
 
-def panels(titles: Sequence[Any], rows: int, title: str, *, per_row: float = 0.26) -> list[Any]:
-    """Return Axes side by side, four at most, that share their rows' labels.
+def panels(titles: Sequence[Any], rows: Sequence[str], title: str, *, per_row: float = 0.26) -> list[Any]:
+    """Return Axes side by side, four at most, that share their rows and the labels of these.
 
     Args:
         titles: of the panels.
-        rows: of every panel.
+        rows: labels, from top to bottom, of every panel.
         title: of the figure.
         per_row: inches.
     """
@@ -72,15 +75,18 @@ def panels(titles: Sequence[Any], rows: int, title: str, *, per_row: float = 0.2
 
     columns = min(len(titles), 4)
     lines = -(-len(titles) // columns)
-    size = (1.3 + max(2.2 * columns, 3.6), 0.7 + lines * (0.65 + per_row * rows))
+    labels = 0.4 + _LETTER * max(map(len, rows))
+    size = (labels + max(2.2 * columns, 3.6), 0.7 + lines * (0.65 + per_row * len(rows)))
     figure, grid = plt.subplots(lines, columns, figsize=size, sharey=True, squeeze=False, layout="constrained")
     axes = list(grid.ravel())
     for ax in axes[len(titles) :]:
         ax.remove()
     for ax, name in zip(axes, titles, strict=False):
-        ax.set_title(str(name), fontsize=9)
+        ax.set_title(fill(str(name), _TITLE), fontsize=9)
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(labelsize=8, left=False)
         ax.grid(axis="x", lw=0.4, alpha=0.5)
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set_ylim(len(rows) - 0.4, -0.6)
     figure.suptitle(title, fontsize=10)
     return axes[: len(titles)]

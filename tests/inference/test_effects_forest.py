@@ -31,7 +31,7 @@ def closed():
 
 def points(ax):
     """What is drawn as points, from left to right in the order of drawing."""
-    return [float(x) for line in ax.lines for x in line.get_xdata()]
+    return [float(x) for line in ax.lines if line.get_marker() == "o" for x in line.get_xdata()]
 
 
 def intervals(ax):
