@@ -80,6 +80,8 @@ def spectrum(
         ax: to draw on.
     """
     ax = axes_of(ax)
+    from matplotlib.ticker import MaxNLocator
+
     several = isinstance(posterior, Mapping)
     shown: Mapping[str, Shown] = posterior if isinstance(posterior, Mapping) else {"posterior median": posterior}
     tail, bottom = (1 - probability) / 2, 1.0
@@ -102,7 +104,7 @@ def spectrum(
     if several:
         ax.set_title(f"Spectrum of the shared covariance: median and {100 * probability:g} % interval")
     ax.set_ylim(bottom=bottom)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False)
     return ax
 

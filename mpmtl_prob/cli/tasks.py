@@ -19,7 +19,7 @@ from mpmtl_prob.cli.options import (
 
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
-    from mpmtl_prob.inference import OwnerEffects
+    from mpmtl_prob.inference import OwnerEffects, OwnerPosteriors
     from mpmtl_prob.releases import Release
 
 #: Of so many tasks coefficients are printed; of more they are in a file.
@@ -170,18 +170,13 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, inference
     from mpmtl_prob._util.checks import whole
     from mpmtl_prob._util.files import check_place
-    from mpmtl_prob.inference.owner import likelihoods, posteriors
+    from mpmtl_prob.inference import OwnerEffects
     from mpmtl_prob.sampling.nuts import WARMUP
 
     tasks, release = read_tasks(options), Release.load(options.release)
     whole("--draws", options.draws)
-    check_place("--out", options.out)  # this and what follows before the sampler runs
-    if release.effects is not None:
-        return _fit_effects(options, tasks, release)
-    if options.coefficients is not None:
-        raise ValueError("--coefficients: expected it with a release of effects alone, of --reference, got another")
-    posteriors.check_features(tasks, release)
-    likelihoods.likelihood_of(options.likelihood, tasks)
+    check_place("--out", options.out)
+    _check_fit(options, tasks, release)  # before the sampler runs
     shared = inference.shared_covariance(
         release,
         chains=options.chains,
@@ -196,61 +191,63 @@ def fit(options: argparse.Namespace) -> None:
         progress_bar=not options.quiet,
     )  # fmt: skip
     own.save(options.out)
-    summary = own.subspace(max(1, min(3, tasks.slopes.num_features - 1)))  # of rank d there is nothing to say
+    if isinstance(own, OwnerEffects):
+        _tell_effects(options, own)
+    else:
+        _tell_weights(options, own)
+    if shared.num_draws < options.draws:  # the file holds what was drawn by then
+        raise KeyboardInterrupt
+
+
+def _check_fit(options: argparse.Namespace, tasks: TaskData, release: Release) -> None:
+    """Raise ValueError for tasks, or options, that do not go with the release."""
+    from mpmtl_prob._util.files import check_place
+    from mpmtl_prob.data.matching import in_order
+    from mpmtl_prob.inference.owner import likelihoods, posteriors
+    from mpmtl_prob.inference.owner.effects import check_likelihood
+
+    if release.effects is None:
+        if options.coefficients is not None:
+            raise ValueError("--coefficients: expected it with a release of effects alone, of --reference, got another")
+        posteriors.check_features(tasks, release)
+        likelihoods.likelihood_of(options.likelihood, tasks)
+        return
+    in_order(release.effects.of(tasks), release.effects.coefficients, "the release")
+    check_likelihood(options.likelihood, tasks)
+    if options.coefficients is not None:
+        check_place("--coefficients", options.coefficients)
+
+
+def _tell_weights(options: argparse.Namespace, own: OwnerPosteriors) -> None:
+    """Print what owners have of a release of directions or weights."""
+    summary = own.subspace(max(1, min(3, own.shared.release.num_features - 1)))  # of rank d there is nothing to say
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
     else:
-        print(f"{shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
-    if shared.to_arviz()["posterior"].sizes["draw"] < options.draws:  # the file holds what was drawn by then
-        raise KeyboardInterrupt
+        print(f"{own.shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
 
 
-def _fit_effects(options: argparse.Namespace, tasks: TaskData, release: Release) -> None:
-    """The same of a release of effects: a mixed model."""
-    from mpmtl_prob import inference
-    from mpmtl_prob._util.files import check_place, write_text
-    from mpmtl_prob.data.matching import in_order
-    from mpmtl_prob.inference.owner.effects import check_likelihood
-    from mpmtl_prob.inference.public.effects import TABLE_UNITS, layout_of
-    from mpmtl_prob.sampling.nuts import WARMUP
+def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
+    """Print average effects, and write or print what owners have of a release of effects: a mixed model."""
+    from mpmtl_prob._util.files import write_text
 
-    layout = layout_of(release)
-    in_order(layout.of(tasks), layout.coefficients, "the release")
-    check_likelihood(options.likelihood, tasks)
-    if options.coefficients is not None:
-        check_place("--coefficients", options.coefficients)
-    shared = inference.shared_effects(
-        release,
-        chains=options.chains,
-        warmup=min(options.draws, WARMUP),
-        draws=options.draws,
-        seed=options.seed,
-        progress_bar=not options.quiet,
-    )
-    leave_one_out = "not_in_release" if options.newcomers else "auto"
-    own = inference.task_posteriors(
-        tasks, shared, likelihood=options.likelihood, leave_one_out=leave_one_out, seed=options.seed
-    )
-    own.save(options.out)
-    coefficients = own.coefficients()
+    shared, coefficients = own.shared, own.coefficients()
     if options.coefficients is not None:
         write_text(options.coefficients, coefficients.to_csv(), private=True)
     if options.json:
         said = {
-            "units": {"average_effects": shared.units_in_words, "coefficients": TABLE_UNITS},
+            "units": {"average_effects": shared.units_in_words, "coefficients": coefficients.attrs["units"]},
             "average_effects": shared.average_effects().reset_index().to_dict("records"),
             "coefficients": coefficients.reset_index().to_dict("records"),
             "seconds": own.seconds,
             "out": str(options.out),
         }
         print(json.dumps(said, default=str))
-    else:
-        _print_effects(own)
-        written = [str(path) for path in (options.out, options.coefficients) if path is not None]
-        print(f"written to {' and '.join(written)}, for their owners alone")
-    if shared.num_draws < options.draws:  # the file holds what was drawn by then
-        raise KeyboardInterrupt
+        return
+    _print_effects(own)
+    written = [str(path) for path in (options.out, options.coefficients) if path is not None]
+    print(f"written to {' and '.join(written)}, for their owners alone")
 
 
 def _print_effects(own: OwnerEffects) -> None:

@@ -143,7 +143,7 @@ def test_options_of_other_messages_are_refused(folder, tmp_path, capsys, more, m
 
 
 def test_a_fit_that_cannot_be_is_refused_before_the_sampler_runs(folder, release, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(mp.inference, "shared_effects", None)
+    monkeypatch.setattr(mp.inference, "shared_covariance", None)
     assert main(fitting(folder, release, tmp_path / "own.nc", "--likelihood", "bernoulli")) == 2
     assert "for likelihood='bernoulli', got others" in capsys.readouterr().err
     without = [option for option in fitting(folder, release, tmp_path / "own.nc") if option != "--intercept"]
