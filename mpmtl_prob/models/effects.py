@@ -24,6 +24,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import ndtr, ndtri
 from jax.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
@@ -35,6 +36,8 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _POINTS, _POINTS_PER_EFFECT = 64, 4
 #: Lengths of mu over which its prior is averaged.
 _LENGTHS = np.geomspace(0.03, 2.5, 24)
+#: Directions of a spread of low rank, at most.
+MAX_RANK = 5
 #: A share of m that is added to variances, so that a release without noise is no singular one.
 _FLOOR = 1e-5
 
@@ -103,7 +106,7 @@ def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEf
 
     Args:
         release: as :func:`mpmtl_prob.inference.observed_effects` makes it.
-        structure: of Omega: "full" or "diagonal".
+        structure: of Omega: "full", "diagonal", "group_sparse" or "low_rank".
     """
     prior, d = release.prior, jnp.shape(release.averages)[1]
     # coordinates near the noisy mean: from anywhere else a chain may stay at a mean of the wrong sign
@@ -135,15 +138,14 @@ def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
 
 
 def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
-    """Sample Omega (d, d): sizes by group, and a factor near the identity whose entries are normal."""
+    """Sample Omega (d, d): the size tau of every group of effects, and how it is shared out among them."""
     prior, averages = release.prior, jnp.asarray(release.averages)
-    law = dist.Normal(jnp.log(prior.spread), jnp.log(prior.spread_factor))
-    log_tau = numpyro.sample("log_tau", law.expand([averages.shape[0]]))
-    numpyro.deterministic("log_prior_tau", law.log_prob(log_tau).sum())
     # tau is the size of all effects of a group: of n effects, each has tau / sqrt n
-    tau = jnp.exp(log_tau) @ (averages > 0) * jnp.sqrt(averages.max(axis=0))
+    tau = _sizes(prior, averages.shape[0]) @ (averages > 0) * jnp.sqrt(averages.max(axis=0))
     if d == 1:
         return tau[:, None] ** 2
+    if structure in ("group_sparse", "low_rank"):
+        return tau[:, None] * _few(structure, averages, d) * tau
     logit = jnp.log(prior.correlation) - jnp.log1p(-jnp.asarray(prior.correlation))
     uneven = jax.nn.sigmoid(numpyro.sample("unevenness", dist.Normal(logit, 1.5)))
     diagonal = numpyro.sample("diagonal", dist.Normal(0, 1).expand([d]))
@@ -158,16 +160,56 @@ def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
     return L @ L.T
 
 
+def _sizes(prior: EffectsPrior, groups: int) -> Array:
+    """Sample tau of every group, (groups,), log-normal.
+
+    The coordinate is log tau where tau is small and tau itself where it is large: a release bounds tau from above, and in
+    log tau that bound is steep.
+    """
+    site = numpyro.sample("size", dist.ImproperUniform(dist.constraints.real_vector, (), (groups,)))
+    soft = jax.nn.softplus(site)
+    log_tau = numpyro.deterministic("log_tau", jnp.log(prior.spread) + jnp.log(soft) - np.log(np.log(2.0)))
+    law = dist.Normal(jnp.log(prior.spread), jnp.log(prior.spread_factor))
+    log_prior = numpyro.deterministic("log_prior_tau", law.log_prob(log_tau).sum())
+    numpyro.factor("tau", log_prior + (jax.nn.log_sigmoid(site) - jnp.log(soft)).sum())
+    return jnp.exp(log_tau)
+
+
+def _few(structure: str, averages: Array, d: int) -> Array:
+    """Sample the spread's shape (d, d), whose diagonal is one on average over a group: few effects, or few directions, of it.
+
+    "group_sparse": diag(1 + l_j^2). "low_rank": I + sum_k l_k^2 h_k h_k' / d, h_k standard normal. All l are half-Cauchy, so
+    that each effect or direction is either above the floor of ones or next to nothing.
+
+    Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
+    """
+    number = d if structure == "group_sparse" else min(MAX_RANK, d)
+    chance = jax.scipy.stats.norm.cdf(numpyro.sample("scales", dist.Normal(0, 1).expand([number])))
+    scale = jnp.tan(0.5 * np.pi * jnp.clip(chance, 0.0, 1 - 1e-6))
+    if structure == "group_sparse":
+        shape = jnp.diag(1 + scale**2)
+    else:
+        H = numpyro.sample("directions", dist.Normal(0, 1).expand([d, number])) * scale
+        shape = jnp.eye(d) + H @ H.T / d
+    size = jnp.sqrt((averages @ jnp.diag(shape)) @ (averages > 0))
+    return shape / size[:, None] / size
+
+
+def _half_normal(name: str, scale: float) -> Array:
+    """Sample a half-normal number by a standard normal one: its logarithm's density is steep above."""
+    site = numpyro.sample(f"{name}_site", dist.Normal(0, 1))
+    return numpyro.deterministic(name, -scale * ndtri(0.5 * ndtr(-site)))
+
+
 def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
     """Sample how far rows determine effects: a level for every group, effects of their own round it, tasks round these."""
     averages = jnp.asarray(release.averages)
     logit = jnp.log(release.prior.determined) - jnp.log1p(-jnp.asarray(release.prior.determined))
     level = numpyro.sample("level", dist.Normal(logit, 1.5).expand([averages.shape[0]])) @ (averages > 0)
     if d > 1:
-        differs = numpyro.sample("level_sd", dist.HalfNormal(0.5))
-        level = level + differs * numpyro.sample("levels", dist.Normal(0, 1).expand([d]))
+        level = level + _half_normal("level_sd", 0.5) * numpyro.sample("levels", dist.Normal(0, 1).expand([d]))
     level = numpyro.deterministic("determined", level)
-    return Accuracy(level, numpyro.sample("determined_spread", dist.HalfNormal(0.5)))
+    return Accuracy(level, _half_normal("determined_spread", 0.5))
 
 
 def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy) -> Array:

@@ -14,7 +14,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects import EffectsPrior, EffectsRelease, model_of
+from mpmtl_prob.models.effects import MAX_RANK, EffectsPrior, EffectsRelease, model_of
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TABLE_UNITS = "of the table"
 OWN_UNITS = "standard deviations of each task's own rows"
 PER_OWN_SD = "per sd of own rows"
-STRUCTURES = ("full", "diagonal")
+STRUCTURES = ("full", "diagonal", "group_sparse", "low_rank")
 #: What step sizes aim at, as of :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
 _REMEDIES = Remedies(
@@ -392,14 +392,18 @@ def _start(seen: EffectsRelease, structure: str) -> dict[str, Any]:
     groups, d = np.shape(seen.averages)
     start: dict[str, Any] = {
         "mu_away": np.zeros(d),
-        "log_tau": np.full(groups, np.log(seen.prior.spread)),
+        "size": np.zeros(groups),
         "level": np.full(groups, 1.0),
-        "determined_spread": np.log(0.2),
+        "determined_spread_site": -0.5,
     }
     if d > 1:
-        start |= {"unevenness": 0.0, "diagonal": np.zeros(d), "level_sd": np.log(0.2), "levels": np.zeros(d)}
-        if structure == "full":
-            start["below"] = np.zeros(d * (d - 1) // 2)
+        start |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
+        start |= {
+            "full": {"unevenness": 0.0, "diagonal": np.zeros(d), "below": np.zeros(d * (d - 1) // 2)},
+            "diagonal": {"unevenness": 0.0, "diagonal": np.zeros(d)},
+            "group_sparse": {"scales": np.zeros(d)},
+            "low_rank": {"scales": np.zeros(min(MAX_RANK, d)), "directions": np.zeros((d, min(MAX_RANK, d)))},
+        }[structure]
     return start
 
 
