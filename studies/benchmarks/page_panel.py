@@ -49,6 +49,9 @@ def panel(report: Report) -> Iterable[str]:
         yield "What 90 % intervals of beta cover, over a cell, and for the worst and the best coefficient:"
         rows = [(row["cell"]["name"], *(_covered(row["errors"].get(arm, {})) for arm in covering)) for row in cells]
         yield as_table(("cell", *covering), rows)
+    judged = [row for row in cells if "sound" in row["errors"].get("default", {})]
+    if judged:
+        yield from _judged(judged)
     if tables:
         yield (
             "Real tables, in units of the pooled rows with an intercept as a coefficient: squared error over squared "
@@ -63,6 +66,19 @@ def panel(report: Report) -> Iterable[str]:
             yield "Share of the mixed model's gain over *alone* that an arm has, with a 90 % bootstrap interval over splits:"
             found = [[_share(row.get("gains", {}).get(arm)) for arm in gaining] for row in tables]
             yield as_table(("table", "eps", "splits", *gaining), [(*a, *f) for a, f in zip(about, found, strict=True)])
+
+
+def _judged(cells: list[Report]) -> Iterable[str]:
+    """What intervals of mu and tau cover, and how many fits pass their own diagnosis."""
+    fits = sum(row["errors"]["default"]["count"] for row in cells)
+    mean = lambda name: sum(row["errors"]["default"][name] * row["errors"]["default"]["count"] for row in cells) / fits
+    yield (
+        f"Of {fits} fits of the library as it is, {mean('sound'):.0%} pass their own diagnosis. Its 90 % intervals of mu cover "
+        f"{mean('mu covered'):.0%} over all cells, and those of tau {mean('tau covered'):.0%}; cell by cell, over coefficients:"
+    )
+    names = ("mu covered", "tau covered", "sound")
+    rows = [(row["cell"]["name"], *(f"{row['errors']['default'][name]:.0%}" for name in names)) for row in cells]
+    yield as_table(("cell", "mu", "tau", "fits that pass"), rows)
 
 
 def _errors(row: Report, arms: Iterable[str]) -> list[str]:

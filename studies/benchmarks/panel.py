@@ -195,7 +195,7 @@ def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, 
 def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of one arm in one cell, over seeds."""
     out: dict[str, Any] = _mean([each["error"] for each in values])
-    for name in ("error of mu", "mu covered"):
+    for name in ("error of mu", "mu covered", "tau covered", "sound"):
         if name in values[0]:
             out[name] = float(np.mean([each[name] for each in values]))
     if "covered" in values[0]:

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from helpers.effort import effort
 from helpers.quickly import quickly
+from numpyro.handlers import substitute
+from numpyro.infer.util import log_density as log_density_of
+from scipy.stats import halfnorm, kstest, norm
 
 import mpmtl_prob as mp
 from mpmtl_prob import Reference
@@ -37,20 +40,39 @@ def double_precision():
         yield
 
 
-def drawn_parameters(rng, prior=PRIOR, d=D):
+def drawn_shape(rng, structure, prior, d):
+    """The spread of effects over tau^2 / d, (d, d), by NumPy alone."""
+    cauchy = lambda n: np.abs(rng.standard_cauchy(n))
+    if structure == "group_sparse":
+        size = 1 + cauchy(d) ** 2
+        return np.diag(d * size / size.sum())
+    if structure == "low_rank":
+        rank = min(model.MAX_RANK, d)
+        H = rng.standard_normal((d, rank)) * cauchy(rank)
+        shape = np.eye(d) + H @ H.T / d
+        return d * shape / np.trace(shape)
+    uneven = 1 / (1 + np.exp(-(logit(prior.correlation) + 1.5 * rng.standard_normal())))
+    if structure == "diagonal":
+        return np.diag(np.exp(2 * uneven * rng.standard_normal(d)))
+    c, L = uneven * np.sqrt(0.95 / (d - 1)), np.zeros((d, d))
+    for i in range(d):
+        size = np.sqrt(1 - c**2 * i)
+        L[i, i] = size * np.exp(c * rng.standard_normal() / (np.sqrt(2) * size))
+        L[i, :i] = c * rng.standard_normal(i)
+    return L @ L.T
+
+
+def logit(p):
+    return np.log(p / (1 - p))
+
+
+def drawn_parameters(rng, structure="full", prior=PRIOR, d=D):
     """mu, Omega and accuracy from the prior, by NumPy alone."""
     weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
     length = rng.choice(model._LENGTHS, p=weight / weight.sum()) * prior.average
     mu = length / np.sqrt(d) * rng.standard_normal(d)
     tau = np.exp(np.log(prior.spread) + np.log(prior.spread_factor) * rng.standard_normal()) / np.sqrt(d)
-    logit = lambda p: np.log(p / (1 - p))
-    c = 1 / (1 + np.exp(-(logit(prior.correlation) + 1.5 * rng.standard_normal()))) * np.sqrt(0.95 / (d - 1))
-    L = np.zeros((d, d))
-    for i in range(d):
-        size = np.sqrt(1 - c**2 * i)
-        L[i, i] = size * np.exp(c * rng.standard_normal() / (np.sqrt(2) * size))
-        L[i, :i] = c * rng.standard_normal(i)
-    Omega = tau**2 * L @ L.T
+    Omega = tau**2 * drawn_shape(rng, structure, prior, d)
     level = (
         logit(prior.determined)
         + 1.5 * rng.standard_normal()
@@ -88,12 +110,12 @@ def as_read(sigma, law, m=M, layout=LAYOUT):
     return observed_effects(release)
 
 
-def ranks(law, replications, *, m=M, warmup=150, draws=19, thin=THIN, believed=lambda seen: seen):
+def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thin=THIN, believed=lambda seen: seen):
     """Ranks of true values among posterior draws: uniform where the posterior is right."""
     rng = np.random.default_rng(1)
     truths, data = [], []
     while len(data) < replications:
-        mu, Omega, level, spread = drawn_parameters(rng)
+        mu, Omega, level, spread = drawn_parameters(rng, structure)
         W = drawn_messages(rng, mu, Omega, level, spread, m)
         sigma = W @ W.T + drawn_noise(rng, law)
         if law.positive_definite and np.linalg.eigvalsh(sigma + law.mean)[0] <= 0:
@@ -101,9 +123,9 @@ def ranks(law, replications, *, m=M, warmup=150, draws=19, thin=THIN, believed=l
         data.append(believed(as_read(sigma, law, m)))
         truths.append((mu, Omega, level))
     found, _ = chain_for_each(
-        kernel(model.model_of("full"), _ACCEPTANCE),
+        kernel(model.model_of(structure), _ACCEPTANCE),
         data,
-        start=lambda seen: _start(seen, "full"),
+        start=lambda seen: _start(seen, structure),
         warmup=warmup,
         draws=draws,
         thin=thin,
@@ -112,6 +134,7 @@ def ranks(law, replications, *, m=M, warmup=150, draws=19, thin=THIN, believed=l
         "mu": mu[..., 0],
         "length of mu": np.linalg.norm(mu, axis=-1),
         "size": np.log(np.trace(Omega, axis1=-2, axis2=-1)),
+        "ratio": np.log(Omega[..., 0, 0] / Omega[..., 1, 1]),
         "accuracy": np.asarray(level).mean(axis=-1),
     }
     drawn = of(found["mu"], found["Omega"], found["determined"])
@@ -124,6 +147,15 @@ def ranks(law, replications, *, m=M, warmup=150, draws=19, thin=THIN, believed=l
 )
 def test_posterior_is_calibrated_on_simulated_tasks(noise):
     found = ranks(LAWS[noise], effort(40, 400))
+    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "structure",
+    ["low_rank", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("group_sparse", "diagonal"))],
+)
+def test_posterior_of_every_structure_is_calibrated(structure):
+    found = ranks(LAWS["wishart"], effort(40, 400), structure=structure)
     assert min(uniformity(rank) for rank in found.values()) > 1e-3
 
 
@@ -186,6 +218,31 @@ def test_gradient_is_right_where_principal_axes_are_not_unique():
     steps = h * np.eye(2 * D)
     differences = [(value(x + step) - value(x - step)) / (2 * h) for step in steps]
     assert np.allclose(slope(x), differences, rtol=1e-4, atol=1e-3)
+
+
+def test_sizes_of_the_spread_are_log_normal_whatever_their_coordinate():
+    """By quadrature over the coordinate: the law's weight, median and quartile."""
+    prior = EffectsPrior(spread=0.4, spread_factor=3.0)
+    sized = lambda: model._sizes(prior, 1)
+
+    def law(site):
+        log_density, trace = log_density_of(sized, (), {}, {"size": site[None]})
+        return log_density, trace["log_tau"]["value"][0]
+
+    grid = np.linspace(-15.0, 60.0, 20_001)
+    log_density, log_tau = (np.asarray(part) for part in jax.vmap(law)(grid))
+    weight = np.exp(log_density) * (grid[1] - grid[0])
+    assert np.isclose(weight.sum(), 1.0, atol=1e-3)
+    below = lambda value: weight[np.asarray(log_tau) < value].sum()
+    assert np.isclose(below(np.log(0.4)), 0.5, atol=2e-3)
+    assert np.isclose(below(np.log(0.4 * 3.0)), norm.cdf(1), atol=2e-3)
+
+
+def test_half_normal_numbers_are():
+    z = np.random.default_rng(0).standard_normal(200_000)
+    drawn = lambda site: substitute(lambda: model._half_normal("x", 0.5), {"x_site": site})()
+    values = np.asarray(jax.vmap(drawn)(z))
+    assert kstest(values, halfnorm(scale=0.5).cdf).pvalue > 1e-3
 
 
 @pytest.fixture(scope="module")

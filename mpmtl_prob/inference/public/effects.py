@@ -50,7 +50,7 @@ class SharedEffects(PublicPosterior[str]):
 
     Attributes:
         release: what it conditions on.
-        structure: of Omega, "full" or "diagonal".
+        structure: of Omega, one of those of :func:`shared_effects`.
         prior: of average effects and spread.
         seconds: wall-clock time of the sampling.
     """
@@ -279,7 +279,12 @@ def shared_effects(
 
     Args:
         release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``.
-        structure: of the covariance between tasks: "full", or "diagonal", where effects do not go together.
+        structure: of the covariance between tasks:
+
+            - "full": effects may go together, and differ in size.
+            - "diagonal": they do not go together.
+            - "group_sparse": nor do they, and few of them differ between tasks by much.
+            - "low_rank": tasks differ along a few directions, above a floor.
         prior: of average effects, spread and accuracy; default :class:`EffectsPrior`. :meth:`SharedEffects.sensitivity`
             says how much of the result it is.
         chains: number of chains.

@@ -68,6 +68,9 @@ class Fit:
         mu: average effects, (d,), or None.
         mu_low: of their 90 % intervals, or None.
         mu_high: of the same.
+        tau_low: of 90 % intervals of effects' standard deviations between tasks, (d,), or None.
+        tau_high: of the same.
+        sound: whether the fit passes its own diagnosis, or None.
     """
 
     beta: np.ndarray
@@ -76,6 +79,9 @@ class Fit:
     mu: np.ndarray | None = None
     mu_low: np.ndarray | None = None
     mu_high: np.ndarray | None = None
+    tau_low: np.ndarray | None = None
+    tau_high: np.ndarray | None = None
+    sound: bool | None = None
 
 
 def normal(beta: np.ndarray, variance: np.ndarray, mu: np.ndarray | None = None, mu_variance: Any = None) -> Fit:
@@ -286,8 +292,9 @@ def _with_reference(train: Train, public: Public, estimator: Any) -> Fit:
     draws = found.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     mu = found.shared.draws("mu") * found.shared.units.target_scale
-    mu_low, mu_high = np.quantile(mu, (0.05, 0.95), axis=0)
-    return Fit(found.W[order], low[order], high[order], mu.mean(axis=0)[order], mu_low[order], mu_high[order])
+    tau = found.shared.draws("tau") * found.shared.units.target_scale
+    of_mu, of_tau = (np.quantile(draws[:, order], (0.05, 0.95), axis=0) for draws in (mu, tau))
+    return Fit(found.W[order], low[order], high[order], mu.mean(axis=0)[order], *of_mu, *of_tau, found.diagnose().sound)
 
 
 Arm = Callable[[Train, Public, int], Fit]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from random_effects import arms, cells, limits, mixed, owners, real
 
 FORMAT = 1  #: of a unit's record, and of what the panel's own arms do: another number starts afresh
@@ -95,6 +96,11 @@ def measured(cell: cells.Cell, draw: cells.Draw, fit: arms.Fit) -> dict[str, Any
         found["error of mu"] = float(((fit.mu - draw.mu) ** 2).sum())
     if fit.mu_low is not None and fit.mu_high is not None:
         found["mu covered"] = float(((fit.mu_low <= draw.mu) & (draw.mu <= fit.mu_high)).mean())
+    if fit.tau_low is not None and fit.tau_high is not None:
+        tau = np.sqrt(np.diag(draw.Omega))
+        found["tau covered"] = float(((fit.tau_low <= tau) & (tau <= fit.tau_high)).mean())
+    if fit.sound is not None:
+        found["sound"] = bool(fit.sound)
     return found
 
 
