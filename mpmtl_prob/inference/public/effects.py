@@ -403,12 +403,13 @@ def _start(seen: EffectsRelease, structure: str) -> dict[str, Any]:
     }
     if d > 1:
         start |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
-        start |= {
+        of_shape: dict[str, dict[str, Any]] = {
             "full": {"unevenness": 0.0, "diagonal": np.zeros(d), "below": np.zeros(d * (d - 1) // 2)},
             "diagonal": {"unevenness": 0.0, "diagonal": np.zeros(d)},
             "group_sparse": {"scales": np.zeros(d)},
             "low_rank": {"scales": np.zeros(min(MAX_RANK, d)), "directions": np.zeros((d, min(MAX_RANK, d)))},
-        }[structure]
+        }
+        start |= of_shape[structure]
     return start
 
 

@@ -293,8 +293,12 @@ def _with_reference(train: Train, public: Public, estimator: Any) -> Fit:
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     mu = found.shared.draws("mu") * found.shared.units.target_scale
     tau = found.shared.draws("tau") * found.shared.units.target_scale
-    of_mu, of_tau = (np.quantile(draws[:, order], (0.05, 0.95), axis=0) for draws in (mu, tau))
-    return Fit(found.W[order], low[order], high[order], mu.mean(axis=0)[order], *of_mu, *of_tau, found.diagnose().sound)
+    mu_low, mu_high = np.quantile(mu[:, order], (0.05, 0.95), axis=0)
+    tau_low, tau_high = np.quantile(tau[:, order], (0.05, 0.95), axis=0)
+    sound = found.diagnose().sound
+    return Fit(
+        found.W[order], low[order], high[order], mu.mean(axis=0)[order], mu_low, mu_high, tau_low, tau_high, sound
+    )
 
 
 Arm = Callable[[Train, Public, int], Fit]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from random_effects import arms, cells, limits, mixed, owners, real
 
 FORMAT = 1  #: of a unit's record, and of what the panel's own arms do: another number starts afresh
