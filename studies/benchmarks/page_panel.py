@@ -73,8 +73,9 @@ def _judged(cells: list[Report]) -> Iterable[str]:
     fits = sum(row["errors"]["default"]["count"] for row in cells)
     mean = lambda name: sum(row["errors"]["default"][name] * row["errors"]["default"]["count"] for row in cells) / fits
     yield (
-        f"Of {fits} fits of the library as it is, {mean('sound'):.0%} pass their own diagnosis. Over all cells its 90 % intervals "
-        f"of mu cover {mean('mu covered'):.0%}, and those of tau {mean('tau covered'):.0%}. Cell by cell, over coefficients:"
+        f"Of {fits} fits of the library as it is, {mean('sound'):.0%} pass their own diagnosis. Over all cells its 90 % "
+        f"intervals of mu cover {mean('mu covered'):.0%}, and those of tau {mean('tau covered'):.0%}. Cell by cell, over "
+        "coefficients:"
     )
     names = ("mu covered", "tau covered", "sound")
     rows = [(row["cell"]["name"], *(f"{row['errors']['default'][name]:.0%}" for name in names)) for row in cells]
