@@ -82,6 +82,9 @@ def test_the_public_posterior_has_averages_and_nobodys_effects(own):
         average, new = own.shared.average_effects().loc[ax.get_title()], own.shared.new_task().loc[ax.get_title()]
         np.testing.assert_allclose(points(ax), [average["mean"]])
         np.testing.assert_allclose(intervals(ax), [[row["lower"], row["upper"]] for row in (average, new)])
+        low, high = ax.get_xlim()
+        marked = ax.get_title() != "intercept" and bool(low < 0 < high)  # where there is no effect, if that is in sight
+        assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() != "o"] == [[0, 0]] * marked
     assert rows(axes[0]) == ["average", "a new task"]
     assert "published" not in title(axes[0])
 
