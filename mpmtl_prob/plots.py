@@ -195,7 +195,7 @@ def forest(
             axes = _forest_of_one(names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}")
     for ax, name in zip(axes, names, strict=True):
         if name != NAME and min(ax.get_xlim()) < 0 < max(ax.get_xlim()):
-            ax.axvline(0, color=GREY, lw=0.8, ls=":", zorder=0)  # of no effect
+            ax.axvline(0, color=GREY, lw=0.8, alpha=0.6, zorder=0)  # of no effect
     if shared.layout.reference is None:
         for ax, name in zip(axes, names, strict=True):
             ax.set_xlabel(PER_OWN_SD if name in public else "in the table's units", fontsize=8)

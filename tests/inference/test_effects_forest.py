@@ -1,5 +1,7 @@
 """What forests of a mixed model's effects show: the numbers of its tables, and whose they are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,9 @@ def test_the_public_posterior_has_averages_and_nobodys_effects(own):
         average, new = own.shared.average_effects().loc[ax.get_title()], own.shared.new_task().loc[ax.get_title()]
         np.testing.assert_allclose(points(ax), [average["mean"]])
         np.testing.assert_allclose(intervals(ax), [[row["lower"], row["upper"]] for row in (average, new)])
+        low, high = ax.get_xlim()
+        marked = ax.get_title() != "intercept" and bool(low < 0 < high)  # where there is no effect, if that is in sight
+        assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() != "o"] == [[0, 0]] * marked
     assert rows(axes[0]) == ["average", "a new task"]
     assert "published" not in title(axes[0])
 
@@ -118,6 +123,17 @@ def test_without_reference_values_effects_of_all_are_per_standard_deviation_of_o
     assert len(every.patches) == 2
     (ax,) = plots.forest(own.shared)
     assert ax.get_xlabel() == "per sd of own rows"
+
+
+def test_owners_who_do_not_know_their_units_are_shown_in_the_tables_and_beside_no_average(in_own_units):
+    """As of a file that was written before files held them."""
+    _, _, own = in_own_units
+    tree = own.to_arviz()
+    tree["constant_data"] = tree["constant_data"].to_dataset().drop_vars("unit")
+    (ax,) = plots.forest(dataclasses.replace(own, _tree=tree), effect="age", task="H3")
+    mine = own.coefficients().loc[("H3", "age")]
+    np.testing.assert_allclose(points(ax), [mine["alone"], mine["mean"]])
+    assert ax.get_xlabel() == "in the table's units"
 
 
 def test_every_table_says_in_which_units_it_is(own, in_own_units):

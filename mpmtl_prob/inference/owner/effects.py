@@ -162,7 +162,8 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
         ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
         intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
-        and ``sigma``. The draws are independent. Keep the tree where the rows may be.
+        and ``sigma``. ``constant_data`` has the ``unit`` of :meth:`common_units`. The draws are independent.
+        Keep the tree where the rows may be.
         """
         return self._tree.copy(deep=True)
 
