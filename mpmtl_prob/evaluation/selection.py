@@ -17,12 +17,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of
+from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.hidden_arrays import public, shown
 from mpmtl_prob._util.protocols import implements
@@ -261,7 +261,7 @@ def _rounds(
     check_not_forked()
     with jax.enable_x64(True):
         together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
-        arguments = jax.tree.map(jnp.asarray, (rows.loss, together[0], rows.W0, together[1]))
+        arguments = without_copies((rows.loss, together[0], rows.W0, together[1]))
         W = np.asarray(_many_runs(first.sharing, *arguments))
     W = W if train is tasks else completed(W, tasks)
     return list(zip(members, W[: len(members)], strict=True))

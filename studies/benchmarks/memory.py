@@ -141,6 +141,36 @@ def owners(kind: str = "gaussian", **options: Any) -> Callable[[int, int], Any]:
     return posteriors
 
 
+def effects(kind: str = "gaussian") -> Callable[[int, int], Any]:
+    """A mixed model: messages of effects in public units."""
+
+    def posteriors(m: int, longer: int) -> Any:
+        import mpmtl_prob as mp
+
+        data = tasks(m, longer, intercept=True)
+        reference = mp.Reference.standard([f"x{j}" for j in range(D)])
+        shared = mp.inference.shared_effects(mp.release(data, epsilon=1.0, reference=reference), **_MOMENT)
+        return data, mp.inference.task_posteriors(data, shared, likelihood=kind, chains=1, draws=50, progress_bar=False)
+
+    return posteriors
+
+
+def noise_aware(m: int, longer: int) -> Any:
+    import mpmtl_prob as mp
+
+    data = tasks(m, longer)
+    return data, mp.NoiseAware(epsilon=1.0, **_MOMENT).fit(data)
+
+
+def scikit(m: int, longer: int) -> None:
+    from mpmtl_prob.scikit import MultiTaskRegressor
+
+    table = frame(m, longer)
+    X, y = table.drop(columns="y").to_numpy(), table["y"].to_numpy()
+    del table
+    MultiTaskRegressor(task=D).fit(X, y).predict(X)
+
+
 def curator(m: int, longer: int) -> Any:
     import mpmtl_prob as mp
 
@@ -157,11 +187,14 @@ def predicted(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], Non
     return predict
 
 
-def saved(m: int, longer: int) -> None:
-    _, own = owners()(m, longer)
-    with tempfile.TemporaryDirectory() as folder:
-        own.save(Path(folder) / "own.nc")
-        type(own).load(Path(folder) / "own.nc")
+def saved(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], None]:
+    def save_and_load(m: int, longer: int) -> None:
+        _, own = posteriors(m, longer)
+        with tempfile.TemporaryDirectory() as folder:
+            own.save(Path(folder) / "own.nc")
+            type(own).load(Path(folder) / "own.nc")
+
+    return save_and_load
 
 
 def compared(m: int, longer: int) -> None:
@@ -234,7 +267,14 @@ CELLS: dict[str, Callable[[int, int], Any]] = {
     "owners' posteriors, Student": owners("student_t"),
     "and their predictions": predicted(owners()),
     "and of labels": predicted(owners("bernoulli")),
-    "and their file": saved,
+    "and their file": saved(owners()),
+    "owners' effects": effects(),
+    "owners' effects, Student": effects("student_t"),
+    "and effects' predictions": predicted(effects()),
+    "and effects' file": saved(effects()),
+    "NoiseAware": noise_aware,
+    "and NoiseAware's predictions": predicted(noise_aware),
+    "scikit-learn's wrapper": scikit,
     "curator's posterior": curator,
     "and its predictions": predicted(curator),
     "compare": compared,

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 import tracemalloc
+import weakref
 from types import SimpleNamespace
 
 import jax
@@ -18,8 +19,10 @@ from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticR
 from mpmtl_prob.data.padding import LARGEST_VIEW
 from mpmtl_prob.data.prediction import linear, linear_prediction
 from mpmtl_prob.estimators import Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
+from mpmtl_prob.estimators.fitted import in_unit_variance
+from mpmtl_prob.estimators.framework import run_rounds
 from mpmtl_prob.releases.messages import messages
-from mpmtl_prob.single_task import conjugate
+from mpmtl_prob.single_task import conjugate, laplace
 from mpmtl_prob.single_task.posterior_means import _mean
 
 SIZES = (3, 1, 40, 7, 3)
@@ -228,6 +231,46 @@ def test_losses_hold_each_row_once_but_for_a_few():
     assert isinstance(groups, InGroups)
     assert sum(part.X.size for part in groups.parts) < 2 * few.rows.size
     assert isinstance(LeastSquares().of(ragged([40, 50], d=64)), SquaredRows)
+
+
+def table(sizes=(3, 1, 40, 7, 300), **options):
+    """Tasks in units of their own, that an estimator scales."""
+    return dataclasses.replace(ragged(sizes, **options), scaling="unit_variance")
+
+
+def test_of_labels_nothing_is_kept_of_every_row_for_every_size_of_signal():
+    tasks = ragged([100] * 100, labels=True)
+    RidgeLogistic().fit(tasks.take([0]))
+    assert traced_peak(lambda: RidgeLogistic().fit(tasks)) < 2 * data_bytes(tasks)
+    kept = laplace.logistic_posteriors(tasks).curvature
+    assert sum(each.size for each in kept) < 18 * tasks.num_rows  # of 25 values
+
+
+@pytest.mark.parametrize("loss", [Logistic(), LeastSquares()], ids=["labels", "numbers"])
+def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
+    scaled, there = [], []
+
+    def watched(tasks):
+        found = in_unit_variance(tasks)
+        scaled.append(weakref.ref(found[0]))
+        return found
+
+    def run(sharing, run, *arguments, **options):
+        there.extend(each() for each in scaled)
+        pairs = zip(*(jax.tree.leaves(each) for each in (run.loss, bound[-1].loss)), strict=True)
+        large = [(on_device, given) for on_device, given in pairs if given.nbytes > 2**12]
+        assert large
+        there.extend(each.shape for each, given in large if each.unsafe_buffer_pointer() != given.ctypes.data)
+        return run_rounds(sharing, run, *arguments, **options)
+
+    bound = []
+    monkeypatch.setattr("mpmtl_prob.estimators.fitted.in_unit_variance", watched)
+    monkeypatch.setattr("mpmtl_prob.estimators.plan.run_rounds", run)
+    bind = LowRank.bind
+    monkeypatch.setattr(LowRank, "bind", lambda self, tasks: bound.append(bind(self, tasks)) or bound[-1])
+    LowRank(0.5, rounds=2, clip=1.0, start="zero", loss=loss, unsafe_seed=0).fit(table(d=12, labels=True))
+    assert len(scaled) == 1
+    assert there == [None]
 
 
 # -- and the same numbers ------------------------------------------------------------------------------------------------
