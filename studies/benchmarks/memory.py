@@ -209,7 +209,7 @@ def validated(m: int, longer: int) -> None:
     from mpmtl_prob.evaluation import cross_validate
 
     cross_validate(
-        [mp.estimators.Ridge(penalty) for penalty in (0.1, 1.0)], tasks(m, longer), folds=2, progress_bar=False
+        [mp.estimators.Ridge(penalty) for penalty in (0.1, 1.0)], tasks(m, longer), folds=5, progress_bar=False
     )
 
 

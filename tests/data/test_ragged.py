@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gc
 import pickle
 import tracemalloc
 import weakref
@@ -271,6 +272,32 @@ def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
     LowRank(0.5, rounds=2, clip=1.0, start="zero", loss=loss, unsafe_seed=0).fit(table(d=12, labels=True))
     assert len(scaled) == 1
     assert there == [None]
+
+
+def test_folds_that_are_large_are_not_all_there_at_once(monkeypatch):
+    tasks = dataclasses.replace(hospital(20, d=9), scaling="unit_variance")
+    fits = [Ridge(penalty) for penalty in (0.1, 1.0)]
+    validate = lambda: mp.evaluation.cross_validate(fits, tasks, folds=5, progress_bar=False).scores
+    together = validate()  # small ones side by side, and what is made once
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._TOGETHER", 0)
+    assert_array_equal(validate(), together)
+    gc.disable()
+    try:
+        assert traced_peak(validate) < 2.5 * data_bytes(tasks)
+    finally:
+        gc.enable()
+
+
+def test_tasks_do_not_hold_themselves():
+    tasks = ragged()
+    assert tasks.slopes is tasks
+    there = weakref.ref(tasks)
+    gc.disable()
+    try:
+        del tasks
+        assert there() is None
+    finally:
+        gc.enable()
 
 
 # -- and the same numbers ------------------------------------------------------------------------------------------------
