@@ -208,18 +208,37 @@ class TaskData:
         cls, X: FloatArray, targets: FloatArray | None, task: Any, names: Sequence[Hashable] | None, own: bool = False
     ) -> Self:
         """Of a table's rows (n, d), which may be kept as they are, if nobody else has them and they are in order."""
-        y = np.full(len(X), np.nan) if targets is None else targets
-        if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
-            raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
+        known = X.shape[:1] if targets is None else targets.shape
+        if known != X.shape[:1] or task.shape != X.shape[:1]:
+            raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {known} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
-        if len(labels) == 0:
-            raise ValueError("X: expected at least one task, got none")
         by_appearance = np.argsort(first)
         tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[by_appearance]]
-        known = task_names(tasks, len(tasks))
         place = np.argsort(by_appearance)[code]
-        order, offsets = np.argsort(place, kind="stable"), offsets_of(np.bincount(place))
-        rows, y = (X, y) if own and (order[1:] > order[:-1]).all() else (X[order], y[order])
+        del code
+        return cls._of_places(X, targets, tasks, place, names, own)
+
+    @classmethod
+    def _of_places(
+        cls,
+        X: FloatArray,
+        targets: FloatArray | None,
+        tasks: Sequence[Hashable],
+        place: NDArray[np.int64],
+        names: Sequence[Hashable] | None,
+        own: bool = False,
+    ) -> Self:
+        """Of a table's rows, as of :meth:`_of_table`, of the tasks at some places (n,) among these."""
+        if len(tasks) == 0:
+            raise ValueError("X: expected at least one task, got none")
+        y = np.full(len(X), np.nan) if targets is None else targets
+        known = task_names(tasks, len(tasks))
+        offsets = offsets_of(np.bincount(place))
+        if own and (place[1:] >= place[:-1]).all():
+            rows = X
+        else:
+            order = np.argsort(place, kind="stable")
+            rows, y = X[order], y[order]
         check_shapes(known[0], rows[: offsets[1]], y[: offsets[1]], X.shape[1])
         columns = feature_names(names, [], X.shape[1])
         check_tasks(known, rows, None if targets is None else y, offsets, columns)

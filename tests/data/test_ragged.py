@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import Prediction, TaskData
 from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticRows, SquaredRows
+from mpmtl_prob.data.columns import numeric_columns
 from mpmtl_prob.data.padding import LARGEST_VIEW
 from mpmtl_prob.data.prediction import linear, linear_prediction
 from mpmtl_prob.estimators import Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
@@ -272,6 +273,30 @@ def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
     LowRank(0.5, rounds=2, clip=1.0, start="zero", loss=loss, unsafe_seed=0).fit(table(d=12, labels=True))
     assert len(scaled) == 1
     assert there == [None]
+
+
+def test_a_parquet_file_is_read_a_few_rows_of_a_column_at_a_time(tmp_path, monkeypatch):
+    arrow = pytest.importorskip("pyarrow")
+    from mpmtl_prob.data import shards
+
+    tasks = ragged([20] * 300 + [100_000])
+    frame = tasks.to_pandas()
+    frame.columns = list(map(str, frame.columns))
+    frame.to_parquet(tmp_path / "rows.parquet", use_dictionary=False, row_group_size=10**6)
+    taken = []
+
+    def watched(*arguments):
+        taken.append(arrow.total_allocated_bytes())
+        return numeric_columns(*arguments)
+
+    monkeypatch.setattr(shards, "numeric_columns", watched)
+    begin, found = arrow.total_allocated_bytes(), []
+    load = lambda: found.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
+    assert traced_peak(load) < 3 * data_bytes(tasks)
+    assert max(taken) - begin < data_bytes(tasks) / 4
+    assert_array_equal(found[0].rows, tasks.rows)
+    assert_array_equal(found[0].targets, tasks.targets)
+    assert found[0].tasks == tasks.tasks
 
 
 def test_folds_that_are_large_are_not_all_there_at_once(monkeypatch):
