@@ -178,21 +178,23 @@ def curator(m: int, longer: int) -> Any:
     return data, mp.inference.fit(mp.models.low_rank, data, chains=1, warmup=5, draws=10, progress_bar=False)
 
 
-def predicted(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], None]:
-    def predict(m: int, longer: int) -> None:
+def predicted(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
+    def predict(m: int, longer: int) -> Any:
         data, fit = posteriors(m, longer)
         table = fit.predict(data).to_pandas()
         assert len(table) == data.num_rows
+        return data, fit
 
     return predict
 
 
-def saved(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], None]:
-    def save_and_load(m: int, longer: int) -> None:
-        _, own = posteriors(m, longer)
+def saved(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
+    def save_and_load(m: int, longer: int) -> Any:
+        data, own = posteriors(m, longer)
         with tempfile.TemporaryDirectory() as folder:
             own.save(Path(folder) / "own.nc")
             type(own).load(Path(folder) / "own.nc")
+        return data, own
 
     return save_and_load
 
@@ -285,13 +287,16 @@ QUICK = ("data frame", "release", "Ridge", "compare")
 
 
 def one(name: str, m: int, longer: int) -> dict[str, float]:
-    """CPU seconds and bytes at the peak of a cell, in this process."""
+    """CPU seconds of a cell in this process, bytes at its peak, and of the posterior that it returns, if any."""
     import mpmtl_prob  # noqa: F401 - is not what is timed
 
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     begin = time.process_time()  # which a busy machine does not lengthen
-    CELLS[name](m, longer)
-    return {"seconds": time.process_time() - begin, "peak": peak()}
+    found = CELLS[name](m, longer)
+    told = {"seconds": time.process_time() - begin, "peak": peak()}
+    if isinstance(found, tuple) and hasattr(found[1], "to_arviz"):
+        told["result"] = float(sum(group.to_dataset().nbytes for group in found[1].to_arviz().subtree))
+    return told
 
 
 def peak() -> float:
@@ -384,6 +389,8 @@ def _cell(
         line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
         if found and least:
             line["times the data"] = (found["peak"] - least["peak"]) / data
+            if "result" in found:
+                line["of which the result"] = found["result"] / data
         print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
         lines.append(line)
     return {"least": least, "lines": sorted(lines, key=lambda each: (each["m"], each["longer"]))}
@@ -394,7 +401,8 @@ def _words(line: dict[str, Any]) -> str:
     if found is None:
         return f"more than {LIMIT / 2**30:.0f} GiB"
     times = line.get("times the data", float("nan"))
-    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data, {found['seconds']:.1f} s"
+    result = f", {line['of which the result']:.1f} of them the result" if "of which the result" in line else ""
+    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {found['seconds']:.1f} s"
 
 
 def _revision(checkout: Path | None) -> str | None:
