@@ -20,7 +20,7 @@ from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticR
 from mpmtl_prob.data.columns import numeric_columns
 from mpmtl_prob.data.padding import LARGEST_VIEW
 from mpmtl_prob.data.prediction import linear, linear_prediction
-from mpmtl_prob.estimators import Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
+from mpmtl_prob.estimators import DPAggr, Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
 from mpmtl_prob.estimators.fitted import in_unit_variance
 from mpmtl_prob.estimators.framework import run_rounds
 from mpmtl_prob.releases.messages import messages
@@ -405,6 +405,8 @@ def test_a_prediction_of_padded_arrays_is_that_of_its_rows():
     LowRank(0.5, rounds=3, clip=1.0, mechanism="wishart", curvature=5.0, start="zero", loss=Logistic(), unsafe_seed=0),
     RidgeLogistic(0.3, max_iterations=50, tolerance=1e-2),
     Lasso(0.3, Logistic(), max_iterations=50, tolerance=1e-2),
+    MultiTask(TraceNorm(), 0.3, Logistic(), max_iterations=50, tolerance=1e-2),
+    DPAggr(penalty=0.3, loss=Logistic(), unsafe_seed=0),
 ], ids=lambda estimator: type(estimator).__name__)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
 def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
@@ -414,6 +416,19 @@ def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
             estimator.fit(ragged(sizes, labels=True))
         assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
         estimator.fit(ragged((40, 1, 200, 3, 3), d=4, labels=True))  # or this test would see nothing
+        assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
+def test_of_few_rows_only_few_sizes_are_compiled_for(caplog):
+    estimator = MultiTask(TraceNorm(), 0.3, max_iterations=20, tolerance=1e-2)
+    assert isinstance(LeastSquares().of(ragged((21, 21, 20), d=32)), SquaredRows)
+    estimator.fit(ragged((21, 21, 20), d=32))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        for longest in (22, 23, 24):
+            estimator.fit(ragged((21, longest, 20), d=32))
+        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+        estimator.fit(ragged((21, 25, 20), d=32))  # or this test would see nothing
         assert [record for record in caplog.records if "Compiling" in record.getMessage()]
 
 
