@@ -182,7 +182,8 @@ def memory(report: Report) -> Iterable[str]:
         "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
         "which are as many whatever the sizes: *result* says how much of it that is; libraries and compiled programs vary by "
         "tens of megabytes from run to run, "
-        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds."
+        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds, of machines that were not always quiet. "
+        "Where there is a dash nothing was measured."
         + (f" *Before* is commit {report['before']}." if report["before"] else "")
         + f" A process may take {gib}."
     )
