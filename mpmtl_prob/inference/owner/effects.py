@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -252,23 +252,17 @@ def effect_posteriors(
     )
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
     log_weight, khat = public.leave_one_out(tasks) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
-    owners = [
-        _owner(
-            *rows.rows_of(i),
-            layout,
-            public.priors(log_weight[i]),
-            public,
-            kind,
-            total,
-            np.random.default_rng([seed, i]),
-        )
-        for i in range(tasks.num_tasks)
-    ]
-    if rows is not tasks:  # every task's own intercept, beside slopes in units of its own rows
-        owners = [
-            _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1])) for i, own in enumerate(owners)
-        ]
-    kept, constants = _gathered(owners, kind, khat, (chains, draws))
+
+    def each(i: int) -> _Owner:
+        weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
+        own = _owner(*rows.rows_of(i), layout, weighted, public, kind, total, rng)
+        if rows is tasks:
+            return own
+        # every task's own intercept, beside slopes in units of its own rows
+        return _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
+
+    kept, owners = _gathered(map(each, range(tasks.num_tasks)), tasks.num_tasks, (chains, draws))
+    constants = _constants(owners, kind, khat)
     W = np.stack([own.mean for own in owners], axis=1)
     W.setflags(write=False)
     tree = _tree(tasks, shared, kept, constants)
@@ -277,12 +271,21 @@ def effect_posteriors(
     return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
-def _gathered(
-    owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None, shape: tuple[int, int]
-) -> tuple[Draws, dict[str, Any]]:
-    """Draws (chain, draw, ..., task) and constants (..., task) of all owners by name."""
-    names = ("W", "effect", "alone", "difference", "sigma", "offset")
-    kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in names}
+def _gathered(owners: Iterable[_Owner], number: int, shape: tuple[int, int]) -> tuple[Draws, list[_Owner]]:
+    """Draws (chain, draw, ..., task) of all owners by name, and the owners without theirs."""
+    kept: Draws = {}
+    others = []
+    for i, own in enumerate(owners):  # into their place, one after another: a list of them takes as much again
+        for name in ("W", "effect", "alone", "difference", "sigma", "offset"):
+            if i == 0:
+                kept[name] = np.empty((*own.draws[name].shape, number))
+            kept[name][..., i] = own.draws[name]
+        others.append(replace(own, draws={}))
+    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, others
+
+
+def _constants(owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
+    """What is known of every task beside its draws, (task,)."""
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
         "offset_mean": np.array([own.offset for own in owners]),
@@ -292,7 +295,7 @@ def _gathered(
         constants["khat"] = khat
     if not kind.exact:
         constants["khat_draws"] = np.array([own.khat for own in owners])
-    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, constants
+    return constants
 
 
 def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
