@@ -38,6 +38,8 @@ _POINTS, _POINTS_PER_EFFECT = 64, 4
 _LENGTHS = np.geomspace(0.03, 2.5, 24)
 #: Directions of a spread of low rank, at most.
 MAX_RANK = 5
+#: A gap between eigenvalues, as a share of the largest, below which their axes count as any.
+_NEAR = 0.01
 #: A share of m that is added to variances, so that a release without noise is no singular one.
 _FLOOR = 1e-5
 
@@ -72,7 +74,7 @@ class EffectsRelease(NamedTuple):
     effect_size: ArrayLike  #: g
     determined_size: ArrayLike  #: k
     prior_variance: ArrayLike  #: v
-    start: ArrayLike  #: where mu is looked for, (d,)
+    start: ArrayLike  #: where p o mu is looked for, (d,)
     start_scale: ArrayLike  #: how far from there it may well be
     prior: EffectsPrior = EffectsPrior()
 
@@ -109,12 +111,15 @@ def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEf
         structure: of Omega: "full", "diagonal", "group_sparse" or "low_rank".
     """
     prior, d = release.prior, jnp.shape(release.averages)[1]
-    # coordinates near the noisy mean: from anywhere else a chain may stay at a mean of the wrong sign
-    away = numpyro.sample("mu_away", dist.ImproperUniform(dist.constraints.real_vector, (), (d,)))
-    mu = numpyro.deterministic("mu", jnp.asarray(release.start) + release.start_scale * away)
-    numpyro.factor("mu_prior", numpyro.deterministic("log_prior_mu", log_prior_of_average(mu, prior.average)))
     Omega = numpyro.deterministic("Omega", _spread(release, structure, d))
     accuracy = _accuracy(release, d)
+    # in coordinates of p o mu, which is what a release shows, near its noisy value: from anywhere else a chain may stay at a
+    # mean of the wrong sign, and where p is small mu is long
+    p = jax.nn.sigmoid(accuracy.level)
+    away = numpyro.sample("mu_away", dist.ImproperUniform(dist.constraints.real_vector, (), (d,)))
+    mu = numpyro.deterministic("mu", (jnp.asarray(release.start) + release.start_scale * away) / p)
+    log_prior = numpyro.deterministic("log_prior_mu", log_prior_of_average(mu, prior.average))
+    numpyro.factor("mu_prior", log_prior - jnp.log(p).sum())
     likelihood = numpyro.deterministic("log_likelihood", log_likelihood(release, mu, Omega, accuracy))
     numpyro.factor("Sigma", likelihood)
     return RandomEffects(mu, Omega)
@@ -302,8 +307,9 @@ def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
 def _principal_axes(C: Array) -> Array:
     """Eigenvectors of a symmetric matrix, as columns, with a derivative where eigenvalues are equal too.
 
-    There eigenvectors have none, and what is worked out of them here does not depend on their choice: the part of the
-    derivative that turns them into each other is left out.
+    There eigenvectors have none, and what is worked out of them here hardly depends on their choice: the part of the
+    derivative that turns those of nearly equal eigenvalues into each other is damped. Hamiltonian trajectories that follow
+    such a force are as exact as others, for it depends on the position alone, and no chain is thrown off by a kink.
     """
     vectors: Array = jnp.linalg.eigh(C)[1]
     return vectors
@@ -313,6 +319,5 @@ def _principal_axes(C: Array) -> Array:
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     values, V = jnp.linalg.eigh(primals[0])
     gap = values[None, :] - values[:, None]
-    apart = jnp.abs(gap) > 1e-9 * jnp.abs(values).max()
-    turn = jnp.where(apart, V.T @ (0.5 * (tangents[0] + tangents[0].T)) @ V / jnp.where(apart, gap, 1.0), 0.0)
+    turn = V.T @ (0.5 * (tangents[0] + tangents[0].T)) @ V * gap / (gap**2 + (_NEAR * jnp.abs(values).max()) ** 2)
     return V, V @ turn

@@ -91,7 +91,7 @@ def test_posteriors_are_those_of_all_tasks_at_once_whatever_the_block(few, metho
 
 def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
     """Posteriors at every Omega are there for a block of tasks at a time."""
-    tasks, _, shared = few
+    _, _, shared = few
     rng = np.random.default_rng(3)
     many = TaskData.from_lists(list(rng.standard_normal((600, 6, 3))), list(rng.standard_normal((600, 6))))
     omegas, prior = methods.raised_shapes(shared, None)

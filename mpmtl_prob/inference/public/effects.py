@@ -364,8 +364,7 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
     noise = law.variance / 2
     # the last column over the last entry is the mean of g eta, as far as noise lets it be seen
     column, one = sigma[-1], float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
-    determined = np.clip(column[d:-1] / one / layout.determined_size, 0.2, 0.95)
-    start = column[:d] / one / layout.effect_size / (determined @ (layout.averages > 0))
+    start = column[:d] / one / layout.effect_size
     scale = np.sqrt(noise) / (one * layout.effect_size) + 0.3 / np.sqrt(m * d)
     start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
     return EffectsRelease(
