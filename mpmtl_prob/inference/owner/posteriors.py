@@ -166,6 +166,10 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
 def task_posteriors(tasks: TaskData, shared: SharedPosterior, **options: Any) -> OwnerPosteriors: ...
 @overload
 def task_posteriors(tasks: TaskData | Estimates, shared: SharedEffects, **options: Any) -> OwnerEffects: ...
+@overload
+def task_posteriors(
+    tasks: TaskData | Estimates, shared: SharedPosterior | SharedEffects, **options: Any
+) -> OwnerPosteriors | OwnerEffects: ...
 @former_arguments(  # type: ignore[misc] # the overloads leave the options to it
     sharpness="power",
     exclude_own=("leave_one_out", {True: "exact", False: "not_in_release", None: "auto"}),
