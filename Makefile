@@ -100,7 +100,7 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 bench-nodes: $(BIN)/.flower ## A table in shards over 1, 2 and 4 nodes of the Flower app on this machine: half an hour
 	$(BIN)/python studies/benchmarks/nodes.py --m 32000 --json docs/benchmarks/nodes.json
 
-evidence: $(addprefix evidence-,intervals calibration calibration_shared calibration_adaptation gap alone told shapes choices misfit own_message newcomers adaptation) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
+evidence: $(addprefix evidence-,intervals calibration calibration_shared calibration_effects calibration_adaptation gap alone told shapes choices misfit own_message newcomers adaptation) ## Whether it is right: coverage and calibration at full length, with docs/benchmarks.md: hours
 	$(BIN)/python studies/benchmarks/page.py
 
 evidence-%: $(READY) ## One of them

@@ -71,10 +71,9 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
             table, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         code, features = self._split(table)
         self.tasks_, index = np.unique(code, return_inverse=True)
-        groups = [np.flatnonzero(index == i) for i in range(len(self.tasks_))]
-        tasks = TaskData.from_lists(
-            [features[g] for g in groups], [target[g] for g in groups], tasks=self.tasks_.tolist()
-        )
+        own = self.task is not None  # without it the features are the user's array
+        tasks = TaskData._of_places(features, target, self.tasks_.tolist(), index, None, own)
+        del table, features, code, index
         tasks = tasks.with_intercept() if self.fit_intercept else tasks
         self.fitted_ = (Ridge() if self.estimator is None else self.estimator).fit(tasks)
         self._offset = np.zeros(len(self.tasks_))

@@ -423,8 +423,13 @@ def _table(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, Floa
 
 
 def _padded_rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """X (m, n, d), y and weights (m, n), with n one of few numbers, for which programs are compiled."""
     weight = tasks.mask.astype(np.float64)
-    return tasks.X, tasks.y, weight / weight.sum(axis=1, keepdims=True) if average else weight
+    if average:
+        weight /= weight.sum(axis=1, keepdims=True)
+    more = _roomy(tasks.longest, 1) - tasks.longest
+    wider = lambda array: np.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)) if more else array
+    return wider(tasks.X), wider(tasks.y), wider(weight)
 
 
 def _similar(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -435,9 +440,9 @@ def _similar(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return [np.flatnonzero(doublings == each) for each in np.unique(doublings)]
 
 
-def _roomy(size: int) -> int:
-    """Return the next larger of few sizes, at most a quarter more; 64 at the least."""
-    step = max(64, 2 ** (int(size - 1).bit_length() - 3))
+def _roomy(size: int, least: int = 64) -> int:
+    """Return the next larger of few sizes, at most a quarter more, or the least."""
+    step = max(least, 2 ** (int(size - 1).bit_length() - 3))
     return -(-size // step) * step
 
 

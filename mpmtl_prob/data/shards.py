@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
@@ -18,9 +18,12 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob.data.cells import check_labels, label_text
-from mpmtl_prob.data.columns import chosen, task_labels
+from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.tasks import TaskData
+
+_ROWS = 2**13  # of a parquet file that are read in one go
+_BUFFER = 2**18  # bytes of a column's pages
 
 
 class Part(NamedTuple):
@@ -136,7 +139,7 @@ class TaskShards:
                 if missing := [c for c in wanted if c not in held]:
                     raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")
             types[path.name] = _label_type(schema.field(task).type)
-            names = parquet.read_table(path, columns=[task]).column(0).unique().to_pylist()
+            names = _names(path, task)
             check_labels("task", names)
             read = partial(_parquet, str(path), task, target, own, intercept)
             parts.append(
@@ -254,16 +257,48 @@ def _label_type(kind: Any) -> str:
     return str(getattr(kind, "value_type", kind)).removeprefix("large_")
 
 
-def _parquet(path: str, task: str, target: str, features: tuple[str, ...], intercept: bool) -> TaskData:
-    import pandas as pd
+def _names(path: Path, task: str) -> list[Any]:
+    """Names of the tasks of a parquet file, in the order of their first rows."""
     from pyarrow import parquet
 
-    frame = pd.read_parquet(path, columns=[target, *features], engine="pyarrow")
-    # by Arrow, as the names were when the file was opened: pandas makes other types of some
-    labels = pd.Series(parquet.read_table(path, columns=[task]).column(0).to_pylist(), index=frame.index, dtype=object)
-    return TaskData.from_pandas(
-        frame.assign(**{task: labels}), task=task, target=target, features=features, intercept=intercept
-    )
+    names = dict[Any, None]()
+    with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        for _, batch in _batches(file, task):
+            names |= dict.fromkeys(batch.unique().to_pylist())
+    return list(names)
+
+
+def _parquet(path: str, task: str, target: str, features: tuple[str, ...], intercept: bool) -> TaskData:
+    """Rows of one file, a column and a few rows at a time, so that they are there once."""
+    from pyarrow import parquet
+
+    # a column is read from the file as it is needed: read ahead, its pages would take as much as the rows
+    with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+        every = [name for name in file.schema_arrow.names if name in (task, target, *features)]
+        check_columns(every, task, target, features)
+        number, known = file.metadata.num_rows, dict[Any, int]()
+        place = np.empty(number, dtype=np.int64)
+        for now, batch in _batches(file, task):
+            # by Arrow, as the names were when the file was opened: pandas makes other types of some
+            place[now] = [known.setdefault(name, len(known)) for name in batch.to_pylist()]
+        names = np.fromiter(known, dtype=object, count=len(known))
+        task_labels(names if None not in known else names[place])
+        X, y = np.empty((number, len(features))), np.empty(number)
+        columns = [("features", name, X[:, j]) for j, name in enumerate(features)]
+        for argument, name, column in (*columns, ("target", target, y)):
+            for now, batch in _batches(file, name):
+                column[now] = numeric_columns(argument, {name: batch.to_pandas()}, [name], names[place[now]])[:, 0]
+    tasks = replace(TaskData._of_places(X, y, list(known), place, features or None, own=True), scaling="unit_variance")
+    del X, y
+    return tasks.with_intercept() if intercept else tasks
+
+
+def _batches(file: Any, column: str) -> Iterator[tuple[slice, Any]]:
+    """A column of a parquet file, a few rows at a time, and where these are."""
+    at = 0
+    for batch in file.iter_batches(_ROWS, columns=[column]):
+        yield slice(at, at + len(batch)), batch.column(0)
+        at += len(batch)
 
 
 def _stored(path: str, row: str, rows: tuple[int, int], names: dict[str, str]) -> TaskData:

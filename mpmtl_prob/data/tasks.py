@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import as_float_array, in_range, whole
+from mpmtl_prob._util.checks import as_float_array
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
@@ -37,6 +37,7 @@ from mpmtl_prob.data.padding import (
     some_rows,
     task_names,
 )
+from mpmtl_prob.data.splits import fold_of_rows, in_first_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,18 +208,37 @@ class TaskData:
         cls, X: FloatArray, targets: FloatArray | None, task: Any, names: Sequence[Hashable] | None, own: bool = False
     ) -> Self:
         """Of a table's rows (n, d), which may be kept as they are, if nobody else has them and they are in order."""
-        y = np.full(len(X), np.nan) if targets is None else targets
-        if y.shape != X.shape[:1] or task.shape != X.shape[:1]:
-            raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {y.shape} and {task.shape}")
+        known = X.shape[:1] if targets is None else targets.shape
+        if known != X.shape[:1] or task.shape != X.shape[:1]:
+            raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {known} and {task.shape}")
         labels, first, code = np.unique(task, return_index=True, return_inverse=True)
-        if len(labels) == 0:
-            raise ValueError("X: expected at least one task, got none")
         by_appearance = np.argsort(first)
         tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[by_appearance]]
-        known = task_names(tasks, len(tasks))
         place = np.argsort(by_appearance)[code]
-        order, offsets = np.argsort(place, kind="stable"), offsets_of(np.bincount(place))
-        rows, y = (X, y) if own and (order[1:] > order[:-1]).all() else (X[order], y[order])
+        del code
+        return cls._of_places(X, targets, tasks, place, names, own)
+
+    @classmethod
+    def _of_places(
+        cls,
+        X: FloatArray,
+        targets: FloatArray | None,
+        tasks: Sequence[Hashable],
+        place: NDArray[np.int64],
+        names: Sequence[Hashable] | None,
+        own: bool = False,
+    ) -> Self:
+        """Of a table's rows, as of :meth:`_of_table`, of the tasks at some places (n,) among these."""
+        if len(tasks) == 0:
+            raise ValueError("X: expected at least one task, got none")
+        y = np.full(len(X), np.nan) if targets is None else targets
+        known = task_names(tasks, len(tasks))
+        offsets = offsets_of(np.bincount(place))
+        if own and (place[1:] >= place[:-1]).all():
+            rows = X
+        else:
+            order = np.argsort(place, kind="stable")
+            rows, y = X[order], y[order]
         check_shapes(known[0], rows[: offsets[1]], y[: offsets[1]], X.shape[1])
         columns = feature_names(names, [], X.shape[1])
         check_tasks(known, rows, None if targets is None else y, offsets, columns)
@@ -399,7 +419,25 @@ class TaskData:
     def take(self, places: ArrayLike) -> Self:
         """The tasks at these places, whole numbers from 0 to m - 1, in this order."""
         at = np.atleast_1d(np.asarray(places, dtype=np.int64))
-        return self._take([np.arange(n) for n in self.row_counts[at]], at)
+        if not len(at):
+            raise ValueError("places: expected those of at least one task, got none")
+        names, counts = tuple(self.tasks[i] for i in at), self.row_counts[at]
+        offsets = offsets_of(counts)
+        return self._with(np.repeat(self.offsets[at] - offsets[:-1], counts) + np.arange(offsets[-1]), offsets, names)
+
+    def where(self, keep: ArrayLike) -> Self:
+        """The rows where keep (N,) is True. Raises ValueError where none is of a task."""
+        chosen = np.flatnonzero(keep)
+        counts = np.add.reduceat(np.asarray(keep, dtype=np.int64), self.offsets[:-1])
+        if (empty := np.flatnonzero(counts == 0)).size:
+            raise ValueError(f"X: task {self.tasks[empty[0]]!r} has no rows; every task needs at least one")
+        return self._with(chosen, offsets_of(counts), self.tasks)
+
+    def _with(self, chosen: NDArray[np.int64], offsets: NDArray[np.int64], names: tuple[Hashable, ...]) -> Self:
+        """Some of the rows, of the tasks with these names."""
+        subjects = None if self.subjects is None else self.subjects[chosen]
+        rows, targets = self.rows[chosen], self.targets[chosen]
+        return replace(self, rows=rows, targets=targets, offsets=offsets, subjects=subjects, tasks=names)
 
     @cached_property
     def gram(self) -> Gram:
@@ -422,11 +460,13 @@ class TaskData:
         rows = np.column_stack([self.rows, np.ones(self.num_rows)])
         return replace(self, rows=rows, features=(*self.features, NAME), intercept=True)
 
-    @cached_property
+    @property
     def slopes(self) -> Self:
         """Every task's contrasts, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); without it, these."""
-        if not self.intercept:
-            return self
+        return self._contrasts if self.intercept else self  # which it must not hold: it would outlive its use
+
+    @cached_property
+    def _contrasts(self) -> Self:
         counts = np.maximum(self.row_counts - 1, 1)  # a single row has a contrast of zeros
         offsets, d = offsets_of(counts), self.num_features - 1
         rows, targets = np.empty((offsets[-1], d)), np.empty(offsets[-1])
@@ -455,45 +495,17 @@ class TaskData:
         Raises:
             ValueError: fraction outside (0, 1), a task with too few rows, or one whose subjects all fell into one part.
         """
-        in_range("fraction", fraction, 0, 1)
-        whole("seed", seed, 0)
-        n = self.row_counts
         least = 1 + self.intercept
-        if n.min() <= least:
-            few = self.tasks[int(n.argmin())]
-            raise ValueError(f"tasks: expected {least + 1} rows or more of each for a split, got {n.min()} of {few!r}")
-        rng = np.random.default_rng(seed)
-        if self.subjects is not None:
-            everybody = np.unique(self.subjects)
-            cut = int(np.clip(round(fraction * len(everybody)), 1, len(everybody) - 1))
-            chosen = np.isin(self.subjects, rng.permutation(everybody)[:cut])
-            return self._where(chosen), self._where(~chosen)
-        order = [rng.permutation(k) for k in n]
-        cut = np.clip(np.round(fraction * n).astype(int), least, n - 1)
-        return (
-            self._take([np.sort(o[:c]) for o, c in zip(order, cut, strict=True)]),
-            self._take([np.sort(o[c:]) for o, c in zip(order, cut, strict=True)]),
-        )
+        first = in_first_part(self.row_counts, self.subjects, fraction, seed, least, self.tasks)
+        return self.where(first), self.where(~first)
 
     def folds(self, k: int, seed: int) -> list[tuple[TaskData, TaskData]]:
         """k cross-validation folds, each (training, validation), cut in every task separately; needs k rows per task.
 
         Where tasks share subjects, the subjects are cut instead.
         """
-        n = self.row_counts
-        whole("seed", seed, 0)
-        if not 2 <= whole("k", k) <= n.min():
-            raise ValueError(f"k: expected 2 <= k <= the rows of the smallest task ({n.min()}), got {k!r}")
-        rng = np.random.default_rng(seed)
-        if self.subjects is not None:
-            everybody = np.unique(self.subjects)
-            fold = rng.permutation(np.arange(len(everybody)) % k)[np.searchsorted(everybody, self.subjects)]
-            return [(self._where(fold != j), self._where(fold == j)) for j in range(k)]
-        label = [rng.permutation(np.arange(size) % k) for size in n]
-        return [
-            (self._take([np.flatnonzero(v != j) for v in label]), self._take([np.flatnonzero(v == j) for v in label]))
-            for j in range(k)
-        ]
+        fold = fold_of_rows(self.row_counts, self.subjects, k, seed)
+        return [(self.where(fold != j), self.where(fold == j)) for j in range(k)]
 
     def unit_rows(self) -> TaskData:
         """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero), but for the intercept."""
@@ -525,26 +537,6 @@ class TaskData:
         if self.has_targets:
             frame[target] = self.targets.copy()
         return frame
-
-    def _take(self, rows: Sequence[NDArray[np.int64]], places: NDArray[np.int64] | None = None) -> Self:
-        """Some rows of every task, by their places in it, or of the tasks at some places."""
-        at = np.arange(self.num_tasks) if places is None else places
-        names = tuple(self.tasks[i] for i in at)
-        if empty := next((name for name, own in zip(names, rows, strict=True) if len(own) == 0), None):
-            raise ValueError(f"X: task {empty!r} has no rows; every task needs at least one")
-        chosen = np.concatenate([self.offsets[i] + own for i, own in zip(at, rows, strict=True)])
-        return replace(
-            self,
-            rows=self.rows[chosen],
-            targets=self.targets[chosen],
-            offsets=offsets_of(list(map(len, rows))),
-            subjects=None if self.subjects is None else self.subjects[chosen],
-            tasks=names,
-        )
-
-    def _where(self, keep: NDArray[np.bool_]) -> Self:
-        """The rows where keep (N,) is True."""
-        return self._take([np.flatnonzero(own) for own in np.split(keep, self.offsets[1:-1])])
 
     def fingerprint_parts(self) -> Iterator[Part]:
         """Return what a fingerprint is of: :func:`mpmtl_prob.data.padding.parts_of`."""

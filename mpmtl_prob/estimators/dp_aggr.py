@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, positive, whole
+from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.convex.losses import LeastSquares, Logistic, LogisticRows, Loss
@@ -134,7 +135,7 @@ class DPAggr:
         check_not_forked()
         with jax.enable_x64(True):
             zero = jnp.zeros((tasks.num_features, tasks.num_tasks))
-            loss = jax.tree.map(jnp.asarray, Logistic(**options).alone(tasks))
+            loss = without_copies(Logistic(**options).alone(tasks))
             return np.asarray(_minimisers(loss, zero, *_steps(float(self.row_norm), float(self.penalty))))
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:

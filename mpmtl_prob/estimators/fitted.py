@@ -126,13 +126,26 @@ def fit_slopes_then_intercept[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitt
     @wraps(fit)
     def aside(self: Any, tasks: TaskData, *arguments: Any, **options: Any) -> Fitted:
         slope_rows = slopes(tasks, getattr(self, "loss", None))
-        rows, scale = in_unit_variance(slope_rows) if getattr(self, "scales_tables", True) else (slope_rows, None)
-        if scale is not None and isinstance(start := getattr(self, "start", None), np.ndarray):
-            self = replace(self, start=start / scale.T)
-        fitted = in_own_units(fit(self, rows, *arguments, **options), scale)  # type: ignore[arg-type]
-        return fitted if slope_rows is tasks else replace(fitted, W=completed(fitted.W, tasks))
+        estimator, rows, scale = in_units_of_fit(self, slope_rows)
+        return of_tasks(fit(estimator, rows, *arguments, **options), tasks, slope_rows, scale)  # type: ignore[arg-type]
 
     return by_name(aside)  # type: ignore[arg-type]
+
+
+def in_units_of_fit[E](estimator: E, slope_rows: TaskData) -> tuple[E, TaskData, FloatArray | None]:
+    """The estimator and the rows in the units in which it is fitted, and their scale, as of :func:`in_unit_variance`."""
+    if not getattr(estimator, "scales_tables", True):
+        return estimator, slope_rows, None
+    rows, scale = in_unit_variance(slope_rows)
+    if scale is not None and isinstance(start := getattr(estimator, "start", None), np.ndarray):
+        estimator = replace(estimator, start=start / scale.T)  # type: ignore[type-var]
+    return estimator, rows, scale
+
+
+def of_tasks(found: Fitted, tasks: TaskData, slope_rows: TaskData, scale: FloatArray | None) -> Fitted:
+    """A fit of the slopes in :func:`in_units_of_fit` as one of the tasks in their own units, with their intercepts."""
+    fitted = in_own_units(found, scale)
+    return fitted if slope_rows is tasks else replace(fitted, W=completed(fitted.W, tasks))
 
 
 def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:

@@ -23,7 +23,7 @@ from mpmtl_prob.convex.losses import LeastSquares, Loss, Smooth
 from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.data.prediction import check_weights
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.estimators.fitted import Fitted, fit_slopes_then_intercept
+from mpmtl_prob.estimators.fitted import Fitted, by_name, in_units_of_fit, of_tasks, slopes
 from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, SharingRule, check_sharing
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
@@ -136,7 +136,7 @@ class MPMTL(HidesArrays):
         for name in ("epsilon", "delta", "clip", "mechanism", "adjacency", "rounds"):
             object.__setattr__(self, name, getattr(spec, name))
 
-    @fit_slopes_then_intercept
+    @by_name
     def fit(self, tasks: TaskData) -> Fitted:
         """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
 
@@ -148,11 +148,15 @@ class MPMTL(HidesArrays):
         """
         begin = time.perf_counter()
         check_not_forked()  # before anything is paid for
-        plan = self.plan(tasks)
-        own, rows = self._row_noise(tasks, plan)
-        release, outputs, guarantee = self.publish(tasks, plan, own)
+        slope_rows = slopes(tasks, self.loss)
+        estimator, rows, scale = in_units_of_fit(self, slope_rows)
+        plan = estimator.plan(rows)
+        del rows, estimator  # the plan has a copy, and memory is short where it is run
+        own, row_guarantee = self._row_noise(slope_rows, plan)
+        release, outputs, guarantee = self.publish(slope_rows, plan, own)
         seconds = time.perf_counter() - begin
-        return Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, rows)
+        found = Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, row_guarantee)
+        return of_tasks(found, tasks, slope_rows, scale)
 
     @property
     def name(self) -> str:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, one_of, positive
+from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.hidden_arrays import HidesArrays, shown
 from mpmtl_prob.convex.losses import Smooth
@@ -89,7 +89,7 @@ class Plan(HidesArrays):
         """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
         check_not_forked()
         with jax.enable_x64(True):
-            run, W0, noise = jax.tree.map(jnp.asarray, (self.run, self.W0, noise))
+            run, W0, noise = without_copies((self.run, self.W0, noise))
             sigma, outputs, _ = run_rounds(sharing, run, W0, noise, record=record)
             return np.asarray(sigma), np.asarray(outputs)
 

@@ -127,7 +127,7 @@ class RidgeLogistic:
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
             Logistic().check(rows)
-            W = laplace.logistic_posteriors(rows, scale=conjugate.scales_of(rows.squares, rows.row_counts)).mean
+            W = laplace.logistic_means(rows, conjugate.scales_of(rows.squares, rows.row_counts))
             fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - begin, name="STL ridge logistic")
         else:
             problem = self.problem

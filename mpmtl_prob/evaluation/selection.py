@@ -10,25 +10,27 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of
+from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.hidden_arrays import public, shown
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.convex.losses import Smooth
 from mpmtl_prob.data.intercepts import completed
 from mpmtl_prob.data.prediction import Prediction, linear_prediction
+from mpmtl_prob.data.splits import fold_of_rows
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import (
     MPMTL,
@@ -59,6 +61,9 @@ METRICS: dict[str, tuple[Callable[[Prediction, TaskData], float], bool]] = {
 
 NOT_CHARGED = "Hyper-parameters were chosen by cross-validation over all tasks' rows, which no budget was charged for."
 
+_TOGETHER = (
+    2**24
+)  # bytes of rows that folds may hold which are worked on side by side; of larger ones there is one at a time
 _CHUNK = 8  # candidates in one compiled call: enough to share its cost, few enough that the progress bar moves
 
 
@@ -135,7 +140,8 @@ def cross_validate[E: Estimator](
     """Score every candidate on held-out rows.
 
     Rounds of Algorithms 1 to 5 run for several candidates in one compiled call, a penalty path is followed from the
-    largest penalty down, each solution from the one before, and folds run side by side on the machine's cores.
+    largest penalty down, each solution from the one before, and folds run side by side on the machine's cores, or, where
+    their rows are large, one after another.
 
     Args:
         candidates: estimators to choose from.
@@ -154,38 +160,91 @@ def cross_validate[E: Estimator](
     for candidate in candidates:
         implements("candidates", candidate, Estimator)
     one_of("metric", metric, tuple(METRICS))
-    if isinstance(folds, int):
-        folds = tasks.folds(min(folds, int(tasks.row_counts.min())), seed)
-    if all(getattr(candidate, "scales_tables", True) for candidate in candidates):
-        folds = [_in_one_unit(*fold) for fold in folds]
+    rows = _rows_of_folds(tasks, folds, seed)
     score, more_is_better = METRICS[metric]
-    scores = np.full((len(candidates), len(folds)), np.nan)
-    jobs = [(j, job) for j, (train, _) in enumerate(folds) for job in _jobs(candidates, train, seed + j)]
+    scores = np.full((len(candidates), len(rows)), np.nan)
+    workers = os.cpu_count() or 1
+    at_once = min(workers, max(1, _TOGETHER // max(tasks.rows.nbytes, 1)))
     with (
         warnings.catch_warnings(),
-        ThreadPoolExecutor(os.cpu_count()) as pool,
+        ThreadPoolExecutor(workers) as pool,
         tqdm(total=scores.size, desc="cross-validation", leave=False, disable=not progress_bar) as bar,
     ):
         # a candidate that has not converged is judged by its predictions like any other
         warnings.simplefilter("ignore", ConvergenceWarning)
-        running = {pool.submit(job): j for j, job in jobs}
-        for done in as_completed(running):
-            j = running[done]
-            for index, W in done.result():
-                scores[index, j] = score(linear_prediction(W, folds[j][1]), folds[j][1])
+        for fold, found in _done(pool, _opened(candidates, rows, seed), at_once):
+            held = fold.held()
+            for index, W in found:
+                own = W if fold.scale is None else fold.scale.T * W
+                scores[index, fold.number] = score(linear_prediction(own, held), held)
                 bar.update()
+            del fold, found, held  # before there are others
     mean = scores.mean(axis=1)
     best = np.nanargmax(mean) if more_is_better else np.nanargmin(mean)
     return Selection(tuple(candidates), scores, metric, candidates[int(best)])
 
 
-def _in_one_unit(train: TaskData, held: TaskData) -> tuple[TaskData, TaskData]:
-    """Scale the training and validation rows of a table by the sizes of the training rows."""
-    rows, scale = in_unit_variance(train)
-    return rows, held if scale is None else held.scaled(scale)
-
-
 Job = Callable[[], list[tuple[int, FloatArray]]]
+Part = Callable[[], TaskData]
+
+
+class _Fold(NamedTuple):
+    """What weights are scored on: the rows held out, and the scale of features that they were fitted in, if any."""
+
+    number: int
+    held: Part
+    scale: FloatArray | None
+
+
+def _rows_of_folds(
+    tasks: TaskData, folds: int | Sequence[tuple[TaskData, TaskData]], seed: int
+) -> list[tuple[Part, Part]]:
+    """What makes the training and the validation rows of every fold, or has them: those of all may not fit in memory."""
+    if not isinstance(folds, int):
+        return [(partial(_same, train), partial(_same, held)) for train, held in folds]
+    k = min(folds, int(tasks.row_counts.min()))
+    fold = fold_of_rows(tasks.row_counts, tasks.subjects, k, seed)
+    return [(partial(_where, tasks, fold, j, False), partial(_where, tasks, fold, j, True)) for j in range(k)]
+
+
+def _same(tasks: TaskData) -> TaskData:
+    return tasks
+
+
+def _where(tasks: TaskData, fold: NDArray[np.int64], j: int, held: bool) -> TaskData:
+    """The rows held out of one fold, or the others."""
+    return tasks.where((fold == j) == held)
+
+
+def _opened(
+    candidates: Sequence[Any], folds: Sequence[tuple[Part, Part]], seed: int
+) -> Iterator[tuple[_Fold, list[Job]]]:
+    """One fold after another with its jobs, which have its training rows, in units of these rows where it is a table."""
+    in_one_unit = all(getattr(candidate, "scales_tables", True) for candidate in candidates)
+    for j, (training, held) in enumerate(folds):
+        train, scale = in_unit_variance(training()) if in_one_unit else (training(), None)
+        yield _Fold(j, held, scale), list(_jobs(candidates, train, seed + j))
+        del train  # before there is another
+
+
+def _done(
+    pool: ThreadPoolExecutor, folds: Iterator[tuple[_Fold, list[Job]]], at_once: int
+) -> Iterator[tuple[_Fold, list[tuple[int, FloatArray]]]]:
+    """What the jobs of every fold return, in the order in which they are done; so many folds are open at the same time."""
+    running: dict[Future[Any], _Fold] = {}
+    try:
+        while True:
+            while len({fold.number for fold in running.values()}) < at_once and (opened := next(folds, None)):
+                running |= {pool.submit(job): opened[0] for job in opened[1]}
+                del opened
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+                del future
+    finally:  # of an interrupt too: what has not begun never will
+        for future in running:
+            future.cancel()
 
 
 def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job]:
@@ -261,7 +320,7 @@ def _rounds(
     check_not_forked()
     with jax.enable_x64(True):
         together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
-        arguments = jax.tree.map(jnp.asarray, (rows.loss, together[0], rows.W0, together[1]))
+        arguments = without_copies((rows.loss, together[0], rows.W0, together[1]))
         W = np.asarray(_many_runs(first.sharing, *arguments))
     W = W if train is tasks else completed(W, tasks)
     return list(zip(members, W[: len(members)], strict=True))

@@ -11,6 +11,7 @@ origin of the numbers. Of symmetric matrices the lower triangle is kept. What re
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _DRAWS = ("chain", "draw")
-_SQUARE = ("feature", "feature_other")
-_AROUND, _UNIT, _PLACE = "{}_around", "{}_unit", "stored_of"
+_AROUND, _UNIT, _TRIANGLE, _PLACE = "{}_around", "{}_unit", "{}_triangle", "stored_of"
 _CHUNK = 2**18  # numbers
 
 
@@ -37,8 +37,8 @@ def packed(group: xr.Dataset) -> xr.Dataset:
             out[name] = variable
         else:
             rest = variable.dims[2:]
-            if rest == _SQUARE:
-                values, rest = values[..., *np.tril_indices(values.shape[-1])], (f"{name}_triangle",)
+            if _symmetric(values, rest):
+                values, rest = values[..., *np.tril_indices(values.shape[-1])], (_TRIANGLE.format(name),)
             away, around, unit = _in_single(values)
             out[name] = ((*_DRAWS, *rest), away, dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)})
             out[_AROUND.format(name)], out[_UNIT.format(name)] = (rest, around), (rest, unit)
@@ -57,12 +57,20 @@ def unpacked(group: xr.Dataset) -> xr.Dataset:
         values *= unit
         values += around
         dims = tuple(json.loads(variable.attrs[_PLACE]))
-        if dims[2:] == _SQUARE:
+        if variable.dims[2:] == (_TRIANGLE.format(name),):
             values = _squares(values)
         attributes = {key: value for key, value in variable.attrs.items() if key != _PLACE}
         out = out.drop_vars([str(name), _AROUND.format(name), _UNIT.format(name)])
         out[name] = (dims, values, attributes)
     return out[list(group.data_vars.keys() & out.data_vars.keys())]
+
+
+def _symmetric(values: FloatArray, dims: Sequence[Hashable]) -> bool:
+    """Whether draws (chain, draw, ...) are of symmetric matrices, over a dimension and its other, up to rounding."""
+    if len(dims) != 2 or dims[1] != f"{dims[0]}_other":
+        return False
+    largest = np.abs(values).max(axis=(-2, -1), keepdims=True, initial=0.0)
+    return bool((np.abs(values - np.swapaxes(values, -2, -1)) <= 1e-9 * largest).all())
 
 
 def _in_single(values: FloatArray) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:

@@ -17,10 +17,10 @@ NumPy in float64, as the messages of a release; steps towards a mode by matrices
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit, gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.single_task.conjugate import OF_MESSAGES, SnrPrior, in_turns
 
@@ -70,7 +71,8 @@ class LogisticPosteriors:
         log_laplace: log p(y_i | snr, Omega) by Laplace's method, (m, g).
         centre: mean of t at each grid value, of every task (g, k) with k = min(n_i, d).
         curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; of every task
-            (g, n_i).
+            (g_i, n_i), at the values with a weight above .001, which were refined. At others it is that of the mode, and is
+            worked out again when it is needed.
         mean: of W under the mixture, (d, m).
         log_evidence: Laplace's log p(y_i | Omega), (m,).
     """
@@ -116,7 +118,7 @@ class LogisticPosteriors:
         )  # but for 2 pi, as the prior
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         used, which = np.unique(index, return_inverse=True)
-        C = np.linalg.cholesky(_precision(rows.L, self.curvature[i][used], unit[used]))
+        C = np.linalg.cholesky(_precision(rows.L, self._curvature(rows, i, used, unit), unit[used]))
         log_det = np.log(np.diagonal(C, axis1=1, axis2=2)).sum(axis=1)
         t = self.centre[i][index]
         for j in range(len(used)):
@@ -130,6 +132,16 @@ class LogisticPosteriors:
             u = rng.standard_normal((num_samples, d))
             u += (t - u @ rows.Q) @ rows.Q.T
         return unit[index][:, None] * (u @ self.root.T) * self.scale[i], self.log_snr[index], log_ratio
+
+    def _curvature(self, rows: _Rows, i: int, used: NDArray[np.int64], unit: FloatArray) -> NDArray[np.float32]:
+        """Of every row of task i at some of the grid values."""
+        refined = self.weights[i] > _NEGLIGIBLE
+        known = refined[used]
+        found = np.empty((len(used), len(rows.y)), dtype=np.float32)
+        found[known] = self.curvature[i][np.cumsum(refined)[used[known]] - 1]
+        if not known.all():
+            found[~known] = _bend(_log_odds(rows, self.centre[i], unit)[used[~known]])
+        return found
 
 
 def logistic_posteriors(
@@ -153,18 +165,51 @@ def logistic_posteriors(
     weights, log_laplace = np.full((m, len(_GRID)), np.nan), np.full((m, len(_GRID)), np.nan)
     centre, curvature = [np.zeros((0, 0))] * m, [np.zeros((0, 0), dtype=np.float32)] * m
     mean, log_evidence = np.full((d, m), np.nan), np.full(m, np.nan)
-    for i in range(m):
-        rows = _rows(*tasks.rows_of(i), root, S[i])
-        if not (np.isfinite(rows.signal) and np.isfinite(rows.y).all()):
-            continue  # rows that are not numbers spoil their own task alone
-        weights[i], log_laplace[i], centre[i], curvature[i], t, log_evidence[i] = _alone(rows, log_snr)
-        mean[:, i] = S[i] * (root @ (t if rows.Q is None else rows.Q @ t))
+    for i, own in _each(tasks, root, S, log_snr):
+        weights[i], log_laplace[i], centre[i], curvature[i] = own.weight, own.log_laplace, own.centre, own.curvature
+        mean[:, i], log_evidence[i] = own.mean, own.log_evidence
     kept = tuple(centre), tuple(curvature)
     return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *kept, mean, log_evidence)
 
 
-def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
-    """One task's weights, log_laplace, centre and curvature at each grid value, its mean of root(c) t, and its evidence."""
+def logistic_means(
+    tasks: TaskData,
+    scale: FloatArray,
+    prior: SnrPrior = SnrPrior(SNR_MEDIAN, SNR_LOG_SD),  # noqa: B008
+) -> FloatArray:
+    """:attr:`LogisticPosteriors.mean`, (d, m), with Omega the identity: of each task nothing else is kept."""
+    m, d = tasks.num_tasks, tasks.num_features
+    mean = np.full((d, m), np.nan)
+    for i, own in _each(tasks, np.eye(d), scale, np.log(prior.median) + prior.log_sd * _GRID):
+        mean[:, i] = own.mean
+    return mean
+
+
+class _Alone(NamedTuple):
+    """One task's posterior, as in :class:`LogisticPosteriors`."""
+
+    weight: FloatArray
+    log_laplace: FloatArray
+    centre: FloatArray
+    curvature: NDArray[np.float32]
+    mean: FloatArray
+    log_evidence: float
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+def _each(tasks: TaskData, root: FloatArray, S: FloatArray, log_snr: FloatArray) -> Iterator[tuple[int, _Alone]]:
+    """Every task's place and posterior, but of tasks whose rows are no numbers, which spoil themselves alone."""
+    for i in range(tasks.num_tasks):
+        rows = _rows(*tasks.rows_of(i), root, S[i])
+        if np.isfinite(rows.signal) and np.isfinite(rows.y).all():
+            own = _alone(rows, log_snr)
+            yield i, own._replace(mean=S[i] * (root @ (own.mean if rows.Q is None else rows.Q @ own.mean)))
+
+
+def _alone(rows: _Rows, log_snr: FloatArray) -> _Alone:
+    """One task's posterior, with the mean of root(c) t in the place of that of its weights."""
     unit = np.sqrt(np.exp(log_snr) / rows.signal)  # root(c), (g,)
     centre, log_weight = _modes(rows, unit)
     highest = log_weight.max()
@@ -172,14 +217,16 @@ def _alone(rows: _Rows, log_snr: FloatArray) -> tuple[Any, ...]:
     log_evidence = highest + np.log(weight.sum() / np.exp(-0.5 * _GRID**2).sum())
     weight /= weight.sum()
     used = weight > _NEGLIGIBLE
-    curvature, exact = np.empty((len(unit), len(rows.y)), dtype=np.float32), np.empty((used.sum(), len(rows.y)))
-    for j, eta in enumerate(_log_odds(rows, centre, unit)):  # of the values that are not used single precision will do
-        own = _bend(eta)
-        curvature[j] = own
-        if used[j]:
-            exact[used[:j].sum()] = own
-    centre[used], curvature[used] = _refined(rows, centre[used], exact, unit[used])
-    return weight, log_weight + 0.5 * _GRID**2, centre, curvature, (weight * unit) @ centre, log_evidence
+    curvature = _bend(_log_odds(rows, centre, unit)[used])
+    centre[used], curvature = _refined(rows, centre[used], curvature, unit[used])
+    return _Alone(
+        weight=weight,
+        log_laplace=log_weight + 0.5 * _GRID**2,
+        centre=centre,
+        curvature=curvature.astype(np.float32),
+        mean=(weight * unit) @ centre,
+        log_evidence=log_evidence,
+    )
 
 
 def _rows(X: FloatArray, y: FloatArray, root: FloatArray, scale: FloatArray) -> _Rows:

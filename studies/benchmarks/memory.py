@@ -141,6 +141,36 @@ def owners(kind: str = "gaussian", **options: Any) -> Callable[[int, int], Any]:
     return posteriors
 
 
+def effects(kind: str = "gaussian") -> Callable[[int, int], Any]:
+    """A mixed model: messages of effects in public units."""
+
+    def posteriors(m: int, longer: int) -> Any:
+        import mpmtl_prob as mp
+
+        data = tasks(m, longer, intercept=True)
+        reference = mp.Reference.standard([f"x{j}" for j in range(D)])
+        shared = mp.inference.shared_effects(mp.release(data, epsilon=1.0, reference=reference), **_MOMENT)
+        return data, mp.inference.task_posteriors(data, shared, likelihood=kind, chains=1, draws=50, progress_bar=False)
+
+    return posteriors
+
+
+def noise_aware(m: int, longer: int) -> Any:
+    import mpmtl_prob as mp
+
+    data = tasks(m, longer)
+    return data, mp.NoiseAware(epsilon=1.0, **_MOMENT).fit(data)
+
+
+def scikit(m: int, longer: int) -> None:
+    from mpmtl_prob.scikit import MultiTaskRegressor
+
+    table = frame(m, longer)
+    X, y = table.drop(columns="y").to_numpy(), table["y"].to_numpy()
+    del table
+    MultiTaskRegressor(task=D).fit(X, y).predict(X)
+
+
 def curator(m: int, longer: int) -> Any:
     import mpmtl_prob as mp
 
@@ -148,20 +178,25 @@ def curator(m: int, longer: int) -> Any:
     return data, mp.inference.fit(mp.models.low_rank, data, chains=1, warmup=5, draws=10, progress_bar=False)
 
 
-def predicted(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], None]:
-    def predict(m: int, longer: int) -> None:
+def predicted(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
+    def predict(m: int, longer: int) -> Any:
         data, fit = posteriors(m, longer)
         table = fit.predict(data).to_pandas()
         assert len(table) == data.num_rows
+        return data, fit
 
     return predict
 
 
-def saved(m: int, longer: int) -> None:
-    _, own = owners()(m, longer)
-    with tempfile.TemporaryDirectory() as folder:
-        own.save(Path(folder) / "own.nc")
-        type(own).load(Path(folder) / "own.nc")
+def saved(posteriors: Callable[[int, int], Any]) -> Callable[[int, int], Any]:
+    def save_and_load(m: int, longer: int) -> Any:
+        data, own = posteriors(m, longer)
+        with tempfile.TemporaryDirectory() as folder:
+            own.save(Path(folder) / "own.nc")
+            type(own).load(Path(folder) / "own.nc")
+        return data, own
+
+    return save_and_load
 
 
 def compared(m: int, longer: int) -> None:
@@ -176,7 +211,7 @@ def validated(m: int, longer: int) -> None:
     from mpmtl_prob.evaluation import cross_validate
 
     cross_validate(
-        [mp.estimators.Ridge(penalty) for penalty in (0.1, 1.0)], tasks(m, longer), folds=2, progress_bar=False
+        [mp.estimators.Ridge(penalty) for penalty in (0.1, 1.0)], tasks(m, longer), folds=5, progress_bar=False
     )
 
 
@@ -234,7 +269,14 @@ CELLS: dict[str, Callable[[int, int], Any]] = {
     "owners' posteriors, Student": owners("student_t"),
     "and their predictions": predicted(owners()),
     "and of labels": predicted(owners("bernoulli")),
-    "and their file": saved,
+    "and their file": saved(owners()),
+    "owners' effects": effects(),
+    "owners' effects, Student": effects("student_t"),
+    "and effects' predictions": predicted(effects()),
+    "and effects' file": saved(effects()),
+    "NoiseAware": noise_aware,
+    "and NoiseAware's predictions": predicted(noise_aware),
+    "scikit-learn's wrapper": scikit,
     "curator's posterior": curator,
     "and its predictions": predicted(curator),
     "compare": compared,
@@ -245,13 +287,16 @@ QUICK = ("data frame", "release", "Ridge", "compare")
 
 
 def one(name: str, m: int, longer: int) -> dict[str, float]:
-    """CPU seconds and bytes at the peak of a cell, in this process."""
+    """CPU seconds of a cell in this process, bytes at its peak, and of the posterior that it returns, if any."""
     import mpmtl_prob  # noqa: F401 - is not what is timed
 
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     begin = time.process_time()  # which a busy machine does not lengthen
-    CELLS[name](m, longer)
-    return {"seconds": time.process_time() - begin, "peak": peak()}
+    found = CELLS[name](m, longer)
+    told = {"seconds": time.process_time() - begin, "peak": peak()}
+    if isinstance(found, tuple) and hasattr(found[1], "to_arviz"):
+        told["result"] = float(sum(group.to_dataset().nbytes for group in found[1].to_arviz().subtree))
+    return told
 
 
 def peak() -> float:
@@ -344,6 +389,8 @@ def _cell(
         line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
         if found and least:
             line["times the data"] = (found["peak"] - least["peak"]) / data
+            if "result" in found:
+                line["of which the result"] = found["result"] / data
         print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
         lines.append(line)
     return {"least": least, "lines": sorted(lines, key=lambda each: (each["m"], each["longer"]))}
@@ -354,7 +401,8 @@ def _words(line: dict[str, Any]) -> str:
     if found is None:
         return f"more than {LIMIT / 2**30:.0f} GiB"
     times = line.get("times the data", float("nan"))
-    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data, {found['seconds']:.1f} s"
+    result = f", {line['of which the result']:.1f} of them the result" if "of which the result" in line else ""
+    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {found['seconds']:.1f} s"
 
 
 def _revision(checkout: Path | None) -> str | None:

@@ -82,6 +82,7 @@ SECTIONS: dict[str, Section] = {
     "intervals": ("Coverage", page_evidence.coverage),
     "calibration": ("Calibration of the curator's models", page_evidence.calibration),
     "calibration_shared": ("Calibration of the structures of the shared covariance", page_evidence.calibration),
+    "calibration_effects": ("Calibration of average effects and their spread", page_evidence.calibration),
     "gap": ("What one release is worth", page_evidence.gap),
     "alone": ("Where the release says nothing", page_evidence.alone),
     "told": ("What it would be worth to know how much features explain", page_evidence.told),

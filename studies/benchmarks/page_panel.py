@@ -55,12 +55,15 @@ def panel(report: Report) -> Iterable[str]:
     if tables:
         yield (
             "Real tables, in units of the pooled rows with an intercept as a coefficient: squared error over squared "
-            "deviations within tasks, mean over splits and its standard error."
+            "deviations within tasks, mean over splits and its standard error. *linear* as above, with what the mixed model "
+            "found for truth."
         )
         real = list(dict.fromkeys(arm for row in tables for arm in row["errors"]))
         about = [(row["table"], f"{row['epsilon']:g}", str(row["splits"])) for row in tables]
-        found = [[_table(row["errors"].get(arm)) for arm in real] for row in tables]
-        yield as_table(("table", "eps", "splits", *real), [(*a, *f) for a, f in zip(about, found, strict=True)])
+        found = [[*(_table(row["errors"].get(arm)) for arm in real), _limits(row)[1]] for row in tables]
+        yield as_table(
+            ("table", "eps", "splits", *real, "linear"), [(*a, *f) for a, f in zip(about, found, strict=True)]
+        )
         gaining = list(dict.fromkeys(arm for row in tables for arm in row.get("gains", {})))
         if gaining:
             yield "Share of the mixed model's gain over *alone* that an arm has, with a 90 % bootstrap interval over splits:"

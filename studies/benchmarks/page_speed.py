@@ -180,8 +180,10 @@ def memory(report: Report) -> Iterable[str]:
         f"Peak memory of a process beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the "
         f"data (8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} "
         "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
-        "which are as many whatever the sizes; libraries and compiled programs vary by tens of megabytes from run to run, "
-        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds."
+        "which are as many whatever the sizes: *result* says how much of it that is; libraries and compiled programs vary by "
+        "tens of megabytes from run to run, "
+        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds, of machines that were not always quiet. "
+        "Where there is a dash nothing was measured."
         + (f" *Before* is commit {report['before']}." if report["before"] else "")
         + f" A process may take {gib}."
     )
@@ -210,7 +212,8 @@ def _sizes(report: Report) -> list[tuple[int, int]]:
 def _times(line: Report, gib: str) -> str:
     if line["found"] is None:
         return f"more than {gib}"
-    return f"{max(line['times the data'], 0.0):.1f} ({line['found']['seconds']:.0f})"
+    result = f", result {line['of which the result']:.1f}" if "of which the result" in line else ""
+    return f"{max(line['times the data'], 0.0):.1f}{result} ({line['found']['seconds']:.0f})"
 
 
 def federated(report: Report) -> Iterable[str]:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import record
-from random_effects import arms, cells, real, units
+from random_effects import arms, cells, limits, real, units
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.files import write_text
@@ -155,7 +155,7 @@ def _bootstrapped(of_means: Callable[[np.ndarray], Any], *errors: Sequence[float
 def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """What is known so far, cell by cell and table by table."""
     rows = [_row(cell, done) for cell in chosen(options)]
-    tables = [_on_table(name, epsilon, done) for name in options.tables for epsilon in real.EPSILONS]
+    tables = [_on_table(name, epsilon, done, options.data) for name in options.tables for epsilon in real.EPSILONS]
     return {
         "before": BEFORE,
         "now": version(arms.NOW),
@@ -208,7 +208,7 @@ def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return out | {"seconds": float(np.mean([each["seconds"] for each in values]))}
 
 
-def _on_table(name: str, epsilon: float, done: dict[units.Unit, dict[str, Any]]) -> dict[str, Any]:
+def _on_table(name: str, epsilon: float, done: dict[units.Unit, dict[str, Any]], data: Path | None) -> dict[str, Any]:
     """A real table at a budget, over the splits that all of its arms have begun; a split's releases are averaged."""
     every: dict[str, dict[int, list[float]]] = {}
     for unit, result in done.items():
@@ -223,6 +223,8 @@ def _on_table(name: str, epsilon: float, done: dict[units.Unit, dict[str, Any]])
     if "alone" in errors and "mixed" in errors:
         private = [arm for arm in arms.PRIVATE if arm in errors]
         row["gains"] = {arm: gone(errors["alone"], errors[arm], errors["mixed"]) for arm in private}
+        added = [limits.added_on_table(real.split(name, number, epsilon, data)) for number in common]
+        row["linear"] = row["errors"]["mixed"]["mean"] + float(np.mean(added))
     return row
 
 

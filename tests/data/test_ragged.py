@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import gc
 import pickle
 import tracemalloc
+import weakref
 from types import SimpleNamespace
 
 import jax
@@ -15,11 +17,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 import mpmtl_prob as mp
 from mpmtl_prob import Prediction, TaskData
 from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticRows, SquaredRows
+from mpmtl_prob.data.columns import numeric_columns
 from mpmtl_prob.data.padding import LARGEST_VIEW
 from mpmtl_prob.data.prediction import linear, linear_prediction
-from mpmtl_prob.estimators import Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
+from mpmtl_prob.estimators import DPAggr, Lasso, LowRank, MultiTask, Ridge, RidgeLogistic, TraceNorm
+from mpmtl_prob.estimators.fitted import in_unit_variance
+from mpmtl_prob.estimators.framework import run_rounds
 from mpmtl_prob.releases.messages import messages
-from mpmtl_prob.single_task import conjugate
+from mpmtl_prob.single_task import conjugate, laplace
 from mpmtl_prob.single_task.posterior_means import _mean
 
 SIZES = (3, 1, 40, 7, 3)
@@ -230,6 +235,96 @@ def test_losses_hold_each_row_once_but_for_a_few():
     assert isinstance(LeastSquares().of(ragged([40, 50], d=64)), SquaredRows)
 
 
+def table(sizes=(3, 1, 40, 7, 300), **options):
+    """Tasks in units of their own, that an estimator scales."""
+    return dataclasses.replace(ragged(sizes, **options), scaling="unit_variance")
+
+
+def test_of_labels_nothing_is_kept_of_every_row_for_every_size_of_signal():
+    tasks = ragged([100] * 100, labels=True)
+    RidgeLogistic().fit(tasks.take([0]))
+    assert traced_peak(lambda: RidgeLogistic().fit(tasks)) < 2 * data_bytes(tasks)
+    kept = laplace.logistic_posteriors(tasks).curvature
+    assert sum(each.size for each in kept) < 18 * tasks.num_rows  # of 25 values
+
+
+@pytest.mark.parametrize("loss", [Logistic(), LeastSquares()], ids=["labels", "numbers"])
+def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
+    scaled, there = [], []
+
+    def watched(tasks):
+        found = in_unit_variance(tasks)
+        scaled.append(weakref.ref(found[0]))
+        return found
+
+    def run(sharing, run, *arguments, **options):
+        there.extend(each() for each in scaled)
+        pairs = zip(*(jax.tree.leaves(each) for each in (run.loss, bound[-1].loss)), strict=True)
+        large = [(on_device, given) for on_device, given in pairs if given.nbytes > 2**12]
+        assert large
+        there.extend(each.shape for each, given in large if each.unsafe_buffer_pointer() != given.ctypes.data)
+        return run_rounds(sharing, run, *arguments, **options)
+
+    bound = []
+    monkeypatch.setattr("mpmtl_prob.estimators.fitted.in_unit_variance", watched)
+    monkeypatch.setattr("mpmtl_prob.estimators.plan.run_rounds", run)
+    bind = LowRank.bind
+    monkeypatch.setattr(LowRank, "bind", lambda self, tasks: bound.append(bind(self, tasks)) or bound[-1])
+    LowRank(0.5, rounds=2, clip=1.0, start="zero", loss=loss, unsafe_seed=0).fit(table(d=12, labels=True))
+    assert len(scaled) == 1
+    assert there == [None]
+
+
+def test_a_parquet_file_is_read_a_few_rows_of_a_column_at_a_time(tmp_path, monkeypatch):
+    arrow = pytest.importorskip("pyarrow")
+    from mpmtl_prob.data import shards
+
+    tasks = ragged([20] * 300 + [100_000])
+    frame = tasks.to_pandas()
+    frame.columns = list(map(str, frame.columns))
+    frame.to_parquet(tmp_path / "rows.parquet", use_dictionary=False, row_group_size=10**6)
+    taken = []
+
+    def watched(*arguments):
+        taken.append(arrow.total_allocated_bytes())
+        return numeric_columns(*arguments)
+
+    monkeypatch.setattr(shards, "numeric_columns", watched)
+    begin, found = arrow.total_allocated_bytes(), []
+    load = lambda: found.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
+    assert traced_peak(load) < 3 * data_bytes(tasks)
+    assert max(taken) - begin < data_bytes(tasks) / 4
+    assert_array_equal(found[0].rows, tasks.rows)
+    assert_array_equal(found[0].targets, tasks.targets)
+    assert found[0].tasks == tasks.tasks
+
+
+def test_folds_that_are_large_are_not_all_there_at_once(monkeypatch):
+    tasks = dataclasses.replace(hospital(20, d=9), scaling="unit_variance")
+    fits = [Ridge(penalty) for penalty in (0.1, 1.0)]
+    validate = lambda: mp.evaluation.cross_validate(fits, tasks, folds=5, progress_bar=False).scores
+    together = validate()  # small ones side by side, and what is made once
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._TOGETHER", 0)
+    assert_array_equal(validate(), together)
+    gc.disable()
+    try:
+        assert traced_peak(validate) < 2.5 * data_bytes(tasks)
+    finally:
+        gc.enable()
+
+
+def test_tasks_do_not_hold_themselves():
+    tasks = ragged()
+    assert tasks.slopes is tasks
+    there = weakref.ref(tasks)
+    gc.disable()
+    try:
+        del tasks
+        assert there() is None
+    finally:
+        gc.enable()
+
+
 # -- and the same numbers ------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +405,8 @@ def test_a_prediction_of_padded_arrays_is_that_of_its_rows():
     LowRank(0.5, rounds=3, clip=1.0, mechanism="wishart", curvature=5.0, start="zero", loss=Logistic(), unsafe_seed=0),
     RidgeLogistic(0.3, max_iterations=50, tolerance=1e-2),
     Lasso(0.3, Logistic(), max_iterations=50, tolerance=1e-2),
+    MultiTask(TraceNorm(), 0.3, Logistic(), max_iterations=50, tolerance=1e-2),
+    DPAggr(penalty=0.3, loss=Logistic(), unsafe_seed=0),
 ], ids=lambda estimator: type(estimator).__name__)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
 def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
@@ -319,6 +416,19 @@ def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
             estimator.fit(ragged(sizes, labels=True))
         assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
         estimator.fit(ragged((40, 1, 200, 3, 3), d=4, labels=True))  # or this test would see nothing
+        assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
+@pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
+def test_of_few_rows_only_few_sizes_are_compiled_for(caplog):
+    estimator = MultiTask(TraceNorm(), 0.3, max_iterations=20, tolerance=1e-2)
+    assert isinstance(LeastSquares().of(ragged((21, 21, 20), d=32)), SquaredRows)
+    estimator.fit(ragged((21, 21, 20), d=32))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        for longest in (22, 23, 24):
+            estimator.fit(ragged((21, longest, 20), d=32))
+        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+        estimator.fit(ragged((21, 25, 20), d=32))  # or this test would see nothing
         assert [record for record in caplog.records if "Compiling" in record.getMessage()]
 
 

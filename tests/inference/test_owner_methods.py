@@ -1,6 +1,7 @@
 """Mixture, joint sampling and exclusion of one's own message: the same posterior from different sides."""
 
 import dataclasses
+import tracemalloc
 
 import jax
 import numpy as np
@@ -68,6 +69,44 @@ def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
     assert mixture(tasks, alike, None, 5, 0).khat.max() < 0.6
     heavy = smoothed(2 * rng.exponential(size=(30, 4000)))[1]  # weights whose variance is infinite, with shape 2
     assert heavy.min() > 1
+
+
+@pytest.mark.parametrize("method", ["plug_in", "mixture"])
+def test_posteriors_are_those_of_all_tasks_at_once_whatever_the_block(few, method, monkeypatch):
+    """Means and weights to rounding, draws by their law; blocks have random numbers of their own."""
+    tasks, _, shared = few
+    tasks = TaskData.from_lists([tasks.X[0]] * 7, [tasks.y[0]] * 7)  # alike: their draws differ by random numbers alone
+    ask = {"method": method, "leave_one_out": "off", "draws": 500, "chains": 2}
+    whole = task_posteriors(tasks, shared, **ask)
+    monkeypatch.setattr(methods, "BLOCK", 3)
+    parts = task_posteriors(tasks, shared, **ask)
+    assert_allclose(parts.W, whole.W, rtol=1e-12)
+    for name in parts.to_arviz()["constant_data"].data_vars:
+        assert_allclose(parts.to_arviz()["constant_data"][name], whole.to_arviz()["constant_data"][name], rtol=1e-9)
+    drawn = draws_of(parts)
+    assert surprise(drawn[:, 0, 6], draws_of(whole)[:, 0, 6]) > RARE
+    first = np.array([drawn[:, 0, 0], drawn[:, 0, 3], drawn[:, 0, 6]])
+    assert np.abs(np.corrcoef(first)[np.triu_indices(3, 1)]).max() < 0.2
+
+
+def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
+    """Posteriors at every Omega are there for a block of tasks at a time."""
+    tasks, _, shared = few
+    rng = np.random.default_rng(3)
+    many = TaskData.from_lists(list(rng.standard_normal((600, 6, 3))), list(rng.standard_normal((600, 6))))
+    omegas, prior = methods.raised_shapes(shared, None)
+
+    def peak():
+        tracemalloc.start()
+        methods.plug_in(many, omegas, prior, None, 4, 0)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak()  # Gram matrices and what else is kept with the tasks
+    at_once = peak()
+    monkeypatch.setattr(methods, "BLOCK", 60)
+    assert peak() < 0.5 * at_once
 
 
 def test_mixture_is_the_average_weighted_by_evidence(few):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from helpers.effort import effort
 from helpers.quickly import quickly
 from numpyro.handlers import substitute
@@ -313,6 +314,9 @@ def test_file_holds_the_posterior(shared, tmp_path):
     assert loaded.prior == shared.prior
     with pytest.raises(ValueError, match="no chains to go on from"):
         loaded.extend(10)
+    with xr.open_datatree(tmp_path / "effects.nc") as stored:
+        assert stored["posterior/Omega"].shape[2:] == (D * (D + 1) // 2,)
+    assert np.allclose(loaded.draws("Omega"), shared.draws("Omega"), rtol=1e-6, atol=1e-6)
 
 
 def test_more_draws_go_on_from_where_chains_stopped(shared):

@@ -59,3 +59,23 @@ def test_what_is_no_number_stays_in_double_precision(tmp_path, value):
 def test_a_group_of_an_earlier_version_is_as_it_was():
     saved = group()
     xr.testing.assert_identical(unpacked(saved), saved)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_of_symmetric_matrices_over_any_dimension_the_triangle_is_kept(tmp_path, symmetric):
+    saved = group(d=7)[["A"]].rename(feature="effect", feature_other="effect_other")
+    if not symmetric:
+        saved["A"][0, 0, 1, 0] += 1.0
+    loaded = written(packed(saved), tmp_path / "draws.nc")
+    kept = read_tree(tmp_path / "draws.nc")["posterior/A"].shape[2:]
+    assert kept == ((28,) if symmetric else (7, 7))
+    same_but_for_rounding(xr.DataTree(loaded), xr.DataTree(saved))
+
+
+def test_squares_in_files_of_before_are_read(tmp_path, monkeypatch):
+    saved = group()[["A"]].rename(feature="effect", feature_other="effect_other")
+    with monkeypatch.context() as before:
+        before.setattr("mpmtl_prob.sampling.stored._symmetric", lambda values, dims: False)
+        file = packed(saved)
+    assert file["A"].shape[2:] == (5, 5)
+    same_but_for_rounding(xr.DataTree(written(file, tmp_path / "draws.nc")), xr.DataTree(saved))

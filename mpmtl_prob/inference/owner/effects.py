@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
@@ -271,16 +272,17 @@ def effect_posteriors(
     )
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
     log_weight, khat = public.leave_one_out(tasks) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
-    owners = [
-        _owner(known, public.priors(log_weight[i]), public, kind, total, np.random.default_rng([seed, i]))
-        for i, known in enumerate(_known(tasks, layout))
-    ]
-    if isinstance(tasks, TaskData) and tasks.num_features > len(layout.coefficients):
+
+    def each(i: int, known: _Known) -> _Owner:
+        weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
+        own = _owner(known, weighted, public, kind, total, rng)
+        if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
+            return own
         # every task's own intercept, beside slopes in units of its own rows
-        owners = [
-            _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1])) for i, own in enumerate(owners)
-        ]
-    kept, constants = _gathered(owners, kind, khat, (chains, draws))
+        return _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
+
+    kept, owners = _gathered(starmap(each, enumerate(_known(tasks, layout))), tasks.num_tasks, (chains, draws))
+    constants = _constants(owners, kind, khat)
     W = np.stack([own.mean for own in owners], axis=1)
     W.setflags(write=False)
     tree = _tree(tasks, shared, kept, constants)
@@ -289,11 +291,21 @@ def effect_posteriors(
     return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
-def _gathered(
-    owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None, shape: tuple[int, int]
-) -> tuple[Draws, dict[str, Any]]:
-    """Draws (chain, draw, ..., task) and constants (..., task) of all owners by name."""
-    kept = {name: np.stack([own.draws[name] for own in owners], axis=-1) for name in owners[0].draws}
+def _gathered(owners: Iterable[_Owner], number: int, shape: tuple[int, int]) -> tuple[Draws, list[_Owner]]:
+    """Draws (chain, draw, ..., task) of all owners by name, and the owners without theirs."""
+    kept: Draws = {}
+    others = []
+    for i, own in enumerate(owners):  # into their place, one after another: a list of them takes as much again
+        for name in own.draws:
+            if i == 0:
+                kept[name] = np.empty((*own.draws[name].shape, number))
+            kept[name][..., i] = own.draws[name]
+        others.append(replace(own, draws={}))
+    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, others
+
+
+def _constants(owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
+    """What is known of every task beside its draws, (task,)."""
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
         "offset_mean": np.array([own.offset for own in owners]),
@@ -303,7 +315,7 @@ def _gathered(
         constants["khat"] = khat
     if not kind.exact:
         constants["khat_draws"] = np.array([own.khat for own in owners])
-    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, constants
+    return constants
 
 
 def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData | Estimates) -> Likelihood:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.sampling.nuts import Draws, run_nuts
 
+#: Tasks whose posteriors are worked out at once.
+BLOCK = 1024
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64
 #: Prior of the power p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
@@ -89,10 +91,13 @@ def plug_in(
     likelihood: Likelihood = GAUSSIAN,
 ) -> Found:
     """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
-    posteriors = [posteriors_given(likelihood, tasks, omega, scale) for omega in omegas]
-    log_weight = np.log(prior) + _evidence(posteriors)
-    weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-    return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, seed, likelihood)
+
+    def blended(posteriors: Sequence[Posteriors], streams: _Streams) -> Found:
+        log_weight = np.log(prior) + _evidence(posteriors)
+        weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+        return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, streams, likelihood)
+
+    return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
 
 
 def mixture(
@@ -107,9 +112,52 @@ def mixture(
 
     Source: Vehtari et al. (2024), JMLR 25(72).
     """
-    posteriors = [posteriors_given(likelihood, tasks, omega, scale) for omega in omegas]
-    weight, khat = smoothed(_evidence(posteriors))
-    return _blend(posteriors, weight, num_draws, seed, likelihood)._replace(khat=khat)
+
+    def blended(posteriors: Sequence[Posteriors], streams: _Streams) -> Found:
+        weight, khat = smoothed(_evidence(posteriors))
+        return _blend(posteriors, weight, num_draws, streams, likelihood)._replace(khat=khat)
+
+    return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
+
+
+class _Streams(NamedTuple):
+    """Random numbers of a block of tasks."""
+
+    seed: int
+    block: int
+
+    def at(self, *place: int) -> np.random.Generator:
+        """Those of a place in the work; the first block's are those of all tasks where there is one block."""
+        own = (self.block,) if self.block else ()
+        return np.random.default_rng(np.random.SeedSequence((self.seed, *place), spawn_key=own))
+
+
+def _by_blocks(
+    tasks: TaskData,
+    omegas: FloatArray,
+    scale: FloatArray | None,
+    seed: int,
+    likelihood: Likelihood,
+    blended: Callable[[Sequence[Posteriors], _Streams], Found],
+) -> Found:
+    """What is found of all tasks, a block of them at a time: posteriors at every Omega take far more than what is kept."""
+    parts, m = list[Found](), tasks.num_tasks
+    for block, first in enumerate(range(0, m, BLOCK)):
+        now = range(first, min(first + BLOCK, m))
+        some, S = (tasks, scale) if len(now) == m else (tasks.take(now), None if scale is None else scale[now])
+        parts.append(blended([posteriors_given(likelihood, some, omega, S) for omega in omegas], _Streams(seed, block)))
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: list[Found]) -> Found:
+    """Of all blocks' tasks, one after another; the parts are let go of as they are joined."""
+    whole: dict[str, Any] = {}
+    for name in ("W", "khat", "khat_draws"):
+        of_parts = [getattr(part, name) for part in parts]
+        whole[name] = None if of_parts[0] is None else np.concatenate(of_parts, axis=-1)
+    names = list(parts[0].draws)
+    whole["draws"] = {name: np.concatenate([part.draws.pop(name) for part in parts], axis=-1) for name in names}
+    return Found(**whole)
 
 
 def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
@@ -118,12 +166,12 @@ def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
 
 
 def _blend(
-    posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, seed: int, likelihood: Likelihood
+    posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, streams: _Streams, likelihood: Likelihood
 ) -> Found:
     """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
     W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
 
-    rng = np.random.default_rng(seed)
+    rng = streams.at()
     count = num_draws if likelihood.exact else num_proposals(num_draws)
     u = rng.random((count, len(weight), 1))
     pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
@@ -136,7 +184,7 @@ def _blend(
         order = np.cumsum(pick == s, axis=0)[draw, task] - 1  # the how-manieth draw of its task from this Omega
         for b in range(int(order.max()) // block + 1):  # each from its own stream: how many others take does not matter
             now = order // block == b
-            found = posterior.sample(np.random.default_rng((seed, s, b)), block)
+            found = posterior.sample(streams.at(s, b), block)
             for name, value in found.items():
                 room = draws.setdefault(name, np.empty((count, *value.shape[1:])))
                 room[draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from random_effects import arms, cells, mixed
+from random_effects import arms, cells, mixed, real
 
 PRIORS = np.geomspace(0.01, 100, 9)  #: declared prior variances of the ridge behind a message, the last almost flat
 
@@ -54,6 +54,17 @@ def added(cell: cells.Cell, draw: cells.Draw) -> float:
     v = noise_of_mean(data, release_sd(public(cell), cell.d + 2), draw.sigma2)
     passed = np.linalg.inv(data.gram / draw.sigma2[:, None, None] + P) @ P
     return float(v * np.einsum("mki,kl,mli->m", passed, cells.second_moment(cell), passed).mean())
+
+
+def added_on_table(given: real.Split) -> float:
+    """What the noise of mu adds to the error on a real table's split, what the mixed model found taken for true."""
+    data = mixed.statistics(given.train.X, given.train.y)
+    found = mixed.fit(data)
+    P = np.linalg.inv(found.Omega)
+    v = noise_of_mean(data, release_sd(given.public, len(P) + 2), np.full(len(data.rows), found.sigma2))
+    passed = np.linalg.inv(data.gram / found.sigma2 + P) @ P
+    wrong = sum(((x @ left) ** 2).sum() for (x, _), left in zip(given.test, passed, strict=True))
+    return float(v * wrong / sum(((y - y.mean()) ** 2).sum() for _, y in given.test))
 
 
 def public(cell: cells.Cell) -> arms.Public:
