@@ -37,11 +37,13 @@ if TYPE_CHECKING:
         theory,
         threat_models,
     )
-    from mpmtl_prob.data import Prediction, Reference, TaskData, TaskShards
+    from mpmtl_prob.data import Estimate, Estimates, Prediction, Reference, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, ReleaseSpec, release
 
 __all__ = [
+    "Estimate",
+    "Estimates",
     "NoiseAware",
     "Prediction",
     "Reference",
@@ -69,6 +71,8 @@ __all__ = [
 #: Packages of the names that are none. Everything is imported when somebody first asks for it (PEP 562), so that a part,
 #: such as the accountant, needs no package that only others need.
 _LIVES_IN = {
+    "Estimate": "data",
+    "Estimates": "data",
     "NoiseAware": "inference",
     "Prediction": "data",
     "Reference": "data",

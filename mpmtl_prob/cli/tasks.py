@@ -18,6 +18,7 @@ from mpmtl_prob.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from mpmtl_prob.data.estimates import Estimates
     from mpmtl_prob.data.tasks import TaskData
     from mpmtl_prob.inference import OwnerEffects, OwnerPosteriors
     from mpmtl_prob.releases import Release
@@ -36,7 +37,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
     publish = command("release", release, "let out the tasks' perturbed second moment, once")
-    data_options(publish)
+    data_options(publish, estimates=True)
     publish.add_argument("--epsilon", type=float, required=True)
     publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
     publish.add_argument(
@@ -65,7 +66,7 @@ def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
     fitting = command("fit", fit, "posteriors of every task's weights from its own rows and a release")
-    data_options(fitting)
+    data_options(fitting, estimates=True)
     fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
     fitting.add_argument(
         "--newcomers", action="store_true", help="the tasks are not in the release: no message is taken out"
@@ -93,16 +94,49 @@ def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.Ar
     return table
 
 
-def data_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say where the rows are."""
+def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) -> None:
+    """Add the options that say where the rows are, or estimates that were made elsewhere."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
     source.add_argument("--data", choices=["school"], help="a data set of the library")
-    parser.add_argument("--task", help="with --csv: the column that says which task a row belongs to")
+    of_estimates = ("", "")
+    if estimates:
+        source.add_argument(
+            "--estimates",
+            type=Path,
+            help="table of models that were fitted elsewhere, for a mixed model: a row for every task and coefficient, with "
+            "the columns task, coefficient, estimate, and the covariance in columns of the coefficients' names",
+        )
+        of_estimates = (", default task with --estimates", "; with --estimates: the coefficients that are shared")
+    parser.add_argument("--task", help="the column that says which task a row belongs to" + of_estimates[0])
     parser.add_argument("--target", help="with --csv: the column to predict")
-    parser.add_argument("--features", nargs="+", help="with --csv: feature columns; default all others")
+    parser.add_argument(
+        "--features", nargs="+", help="with --csv: feature columns; default all others" + of_estimates[1]
+    )
     exclude_option(parser, "with --csv: columns that are no features, such as another outcome")
     parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
+
+
+def read_estimates(options: argparse.Namespace) -> Estimates:
+    """Read a table of estimates. Raises ValueError for options of rows, or a table of something else."""
+    from mpmtl_prob import Estimates
+    from mpmtl_prob._util.files import read_cells
+    from mpmtl_prob.data.cells import as_number
+
+    if given := [name for name in ("target", "exclude", "intercept") if getattr(options, name)]:
+        raise ValueError(f"--{given[0]}: expected it with --csv alone, got --estimates")
+    task = options.task or "task"
+    frame = read_cells("--estimates", options.estimates, number=as_number, text=[task, "coefficient"])
+    try:
+        found = Estimates.from_pandas(frame, task=task)
+        return found if options.features is None else Estimates(found.estimates, found.tasks, options.features)
+    except ValueError as error:
+        raise ValueError(f"--estimates: {error}") from None
+
+
+def read_source(options: argparse.Namespace) -> TaskData | Estimates:
+    """Read the rows, or the estimates in their place. Raises ValueError for options that do not say which."""
+    return read_tasks(options) if options.estimates is None else read_estimates(options)
 
 
 def read_tasks(options: argparse.Namespace) -> TaskData:
@@ -129,11 +163,12 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
 
 def release(options: argparse.Namespace) -> None:
     """Publish the second moment and write it to a file."""
-    from mpmtl_prob import release
+    from mpmtl_prob import Estimates, release
     from mpmtl_prob._util.files import check_place
     from mpmtl_prob.releases import ReleaseSpec, default_delta
+    from mpmtl_prob.releases.effects import coefficients_of
 
-    tasks, reference = read_tasks(options), read_reference(options)
+    tasks, reference = read_source(options), read_reference(options)
     delta = default_delta(tasks.num_tasks) if options.delta is None else options.delta
     message = None if reference is not None else "direction"
     spec = ReleaseSpec(
@@ -146,7 +181,9 @@ def release(options: argparse.Namespace) -> None:
         clip=options.clip,
         reference=reference,
     )
-    if reference is not None:
+    if isinstance(tasks, Estimates):
+        coefficients_of(tasks, reference)
+    elif reference is not None:
         spec.layout(tasks.features)
     if options.out.is_file():  # both before anything is paid for
         raise ValueError(
@@ -173,7 +210,7 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob.inference import OwnerEffects
     from mpmtl_prob.sampling.nuts import WARMUP
 
-    tasks, release = read_tasks(options), Release.load(options.release)
+    tasks, release = read_source(options), Release.load(options.release)
     whole("--draws", options.draws)
     check_place("--out", options.out)
     _check_fit(options, tasks, release)  # before the sampler runs
@@ -199,16 +236,17 @@ def fit(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
-def _check_fit(options: argparse.Namespace, tasks: TaskData, release: Release) -> None:
+def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release: Release) -> None:
     """Raise ValueError for tasks, or options, that do not go with the release."""
     from mpmtl_prob._util.files import check_place
-    from mpmtl_prob.data.matching import in_order
+    from mpmtl_prob.data.matching import in_order, task_data
     from mpmtl_prob.inference.owner import likelihoods, posteriors
     from mpmtl_prob.inference.owner.effects import check_likelihood
 
     if release.effects is None:
         if options.coefficients is not None:
             raise ValueError("--coefficients: expected it with a release of effects alone, of --reference, got another")
+        tasks = task_data(tasks)
         posteriors.check_features(tasks, release)
         likelihoods.likelihood_of(options.likelihood, tasks)
         return

@@ -52,6 +52,15 @@ class Units:
             out = np.concatenate([out[..., :-1], (out[..., -1] + shift)[..., None]], axis=-1)
         return out
 
+    def from_table(self, effects: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Effects (d,) of the table, and their covariance (d, d), in these units: the way back from :meth:`to_table`."""
+        change = np.diag(self.scale / self.target_scale)
+        effects = np.array(effects, dtype=np.float64)
+        if self.intercept:
+            change[-1, :-1] = self.centre[:-1] / self.target_scale
+            effects[-1] -= self.target_centre
+        return change @ effects, change @ covariance @ change.T
+
     def offset(self, effects: FloatArray) -> FloatArray:
         """What predictions of the table's targets have beside the sum over columns, for effects (..., d) in these units."""
         if self.intercept:

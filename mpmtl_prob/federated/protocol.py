@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob._util.former import FormerName, former_arguments
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.federated import secure_sum
@@ -44,8 +45,8 @@ from mpmtl_prob.releases.spec import Terms, message
 _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 #: Byte strings by name.
 Message = dict[str, bytes]
-#: Rows of tasks, or their messages, d x k; or what reads them.
-Rows = TaskData | TaskShards | ArrayLike
+#: Rows of tasks, their estimates, or their messages, d x k; or what reads them.
+Rows = TaskData | TaskShards | Estimates | ArrayLike
 Source = Rows | Callable[[], Rows]
 #: A stage, and what to send to whom.
 Sending = tuple[str, dict[int, Message]]
@@ -56,8 +57,8 @@ class Site:
 
     Args:
         number: among the sites that are invited.
-        source: the rows of its tasks, or their messages, d x k; TaskShards are read part by part, and a function that gives
-            any of these is called when they are needed.
+        source: the rows of its tasks, their Estimates, or their messages, d x k; TaskShards are read part by part, and a
+            function that gives any of these is called when they are needed.
         run_log: of runs answered; default one in memory, which forgets.
         policy: what it insists upon before it says anything; default that the noise is what the invitation says.
         signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.forks import check_not_forked
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.answers import posterior_draws
@@ -79,7 +80,7 @@ class NoiseAware(ReleaseSpec):
         """What is published."""
         return ReleaseSpec(**{field.name: getattr(self, field.name) for field in fields(ReleaseSpec)})
 
-    def fit(self, tasks: TaskData) -> OwnerPosteriors | OwnerEffects:
+    def fit(self, tasks: TaskData | Estimates) -> OwnerPosteriors | OwnerEffects:
         """Publish, once, and let every owner use it.
 
         Whatever ends a fit after that, an interrupt too, has the release as its attribute ``release``: go on from it with
@@ -92,6 +93,7 @@ class NoiseAware(ReleaseSpec):
         check_not_forked()
         if self.spec.kind == "effects":
             return self._fit_effects(tasks)
+        tasks = task_data(tasks)
         kind = self._checked(tasks)
         published = release(
             tasks,
@@ -116,14 +118,15 @@ class NoiseAware(ReleaseSpec):
                 tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
             )
 
-    def _fit_effects(self, tasks: TaskData) -> OwnerEffects:
+    def _fit_effects(self, tasks: TaskData | Estimates) -> OwnerEffects:
         """The same with messages of effects: a mixed model."""
-        kind = check_likelihood(self.likelihood, task_data(tasks))
+        kind = check_likelihood(self.likelihood, tasks)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         if self.method != "plug_in":
             raise ValueError(f"method: expected none with messages of effects, got {self.method!r}")
         structure = "full" if self.structure is None else one_of("structure", self.structure, STRUCTURES)
-        self.spec.layout(tasks.features)
+        if isinstance(tasks, TaskData):
+            self.spec.layout(tasks.features)
         published = release(tasks, self.spec, unsafe_seed=self.unsafe_seed, ledger=self.ledger)
         with attach_paid_release(published):
             shared = shared_effects(
@@ -156,7 +159,7 @@ class NoiseAware(ReleaseSpec):
 
     def _checked(self, tasks: TaskData) -> Likelihood:
         """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
-        kind = likelihood_of(self.likelihood, task_data(tasks))
+        kind = likelihood_of(self.likelihood, tasks)
         structure = structure_of("full" if self._structure is None else self._structure)
         d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
         structure.check(tasks.num_tasks, d)

@@ -16,7 +16,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, positive, whole
 from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee, of_release
-from mpmtl_prob.privacy.ledger import Ledger, PaddedTasks, Purchase, check_ledger
+from mpmtl_prob.privacy.ledger import InParts, Ledger, PaddedTasks, Purchase, check_ledger
 from mpmtl_prob.privacy.mechanisms import GaussianShares, exact
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, VectorMechanism
 from mpmtl_prob.privacy.units import Unit
@@ -32,7 +32,7 @@ def draw_matrices(
     claimed: Bound | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: PaddedTasks | ArrayLike | None = None,
+    data: InParts | PaddedTasks | ArrayLike | None = None,
     purchases: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """Pay for T rounds, then draw the noise of each.
@@ -81,7 +81,7 @@ def draw_vectors(
     unproved: str = "",
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: PaddedTasks | ArrayLike | None = None,
+    data: InParts | PaddedTasks | ArrayLike | None = None,
     purchases: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
     """Pay for T rounds, then draw fresh noise for every vector in each of them.
@@ -141,7 +141,7 @@ def draw_each(
     claimed: Bound | None = None,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: PaddedTasks | ArrayLike | None = None,
+    data: InParts | PaddedTasks | ArrayLike | None = None,
 ) -> tuple[list[FloatArray], Guarantee]:
     """Pay for several vectors, of any lengths, in one charge; then draw the noise of each.
 
@@ -172,7 +172,7 @@ def draw_share(
     *,
     adjacency: str,
     ledger: Ledger | None = None,
-    data: PaddedTasks | ArrayLike | None = None,
+    data: InParts | PaddedTasks | ArrayLike | None = None,
     unsafe_seed: int | None = None,
     which: int = 0,
 ) -> FloatArray:
@@ -205,7 +205,7 @@ def _pay(
     claimed: Bound | None,
     unsafe_seed: int | None,
     ledger: Ledger | None,
-    data: PaddedTasks | ArrayLike | None,
+    data: InParts | PaddedTasks | ArrayLike | None,
     purchases: Sequence[Purchase],
 ) -> Guarantee:
     """What holds of all rounds together, once they are paid for."""

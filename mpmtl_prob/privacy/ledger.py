@@ -184,7 +184,7 @@ class Ledger:
         self,
         mechanisms: Mechanism | Sequence[Mechanism],
         *,
-        data: PaddedTasks | ArrayLike | None = None,
+        data: InParts | PaddedTasks | ArrayLike | None = None,
         unit: str = "task",
         adjacency: str | None = None,
         purchases: Sequence[Purchase] = (),
@@ -266,7 +266,7 @@ class Ledger:
         """
         ledger_file.check_receipt(receipt, self._file.totals, self._rows())
 
-    def fingerprint(self, data: PaddedTasks | ArrayLike | None) -> str:
+    def fingerprint(self, data: InParts | PaddedTasks | ArrayLike | None) -> str:
         """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
         if data is None:
             return ""

@@ -27,10 +27,11 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, normalise_fields
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.data.units import Units, own_units
-from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate
+from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate, shrunk_from
 
 #: Public constants of a message, of studies whose targets vary about 1 in common units: how much of it are effects and how
 #: much what is determined; and the prior variance of all effects together, half of the target's. The smaller that is, the
@@ -41,6 +42,10 @@ _DETERMINED = "determined: "
 _RESERVED = (_DETERMINED + "columns", _DETERMINED + NAME, "one")
 #: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
 _FAR = 20.0
+NO_UNITS = (
+    "reference: expected reference values with estimates, which have no rows from which units could be taken, got none; of "
+    "columns in common units give Reference.standard(columns)"
+)
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -116,13 +121,22 @@ class EffectsLayout:
         averages: FloatArray = member / member.sum(axis=1, keepdims=True)
         return averages
 
-    def of(self, tasks: TaskData) -> tuple[Hashable, ...]:
+    def of(self, tasks: TaskData | Estimates) -> tuple[Hashable, ...]:
         """The features of tasks that the effects are of: with their intercept where that is an effect, else without."""
+        if isinstance(tasks, Estimates):
+            return estimates_in_layout(tasks, self).features
         return in_layout(tasks, self).features
 
     def units(self, X: FloatArray, y: FloatArray) -> Units:
         """The units of a task with rows X (n, d), y (n,): the reference's, or those of its own rows."""
-        return own_units(X, y) if self.reference is None else self.reference.units(self.coefficients)
+        return own_units(X, y) if self.reference is None else self.reference_units
+
+    @property
+    def reference_units(self) -> Units:
+        """The units of the reference. Raises ValueError where there is none."""
+        if self.reference is None:
+            raise ValueError(NO_UNITS)
+        return self.reference.units(self.coefficients)
 
     def vector(self, own: Shrunk) -> FloatArray:
         """The message (D,) of a task with this estimate, before it is scaled to length 1."""
@@ -147,8 +161,14 @@ class EffectsLayout:
         return cls(tuple(meta["coefficients"]), reference, *sizes)
 
 
-def effect_messages(tasks: TaskData, layout: EffectsLayout) -> FloatArray:
-    """Return one message per task, (D, m), each from its own rows and the layout alone, before it is scaled to length 1."""
+def effect_messages(tasks: TaskData | Estimates, layout: EffectsLayout) -> FloatArray:
+    """Return one message per task, (D, m), before it is scaled to length 1.
+
+    Each is a function of its own rows, or its own estimate, and of the layout alone.
+    """
+    if isinstance(tasks, Estimates):
+        estimates = estimates_in_layout(tasks, layout)
+        return np.stack([_estimates_message(each, layout) for each in estimates.estimates], axis=1)
     tasks = in_layout(tasks, layout)
     return np.stack([_message(*tasks.rows_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
 
@@ -193,9 +213,52 @@ def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
         ):  # a target without variation says nothing of effects per its own scale
             own = Shrunk(*(np.zeros_like(part) for part in own))
         vector = layout.vector(own)
+    return _or_silent(vector)
+
+
+def _estimates_message(own: Estimate, layout: EffectsLayout) -> FloatArray:
+    """That of an estimate whose coefficients are the layout's."""
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        mean, covariance = in_common_units(own, layout)
+        return _or_silent(layout.vector(shrunk_from(mean, covariance, layout.effect_variance)))
+
+
+def _or_silent(vector: FloatArray) -> FloatArray:
+    """The message, or that of a task that knows nothing in the place of numbers that leave double precision."""
     silent = np.zeros_like(vector)
     silent[-1] = 1.0
     return vector if np.isfinite(vector).all() else silent
+
+
+def estimates_in_layout(estimates: Estimates, layout: EffectsLayout) -> Estimates:
+    """Return the estimates in the order of the layout's coefficients.
+
+    Raises:
+        ValueError: estimates of others, or a layout without reference values.
+    """
+    if layout.reference is None:
+        raise ValueError(NO_UNITS)
+    return estimates.ordered(layout.coefficients, "the release")
+
+
+def in_common_units(own: Estimate, layout: EffectsLayout) -> tuple[FloatArray, FloatArray]:
+    """Return an estimate (d,), less what earlier studies say, and its covariance (d, d), in the reference's units."""
+    units = layout.reference_units
+    mean, covariance = units.from_table(own.mean, own.covariance)
+    return mean - units.guess, covariance
+
+
+def coefficients_of(estimates: Estimates, reference: Reference | None) -> tuple[Hashable, ...]:
+    """Return the coefficients of a release of estimates in a public order: that of the reference, an intercept last.
+
+    Raises:
+        ValueError: estimates of other coefficients than the reference's, or no reference.
+    """
+    if reference is None:
+        raise ValueError(NO_UNITS)
+    names = (*reference.features, *((NAME,) if estimates.intercept else ()))
+    estimates.ordered(names, "the reference")
+    return names
 
 
 def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
@@ -211,12 +274,15 @@ def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
 type FarColumns = dict[Hashable, list[Hashable]]
 
 
-def far_columns(tasks: TaskData, layout: EffectsLayout) -> FarColumns:
-    """Return which columns of which tasks are far from what the reference says of them: for whoever holds the rows alone."""
+def far_columns(tasks: TaskData | Estimates, layout: EffectsLayout) -> FarColumns:
+    """Return which columns of which tasks are far from what the reference says of them: for whoever holds the rows alone.
+
+    Estimates do not tell how large columns are.
+    """
     far: FarColumns = {}
-    if layout.reference is None:
+    if layout.reference is None or isinstance(tasks, Estimates):
         return far
-    units = layout.reference.units(layout.coefficients)
+    units = layout.reference_units
     for i in range(tasks.num_tasks):
         X, y = tasks.rows_of(i)
         with np.errstate(all="ignore"):  # a warning would tell of one task

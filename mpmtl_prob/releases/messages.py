@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, in_range, one_of, positive
 from mpmtl_prob._util.former import former_names, former_value
+from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger, check_ledger
@@ -106,12 +107,17 @@ def purchases_of(clip: float | PrivateClipNorm | None) -> tuple[PrivateClipNorm,
     return (clip,) if isinstance(clip, PrivateClipNorm) else ()
 
 
-def messages(source: TaskData | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
+def messages(source: TaskData | Estimates | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
     """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
     if isinstance(source, TaskData):
         slopes = source.slopes  # an intercept is its owner's
         sent = posterior_means(slopes, scaling=scaling, prior=conjugate.SENT)
         return sent.scaled, slopes.features, scaling
+    if isinstance(source, Estimate | Estimates):
+        raise ValueError(
+            f"source: expected TaskData, got {type(source).__name__}: estimates make messages of effects alone, by "
+            "mp.release(mp.Estimates(...), epsilon, reference=...)"
+        )
     if isinstance(source, tuple) or hasattr(source, "columns"):  # rows and targets, a data frame
         raise ValueError(
             f"source: expected TaskData, or one message per task as a d x m matrix, got {type(source).__name__}; make tasks "

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import as_float_array, function
 from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.privacy.accounting.calibration import calibrate
@@ -26,7 +27,7 @@ from mpmtl_prob.privacy.charge_and_draw import draw_matrices
 from mpmtl_prob.privacy.guarantee import DISCRETE, Guarantee, of_release
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Wishart
-from mpmtl_prob.releases.effects import check_intercept
+from mpmtl_prob.releases.effects import check_intercept, coefficients_of
 from mpmtl_prob.releases.files import library_version
 from mpmtl_prob.releases.messages import clip_norm, messages, scaling_of
 from mpmtl_prob.releases.release import Release
@@ -37,7 +38,7 @@ from mpmtl_prob.releases.spec import ReleaseSpec, Terms, check_lattice, default_
 
 
 def release(
-    source: TaskData | TaskShards | ArrayLike,
+    source: TaskData | TaskShards | Estimates | ArrayLike,
     epsilon: float | ReleaseSpec,
     delta: float | None = None,
     *,
@@ -51,7 +52,8 @@ def release(
     Args:
         source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty averaged
             over the task's own evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same
-            of tasks on disk, in one round; or the messages themselves, d x m. Of tasks that say nothing, which send zeros,
+            of tasks on disk, in one round; :class:`~mpmtl_prob.Estimates`, messages of effects of which are made with a
+            ``reference``; or the messages themselves, d x m. Of tasks that say nothing, which send zeros,
             a warning tells you, who hold the rows.
         epsilon: > 0; or a :class:`ReleaseSpec`, which says everything that is promised.
         delta: in (0, 1); default 1 / (m log m).
@@ -113,16 +115,23 @@ def release(
 
 
 def _of_effects(
-    source: TaskData | TaskShards | ArrayLike, spec: ReleaseSpec, unsafe_seed: int | None, ledger: Ledger | None
+    source: TaskData | TaskShards | Estimates | ArrayLike,
+    spec: ReleaseSpec,
+    unsafe_seed: int | None,
+    ledger: Ledger | None,
 ) -> Release:
     """One round of messages of effects."""
-    if not isinstance(source, TaskData | TaskShards):
+    if isinstance(source, Estimates):
+        features = coefficients_of(source, spec.reference)
+    elif isinstance(source, TaskData | TaskShards):
+        check_intercept(source.features, source.intercept)
+        features = source.features
+    else:
         raise ValueError(
-            "source: expected TaskData or TaskShards with message='effects', as a message is made of rows, got "
-            f"{type(source).__name__}"
+            "source: expected TaskData or TaskShards with message='effects', or Estimates, as a message is made of rows or "
+            f"of an estimate, got {type(source).__name__}"
         )
-    check_intercept(source.features, source.intercept)
-    settled = spec.terms(source.num_tasks, source.features)
+    settled = spec.terms(source.num_tasks, features)
     if isinstance(source, TaskShards):
         A, rows = streamed(source, settled)
         return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
@@ -145,7 +154,7 @@ def publish(
     *,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: TaskData | Estimates | ArrayLike | None = None,
 ) -> Release:
     """A curator's step: let out a second moment with noise, without ever seeing a message.
 
@@ -199,7 +208,7 @@ def publish_rounds[Private](
     *,
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
-    data: TaskData | ArrayLike | None = None,
+    data: TaskData | Estimates | ArrayLike | None = None,
 ) -> tuple[Release, Private]:
     """Pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
 
@@ -225,7 +234,7 @@ def publish_rounds[Private](
 
 
 def _drawn(
-    terms: Terms, unsafe_seed: int | None, ledger: Ledger | None, data: TaskData | ArrayLike | None
+    terms: Terms, unsafe_seed: int | None, ledger: Ledger | None, data: TaskData | Estimates | ArrayLike | None
 ) -> tuple[FloatArray, Guarantee]:
     check_lattice(terms)
     return draw_matrices(

@@ -19,6 +19,7 @@ from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.data.cells import check_spelling, file_name
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
@@ -302,15 +303,16 @@ def check_delta(
         )
 
 
-def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
+def message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArray:
     """An owner's step: one message per task in ``source``, (d, k), bounded as the terms say, to be handed to the curator.
 
-    Every column is a function of its own task's rows alone, in bits.
+    Every column is a function of its own task's rows, or estimate, alone, in bits.
 
     A warning says where a message says nothing: to the owner, whose rows it is about.
 
     Args:
-        source: the rows of one task, or of those of one owner; or vectors of your own, d x k.
+        source: the rows of one task, or of those of one owner; their Estimates, of messages of "effects" with reference
+            values; or vectors of your own, d x k.
         terms: of the release.
 
     Raises:
@@ -323,9 +325,9 @@ def message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
     return W
 
 
-def quiet_message(source: TaskData | ArrayLike, terms: Terms) -> FloatArray:
+def quiet_message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArray:
     """Return :func:`message` without its warnings, for whoever has more tasks to tell of together."""
-    if terms.effects is not None and isinstance(source, TaskData):
+    if terms.effects is not None and isinstance(source, TaskData | Estimates):
         in_order(terms.effects.of(source), terms.effects.coefficients, "the terms")
         return terms.bounded(effect_messages(source, terms.effects))
     W, features, _ = messages(source, terms.scaling)

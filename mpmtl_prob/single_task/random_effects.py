@@ -8,6 +8,9 @@ counts.
 
 Errors of Student's t law are normal given what every row counts, omega_r = (nu + 1) / (nu + r^2 / sigma^2). A few steps find
 omega; draws are then made exact by the ratio of the two laws of the rows, as all else of the ratio cancels.
+
+An estimate b that was made elsewhere, with covariance V, is as d rows whose residual variance is known to be 1: with rows
+V^(-1/2), N(b | beta, V) is the law of targets V^(-1/2) b.
 """
 
 from __future__ import annotations
@@ -24,6 +27,23 @@ from mpmtl_prob.single_task.shrunk import LOG_PRIOR, RESIDUALS
 from mpmtl_prob.single_task.student import FREEDOM
 
 _STEPS = 8  # towards what every row counts
+_LEAST = 1e-12  # of an eigenvalue of correlations, of which rounding leaves no less
+
+
+class Residuals(NamedTuple):
+    """What a task's residual variance may be.
+
+    Attributes:
+        variance: (S,).
+        log_prior: of each, (S,).
+    """
+
+    variance: FloatArray
+    log_prior: FloatArray
+
+
+#: Of rows, and of what :func:`as_rows` makes of an estimate.
+UNKNOWN, KNOWN = Residuals(RESIDUALS, LOG_PRIOR), Residuals(np.ones(1), np.zeros(1))
 
 
 class EffectsPriors(NamedTuple):
@@ -71,10 +91,12 @@ class EffectsPosterior(NamedTuple):
     Attributes:
         parts: one for each of the priors that were given.
         log_evidence: of the rows, averaged over all priors.
+        residuals: the residual variances, (S,).
     """
 
     parts: tuple[Mixture, ...]
     log_evidence: float
+    residuals: FloatArray
 
     def __repr__(self) -> str:
         return shown(self)
@@ -106,7 +128,7 @@ class EffectsPosterior(NamedTuple):
             k, c, s = np.unravel_index(picked[own] - first, part.weight.shape)
             at = part.mean[k, c, s] + np.sqrt(part.variance[k, c, s]) * z[own]
             beta[own] = part.prior_mean[k] + np.einsum("nij,nj->ni", part.F[k], at)
-            sigma[own] = np.sqrt(RESIDUALS[s])
+            sigma[own] = np.sqrt(self.residuals[s])
             if number == 0:
                 prior[own] = k
             first += size
@@ -114,7 +136,11 @@ class EffectsPosterior(NamedTuple):
 
 
 def effects_posterior(
-    X: FloatArray, y: FloatArray, priors: Sequence[EffectsPriors], number: float | None = None
+    X: FloatArray,
+    y: FloatArray,
+    priors: Sequence[EffectsPriors],
+    number: float | None = None,
+    residuals: Residuals = UNKNOWN,
 ) -> EffectsPosterior:
     """One task's effects in common units, with normal errors.
 
@@ -123,23 +149,34 @@ def effects_posterior(
         y: targets (n,), likewise.
         priors: what the effects may be like.
         number: of rows, where these are weighted; default n.
+        residuals: what the residual variance may be.
     """
     n = float(len(y)) if number is None else number
-    laws, means, variances, factors = zip(*(_given(X, y, n, each) for each in priors), strict=True)
+    laws, means, variances, factors = zip(*(_given(X, y, n, each, residuals) for each in priors), strict=True)
     top = max(law.max() for law in laws)
     total = sum(np.exp(law - top).sum() for law in laws)
     parts = tuple(
         Mixture(np.exp(law - top) / total, prior.mean, F, mean, variance)
         for law, prior, F, mean, variance in zip(laws, priors, factors, means, variances, strict=True)
     )
-    return EffectsPosterior(parts, float(top + np.log(total)))
+    return EffectsPosterior(parts, float(top + np.log(total)), residuals.variance)
+
+
+def as_rows(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows (d, d) and targets (d,) that say what an estimate b (d,) with covariance V (d, d) does, of residual variance 1."""
+    sd = np.sqrt(np.diag(covariance))
+    values, U = np.linalg.eigh(
+        covariance / sd[:, None] / sd
+    )  # of correlations, as one coefficient may be far from another
+    rows = (U / np.sqrt(np.maximum(values, _LEAST))).T / sd
+    return rows, rows @ mean
 
 
 def _given(
-    X: FloatArray, y: FloatArray, n: float, priors: EffectsPriors
+    X: FloatArray, y: FloatArray, n: float, priors: EffectsPriors, residuals: Residuals
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Log weights (K, C, S), means and variances of z (K, C, S, d) and F (K, d, d) of one set of priors."""
-    d, mean = X.shape[1], priors.mean
+    d, mean, variance = X.shape[1], priors.mean, residuals.variance
     gram, cross = X.T @ X, X.T @ y
     tiny = 1e-9 * (np.trace(priors.covariance, axis1=1, axis2=2)[:, None, None] + 1e-12)
     L = np.linalg.cholesky(priors.covariance + tiny * np.eye(d))
@@ -147,12 +184,12 @@ def _given(
     F = L @ U  # the rows' precision is diagonal in z
     r = np.einsum("kij,ki->kj", F, cross - mean @ gram)
     rest = np.maximum(y @ y - 2 * mean @ cross + np.einsum("ki,ij,kj->k", mean, gram, mean), 0.0)
-    ratio = priors.scales[:, None, None] / RESIDUALS[:, None]
+    ratio = priors.scales[:, None, None] / variance[:, None]
     q = 1 + ratio * np.maximum(eigenvalues, 0.0)[:, None, None]
     means = ratio * r[:, None, None] / q
     explained = (means * r[:, None, None]).sum(axis=-1)
-    quadratic = (rest[:, None, None] - explained) / RESIDUALS
-    log = LOG_PRIOR - 0.5 * (n * np.log(2 * np.pi * RESIDUALS) + np.log(q).sum(axis=-1) + quadratic)
+    quadratic = (rest[:, None, None] - explained) / variance
+    log = residuals.log_prior - 0.5 * (n * np.log(2 * np.pi * variance) + np.log(q).sum(axis=-1) + quadratic)
     log = log + priors.log_weight[:, None, None] + priors.log_scale_weight[:, None]
     return log, means, priors.scales[:, None, None] / q, F
 

@@ -10,6 +10,9 @@ Whatever beta is,
     E[eta | beta] = S beta,    Var(eta | beta) = v (S - S^2),
 
 so that a reader who knows S on average can undo the shrinkage. Both exist whatever the number of rows.
+
+Of an estimate b that was made elsewhere, with covariance V, the same is true of S = v (v I + V)^-1: the S above where V is
+sigma^2 (X'X)^-1.
 """
 
 from __future__ import annotations
@@ -76,4 +79,31 @@ def shrunk_estimate(X: FloatArray, y: FloatArray, prior_variance: float) -> Shru
         estimate, determined = U @ (r * left), U**2 @ (e * left)
     if not (np.isfinite(estimate).all() and np.isfinite(determined).all()):
         return Shrunk(np.zeros(d), np.zeros(d))
+    return Shrunk(estimate, np.clip(determined, 0.0, 1.0))
+
+
+def shrunk_from(mean: FloatArray, covariance: FloatArray, prior_variance: float) -> Shrunk:
+    """Shrink an estimate that was made elsewhere, N(b | beta, V), under N(0, v I): what its rows would say, sigma known.
+
+    Args:
+        mean: b, (d,), in common units.
+        covariance: V, (d, d), in common units.
+        prior_variance: v, public.
+
+    Returns:
+        Estimates; of numbers that leave double precision zeros, as of a task whose rows say nothing.
+    """
+    nothing = Shrunk(np.zeros(len(mean)), np.zeros(len(mean)))
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        return nothing
+    with np.errstate(all="ignore"):  # a warning would tell of one task
+        given = prior_variance * np.eye(len(mean)) + covariance
+        size = np.sqrt(np.diag(given))  # divided by, as one coefficient may be far from another
+        try:
+            S = prior_variance * (np.linalg.inv(given / size[:, None] / size) / size[:, None] / size)
+        except np.linalg.LinAlgError:  # an error would tell the others of one task's estimate
+            return nothing
+        estimate, determined = S @ mean, np.diag(S)
+    if not (np.isfinite(estimate).all() and np.isfinite(determined).all()):
+        return nothing
     return Shrunk(estimate, np.clip(determined, 0.0, 1.0))

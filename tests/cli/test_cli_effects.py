@@ -169,3 +169,81 @@ def test_compare_hands_the_reference_on(folder, capsys, monkeypatch):
     assert asked[0].target == (7.0, 5.0)
     assert main(["compare", *table(folder), "--quiet"]) == 0
     assert asked[1] is None
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A folder with a table of eight hospitals' logistic models, as R writes them, and their reference values."""
+    at = tmp_path_factory.mktemp("elsewhere")
+    rng, names, parts = np.random.default_rng(0), ["(Intercept)", "age", "male"], []
+    for i in range(8):
+        root = 0.1 * rng.standard_normal((3, 3)) + 0.2 * np.eye(3)
+        part = pd.DataFrame({"task": f"{i:03d}", "coefficient": names, "estimate": rng.normal([-1, 0.03, 0.4], 0.1)})
+        parts.append(part.join(pd.DataFrame(root @ root.T, columns=names)))
+    pd.concat(parts).to_csv(at / "estimates.csv", index=False)
+    (at / "reference.json").write_text('{"features": {"age": [60, 15], "male": [0.5, 0.5]}, "target": [0, 1]}')
+    return at
+
+
+def test_estimates_of_a_table_make_a_release_and_their_owners_join_it(elsewhere, tmp_path, capsys, quick):
+    source = ["--estimates", str(elsewhere / "estimates.csv")]
+    release, out, coefficients = (tmp_path / name for name in ("release.nc", "own.nc", "own.csv"))
+    assert main(["release", *source, *values(elsewhere), "--epsilon", "3", "--out", str(release)]) == 0
+    assert mp.Release.load(release).effects.coefficients == ("age", "male", "intercept")
+    joining = ["--release", str(release), "--draws", "200", "--chains", "2", "--quiet", "--out", str(out)]
+    assert main(["fit", *source, *joining, "--coefficients", str(coefficients)]) == 0
+    assert "OwnerEffects(8 tasks, 3 effects, estimate" in capsys.readouterr().out
+    table = pd.read_csv(elsewhere / "estimates.csv", dtype={"task": str}).set_index(["task", "coefficient"])
+    written = pd.read_csv(coefficients, dtype={"task": str}, index_col=["task", "effect"])
+    assert written.loc[("007", "male"), "alone"] == pytest.approx(table.loc[("007", "male"), "estimate"])
+    assert stat.S_IMODE(coefficients.stat().st_mode) == 0o600
+
+
+def test_some_coefficients_of_a_table_with_its_own_column_of_tasks_are_taken(elsewhere, tmp_path):
+    frame = pd.read_csv(elsewhere / "estimates.csv").rename(columns={"task": "hospital"})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "reference.json").write_text('{"features": {"age": [60, 15]}, "target": [0, 1]}')
+    source = ["--estimates", str(tmp_path / "table.csv"), "--task", "hospital", "--features", "age"]
+    out = tmp_path / "release.nc"
+    assert main(["release", *source, *values(tmp_path), "--epsilon", "3", "--out", str(out)]) == 0
+    assert mp.Release.load(out).effects.coefficients == ("age",)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--intercept"], "--intercept: expected it with --csv alone, got --estimates"),
+        (["--target", "stay"], "--target: expected it with --csv alone"),
+        (["--features", "bmi"], "--estimates: estimates: task '000': coefficients: expected those of the estimate"),
+        (["--features", "age"], "estimates: expected the coefficients of the reference, got none of"),
+        (["--task", "hospital"], "--estimates: task: no column 'hospital'"),
+        (["--csv", "stays.csv"], "not allowed with argument"),
+        (["--clip", "2"], "reference: expected it with message='effects' alone"),
+    ],
+)
+def test_what_does_not_go_with_estimates_is_named_before_anything_is_charged(elsewhere, tmp_path, capsys, more, words):
+    source = ["--estimates", str(elsewhere / "estimates.csv"), *values(elsewhere), *more]
+    paying = ["--ledger", str(tmp_path / "ledger.db"), "--total", "5", "--out", str(tmp_path / "release.nc")]
+    try:
+        code = main(["release", *source, "--epsilon", "3", *paying])
+    except SystemExit as end:  # of the parser's
+        code = end.code
+    assert code == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_estimates_without_reference_values_or_with_a_likelihood_are_refused(
+    elsewhere, release, tmp_path, capsys, monkeypatch
+):
+    source = ["--estimates", str(elsewhere / "estimates.csv")]
+    paying = ["--ledger", str(tmp_path / "ledger.db"), "--total", "5", "--out", str(tmp_path / "release.nc")]
+    assert main(["release", *source, "--epsilon", "3", *paying]) == 2
+    assert "reference: expected reference values with estimates" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(mp.inference, "shared_covariance", None)
+    joining = ["--release", str(release), "--out", str(tmp_path / "own.nc"), "--likelihood", "student_t"]
+    assert main(["fit", *source, *joining]) == 2
+    assert "likelihood: expected none with estimates" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["compare", *source])

@@ -326,6 +326,26 @@ def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
     np.testing.assert_array_equal(release.sigma[0], V @ V.T + noise)
 
 
+@pytest.mark.parametrize("trust", ["curator", "secure_sum", "no_curator"])
+def test_some_sites_have_rows_and_others_an_estimate_that_was_made_elsewhere(trust):
+    tasks, reference = hospitals()
+    invitation = invite(tasks, reference=reference, trust=trust, delta=1e-3)
+    rng = np.random.default_rng(0)
+    own = [
+        mp.Estimate(rng.normal(0, 1, 3), np.diag([1e-4, 0.3, 0.5]), ["age", "male", "(Intercept)"]) for _ in range(6)
+    ]
+    seeds = {"unsafe_seed": 4} if trust == "no_curator" else {}
+    with_estimates = [federated.Site(i, mp.Estimates([each]), **seeds) for i, each in enumerate(own)]
+    mixed = with_estimates + of_hospitals(tasks, **seeds)[6:]
+    release = federated.run(invitation, mixed, unsafe_seed=4, progress_bar=False).release
+    V = message(mp.Estimates(own), invitation.terms), message(tasks, invitation.terms)[:, 6:]
+    if trust == "no_curator":
+        noise = np.sum([invitation.share.draw_share(exact.source(4, i)) for i in range(12)], axis=0)
+    else:
+        noise = invitation.terms.mechanisms[0].draw(invitation.terms.lattice**2, exact.source(4, 0))
+    np.testing.assert_array_equal(release.sigma[0], np.hstack(V) @ np.hstack(V).T + noise)
+
+
 def test_messages_of_effects_without_a_curator_are_those_of_who_stay_and_their_shares(tmp_path):
     tasks, reference = hospitals()
     invitation = invite(tasks, reference=reference, trust="no_curator", delta=1e-3, colluders=2)

@@ -78,6 +78,11 @@ def objects(tmp_path_factory):
     effects = inference.shared_effects(
         mp.release(DATA, 1.0, reference=reference), chains=2, warmup=200, draws=20, progress_bar=False
     )
+    own_estimates = mp.Estimates([mp.Estimate(w, 1e9 * (np.eye(D) + 0.1 * np.outer(x, x) / (x @ x)))
+                                  for w, x in zip(W.T, X[:, 0], strict=True)])  # fmt: skip
+    found |= {"Estimates": own_estimates, "Estimate": own_estimates.estimates[0]}
+    joined = inference.task_posteriors(own_estimates, effects, draws=20)
+    found["OwnerEffects of estimates"] = joined
     fitted = found["LowRank"].fit(DATA)
     posterior = inference.private_langevin(found["LowRank"], DATA, progress_bar=False)
     grid = [found["LowRank"], estimators.LowRank(**options, start=2 * W)]
@@ -107,6 +112,7 @@ def objects(tmp_path_factory):
 def secrets(objects):
     arrays = [X, Y, W, W @ W.T, DATA.gram.xx, DATA.gram.xy, DATA.gram.yy, np.linalg.norm(W, axis=0)]
     arrays += [objects[name].W for name in ("Fitted", "OwnerPosteriors", "OwnerEffects", "Posterior")]
+    arrays += [objects["OwnerEffects of estimates"].W, *(each.covariance for each in objects["Estimates"].estimates)]
     arrays += [objects["Prediction"].mean, objects["plan"].W0]
     arrays += [leaf for name in ("Rows", "Observed", "RoundState") for leaf in jax.tree.leaves(objects[name])[:6]]
     every = np.concatenate([np.abs(np.ravel(np.asarray(a, dtype=float))) for a in arrays])

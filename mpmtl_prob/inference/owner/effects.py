@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
+from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.likelihoods import (
+    OF_ESTIMATES,
     Likelihood,
     NormalErrors,
+    OfEstimates,
     StudentTErrors,
     are_labels,
     likelihood_of,
@@ -34,13 +40,23 @@ from mpmtl_prob.inference.public.effects import (
     per_table_unit,
 )
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
-from mpmtl_prob.releases.effects import EffectsLayout, far_columns, in_layout, tell_of_units
+from mpmtl_prob.releases.effects import (
+    EffectsLayout,
+    estimates_in_layout,
+    far_columns,
+    in_common_units,
+    in_layout,
+    tell_of_units,
+)
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
 from mpmtl_prob.single_task.random_effects import (
+    KNOWN,
+    UNKNOWN,
     EffectsPosterior,
     EffectsPriors,
+    as_rows,
     effects_posterior,
     student_effects_posterior,
     student_log_ratio,
@@ -87,7 +103,8 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
         In the table's units; an intercept is the target where every column is at its reference's centre. Columns: ``mean``,
         ``sd``, ``lower`` and ``upper``, with the release; ``alone``, ``alone_lower`` and ``alone_upper``, by the task's own
-        rows. Every owner's rows are its own: the whole table exists only where one desk holds all rows.
+        rows, or its own estimate as it was handed over. Every owner's rows are its own: the whole table exists only where one
+        desk holds all rows.
 
         Args:
             probability: of central intervals.
@@ -145,8 +162,10 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         The mean is exact; intervals come from 400 draws of effects and errors.
 
         Raises:
-            ValueError: data with other tasks or features.
+            ValueError: data with other tasks or features, or posteriors of estimates, which know no residual variance.
         """
+        if isinstance(self.likelihood, OfEstimates):
+            return self.likelihood.predict(tasks, self.W, {}, np.arange(0), seed)
         feature, task = match_positions(tasks, self.tasks, self.features)
         W, draws = self.W[feature][:, task], self._draws("W")[:, feature][..., task]
         sigma, offset = self._draws("sigma")[:, task], self._draws("offset")[:, task]
@@ -162,7 +181,7 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
         ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
         intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
-        and ``sigma``. ``constant_data`` has the ``unit`` of :meth:`common_units`. The draws are independent.
+        and, of rows, ``sigma``. ``constant_data`` has the ``unit`` of :meth:`common_units`. The draws are independent.
         Keep the tree where the rows may be.
         """
         return self._tree.copy(deep=True)
@@ -202,7 +221,7 @@ def _in_table_units(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def effect_posteriors(
-    tasks: TaskData,
+    tasks: TaskData | Estimates,
     shared: SharedEffects,
     *,
     likelihood: str | Likelihood | None = None,
@@ -217,10 +236,10 @@ def effect_posteriors(
     probability of .1, that its task has nothing to do with the average; all by the evidence of its own rows.
 
     Args:
-        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone, its draws
-            also on its place.
+        tasks: the owners' rows, or their estimates. Task i's posterior depends on its own rows and on ``shared`` alone, its
+            draws also on its place.
         shared: the public posterior.
-        likelihood: of the targets: "gaussian" or "student_t".
+        likelihood: of the targets: "gaussian" or "student_t"; none of estimates.
         leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once:
             "auto", up to 200 tasks; "exact", always; "not_in_release", for tasks that are not in it; "off". The public
             draws are weighted by p(Sigma - v v' | draw) / p(Sigma | draw), v the own message, which is exact but for their
@@ -232,7 +251,6 @@ def effect_posteriors(
     Raises:
         ValueError: tasks with other features than the release, or an argument outside its range.
     """
-    task_data(tasks)
     if not isinstance(shared, SharedEffects):
         raise ValueError(
             f"shared: expected SharedEffects, got {type(shared).__name__}; make it with shared_effects(release)"
@@ -242,8 +260,10 @@ def effect_posteriors(
     total = whole("chains", chains) * whole("draws", draws)
     whole("seed", seed, 0)
     layout = shared.layout
-    rows = in_layout(tasks, layout)
-    in_order(rows.features, layout.coefficients, "the release")
+    if isinstance(tasks, Estimates):
+        tasks = estimates_in_layout(tasks, layout)
+    else:
+        in_order(in_layout(tasks, layout).features, layout.coefficients, "the release")
     begin = time.perf_counter()
     if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
         tell_of_units([far_columns(tasks, layout)])
@@ -253,15 +273,15 @@ def effect_posteriors(
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
     log_weight, khat = public.leave_one_out(tasks) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
 
-    def each(i: int) -> _Owner:
+    def each(i: int, known: _Known) -> _Owner:
         weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
-        own = _owner(*rows.rows_of(i), layout, weighted, public, kind, total, rng)
-        if rows is tasks:
+        own = _owner(known, weighted, public, kind, total, rng)
+        if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
             return own
         # every task's own intercept, beside slopes in units of its own rows
         return _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
 
-    kept, owners = _gathered(map(each, range(tasks.num_tasks)), tasks.num_tasks, (chains, draws))
+    kept, owners = _gathered(starmap(each, enumerate(_known(tasks, layout))), tasks.num_tasks, (chains, draws))
     constants = _constants(owners, kind, khat)
     W = np.stack([own.mean for own in owners], axis=1)
     W.setflags(write=False)
@@ -276,7 +296,7 @@ def _gathered(owners: Iterable[_Owner], number: int, shape: tuple[int, int]) -> 
     kept: Draws = {}
     others = []
     for i, own in enumerate(owners):  # into their place, one after another: a list of them takes as much again
-        for name in ("W", "effect", "alone", "difference", "sigma", "offset"):
+        for name in own.draws:
             if i == 0:
                 kept[name] = np.empty((*own.draws[name].shape, number))
             kept[name][..., i] = own.draws[name]
@@ -298,8 +318,13 @@ def _constants(owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | No
     return constants
 
 
-def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
-    """The likelihood. Raises ValueError for one that messages of effects do not know yet."""
+def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData | Estimates) -> Likelihood:
+    """The likelihood. Raises ValueError for one that messages of effects do not know yet, or for any of estimates."""
+    if isinstance(tasks, Estimates):
+        if likelihood is not None and not isinstance(likelihood, OfEstimates):
+            raise ValueError(f"likelihood: expected none with estimates, which have theirs, got {likelihood!s}")
+        return OF_ESTIMATES
+    task_data(tasks)
     if likelihood is None and are_labels(tasks):
         raise ValueError(
             "likelihood: all targets are -1 or 1; give likelihood='gaussian' if they are numbers. Two labels go with "
@@ -356,7 +381,7 @@ class _Public:
             together = np.log((1 - _APART) * weight / weight.sum())
         return EffectsPriors(together, self.mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
 
-    def leave_one_out(self, tasks: TaskData) -> tuple[FloatArray, FloatArray]:
+    def leave_one_out(self, tasks: TaskData | Estimates) -> tuple[FloatArray, FloatArray]:
         """Log weights (m, S) of the draws for owners who leave their own messages out, and the Pareto k of each (m,)."""
         release = self.shared.release
         seen = observed_effects(release, self.shared.prior)
@@ -383,10 +408,45 @@ def _log_likelihoods(
     return out
 
 
+class _Known(NamedTuple):
+    """What a task knows: rows (n, d) and targets (n,) in common units, less what earlier studies say; and these units."""
+
+    rows: FloatArray
+    targets: FloatArray
+    units: Units
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+def _known(tasks: TaskData | Estimates, layout: EffectsLayout) -> Iterator[_Known]:
+    """Of every task; no rows where numbers leave double precision: nothing can be said but what is known of a new task."""
+    data = tasks if isinstance(tasks, Estimates) else in_layout(tasks, layout)
+    for i in range(data.num_tasks):
+        with np.errstate(all="ignore"):  # a warning would tell of one task
+            own = _of_estimate(data.estimates[i], layout) if isinstance(data, Estimates) else _of_rows(data, i, layout)
+            if not (np.isfinite(own.rows.T @ own.rows).all() and np.isfinite(own.targets @ own.targets)):
+                own = own._replace(rows=own.rows[:0], targets=own.targets[:0])
+        yield own
+
+
+def _of_rows(tasks: TaskData, i: int, layout: EffectsLayout) -> _Known:
+    X, y = tasks.rows_of(i)
+    units = layout.units(X, y)
+    rows = units.rows(X)
+    return _Known(rows, units.targets(y) - rows @ units.guess, units)
+
+
+def _of_estimate(own: Estimate, layout: EffectsLayout) -> _Known:
+    """As rows whose residual variance is known."""
+    mean, covariance = in_common_units(own, layout)
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        return _Known(np.full((1, len(mean)), np.nan), np.full(1, np.nan), layout.reference_units)
+    return _Known(*as_rows(mean, covariance), layout.reference_units)
+
+
 def _owner(
-    X: FloatArray,
-    y: FloatArray,
-    layout: EffectsLayout,
+    known: _Known,
     priors: tuple[EffectsPriors, EffectsPriors],
     public: _Public,
     kind: Likelihood,
@@ -394,29 +454,33 @@ def _owner(
     rng: np.random.Generator,
 ) -> _Owner:
     """One owner's effects: in common units first, round what the reference says of them, then in the table's."""
-    with np.errstate(all="ignore"):  # a warning would tell of one task
-        units = layout.units(X, y)
-        rows = units.rows(X)
-        targets = units.targets(y) - rows @ units.guess
-        if not (np.isfinite(rows.T @ rows).all() and np.isfinite(targets @ targets)):
-            rows, targets = rows[:0], targets[:0]  # nothing can be said but what is known of a new task
+    rows, targets, units = known
     mean, drawn, shares, khat = _sound_posterior(rows, targets, priors, kind, total, rng)
-    with np.errstate(all="ignore"):
-        plain = targets + rows @ units.guess  # a task alone knows of no other studies
-    _, alone, _, _ = _sound_posterior(rows, plain, (public.alone,), kind, total, rng)
+    alone = _alone(known, public, kind, total, rng)
     number = np.where(drawn["prior"] >= 0, drawn["prior"], rng.integers(public.number, size=total))
     scale = per_table_unit(units)
     effects = drawn["beta"] + units.guess
     draws = {
         "W": units.to_table(effects),
         "effect": in_table(drawn["beta"], units),
-        "alone": in_table(alone["beta"] - units.guess, units),
+        "alone": in_table(alone - units.guess, units),
         "difference": (drawn["beta"] - public.mu[number]) * scale,
-        "sigma": drawn["sigma"] * units.target_scale,
-        "offset": units.offset(effects),
     }
+    if not isinstance(kind, OfEstimates):  # of which no targets are known
+        draws |= {"sigma": drawn["sigma"] * units.target_scale, "offset": units.offset(effects)}
     offset = float(units.offset(mean + units.guess))
     return _Owner(units.to_table(mean + units.guess), draws, float(shares[-1]), offset, khat, scale)
+
+
+def _alone(known: _Known, public: _Public, kind: Likelihood, total: int, rng: np.random.Generator) -> FloatArray:
+    """Draws of the effects (S, d) of a task that knows neither the release nor other studies."""
+    rows, targets, units = known
+    with np.errstate(all="ignore"):
+        plain = targets + rows @ units.guess
+        if isinstance(kind, OfEstimates) and len(rows):  # as it was handed over, its mean to the last digits
+            z = rng.standard_normal((total, len(plain)))
+            return np.linalg.solve(rows, (plain + z - z.mean(axis=0)).T).T
+    return _sound_posterior(rows, plain, (public.alone,), kind, total, rng)[1]["beta"]
 
 
 def _sound_posterior(
@@ -449,7 +513,8 @@ def _posterior(
     """The mean (d,), draws, how much every set of priors counts, and the Pareto k of what made the draws exact."""
     posterior: EffectsPosterior
     if kind.exact:
-        posterior = effects_posterior(X, y, priors)
+        residuals = KNOWN if isinstance(kind, OfEstimates) else UNKNOWN
+        posterior = effects_posterior(X, y, priors, residuals=residuals)
         return posterior.mean, posterior.sample(rng, total), posterior.shares, 0.0
     posterior, counts = student_effects_posterior(X, y, priors)
     proposals = posterior.sample(rng, num_proposals(total))
@@ -474,7 +539,7 @@ def _completed(own: _Owner, X: FloatArray, y: FloatArray, rng: np.random.Generat
     return replace(own, mean=mean, draws=own.draws | with_own, unit=unit)
 
 
-def _tree(tasks: TaskData, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
+def _tree(tasks: TaskData | Estimates, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
     import arviz_base as az  # with xarray and pandas, nearly a second to import
 
     public = shared.to_arviz()

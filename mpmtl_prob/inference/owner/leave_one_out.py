@@ -6,6 +6,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
 from mpmtl_prob.inference.owner.methods import Found, plug_in, raised_shapes
@@ -50,7 +51,7 @@ def leave_one_out(release: Release, message: FloatArray) -> Release:
     )
 
 
-def as_sent(tasks: TaskData, release: Release) -> FloatArray:
+def as_sent(tasks: TaskData | Estimates, release: Release) -> FloatArray:
     """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
     W = messages(tasks, release.scaling)[0] if release.effects is None else effect_messages(tasks, release.effects)
     K = release.mechanisms[0].clip

@@ -301,6 +301,27 @@ def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatAr
     return rng.standard_t(student.FREEDOM, shape)
 
 
+class OfEstimates(Likelihood):
+    """Estimates with known covariances in the place of rows: N(b | beta, V), of which nothing follows about targets."""
+
+    name = "estimate"
+
+    def check(self, tasks: TaskData) -> None:
+        raise ValueError("likelihood: expected one of rows, got 'estimate', which is that of mp.Estimates alone")
+
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+        raise ValueError("likelihood: expected one of rows, got 'estimate', which is that of mp.Estimates alone")
+
+    def predict(
+        self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
+    ) -> Prediction:
+        raise ValueError(
+            "tasks: expected none, as posteriors of estimates know neither a link from effects to targets nor a residual "
+            "variance; X @ W[:, i] is the linear predictor of task i, and to_arviz() has draws of W"
+        )
+
+
+OF_ESTIMATES = OfEstimates()
 GAUSSIAN = NormalErrors()
 LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, StudentTErrors(), BernoulliLabels())}
 
@@ -335,6 +356,11 @@ def named(likelihood: str | Likelihood) -> Likelihood:
     """The likelihood of a name, or a user's own. Raises ValueError for what is neither."""
     found: Likelihood = protocols.named("likelihood", likelihood, LIKELIHOODS, Likelihood)
     return found
+
+
+def stored(name: str) -> Likelihood:
+    """The likelihood that a file names, also of estimates, which nobody can ask for. Raises ValueError for no name."""
+    return OF_ESTIMATES if name == OF_ESTIMATES.name else named(name)
 
 
 def are_labels(tasks: TaskData) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
-from mpmtl_prob.inference.owner.likelihoods import Likelihood, named
+from mpmtl_prob.inference.owner.likelihoods import Likelihood, stored
 from mpmtl_prob.inference.public.posterior import PublicPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -109,7 +109,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
         own.attrs |= attributes
         W.setflags(write=False)
-        return cls(shared, W, float(seconds), own, named(name) if likelihood is None else likelihood, tasks, features)
+        return cls(shared, W, float(seconds), own, stored(name) if likelihood is None else likelihood, tasks, features)
 
     def _repr_html_(self) -> str:
         facts = {

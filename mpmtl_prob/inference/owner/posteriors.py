@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
@@ -164,13 +165,17 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
 @overload
 def task_posteriors(tasks: TaskData, shared: SharedPosterior, **options: Any) -> OwnerPosteriors: ...
 @overload
-def task_posteriors(tasks: TaskData, shared: SharedEffects, **options: Any) -> OwnerEffects: ...
+def task_posteriors(tasks: TaskData | Estimates, shared: SharedEffects, **options: Any) -> OwnerEffects: ...
+@overload
+def task_posteriors(
+    tasks: TaskData | Estimates, shared: SharedPosterior | SharedEffects, **options: Any
+) -> OwnerPosteriors | OwnerEffects: ...
 @former_arguments(  # type: ignore[misc] # the overloads leave the options to it
     sharpness="power",
     exclude_own=("leave_one_out", {True: "exact", False: "not_in_release", None: "auto"}),
 )
 def task_posteriors(
-    tasks: TaskData,
+    tasks: TaskData | Estimates,
     shared: SharedPosterior | SharedEffects,
     *,
     method: str = "plug_in",
@@ -186,7 +191,8 @@ def task_posteriors(
 
     Args:
         tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone. One row beside an
-            intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you.
+            intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you. Of average
+            effects also their :class:`~mpmtl_prob.Estimates`, of a model that was fitted elsewhere.
         shared: the public posterior; of average effects, by :func:`shared_effects`, it gives :class:`OwnerEffects`, and takes
             no method and no power.
         method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
@@ -231,7 +237,6 @@ def task_posteriors(
     >>> own.predict(test).to_pandas().columns.to_list()
     ['task', 'row', 'mean', 'lower', 'upper']
     """
-    task_data(tasks)
     one_of("leave_one_out", leave_one_out, LEAVE_ONE_OUT)
     if isinstance(shared, SharedEffects):
         for name, given, default in (("method", method, "plug_in"), ("power", power, None)):
@@ -247,7 +252,7 @@ def task_posteriors(
         raise ValueError(
             f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
         )
-    release = shared.release
+    tasks, release = task_data(tasks), shared.release
     kind = likelihood_of(likelihood, tasks)
     check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, power)
     whole("chains", chains)
