@@ -16,7 +16,7 @@ from mpmtl_prob.scikit import MultiTaskRegressor
 
 PACKAGE = Path(mp.__file__).parent
 #: Base classes and protocols that nobody outside is meant to write, or that another one of `extend` stands for.
-INSIDE = {"Game", "Table", "Adaptation", "Penalties"}
+INSIDE = {"PublicPosterior", "Game", "Table", "Adaptation", "Penalties"}
 CHAINS = {"chains": 1, "warmup": 2, "draws": 2, "progress_bar": False}
 
 

@@ -45,7 +45,8 @@ def planned(options: argparse.Namespace) -> list[units.Unit]:
     """Units that were asked for, cheap arms first."""
     found = []
     seeds = options.seeds or (cells.FAST_SEEDS if options.fast else cells.SEEDS)
-    splits, releases = (FAST_SPLITS, FAST_RELEASES) if options.fast else (real.SPLITS, real.RELEASES)
+    splits = options.splits or (FAST_SPLITS if options.fast else real.SPLITS)
+    releases = options.releases or (FAST_RELEASES if options.fast else real.RELEASES)
     for arm in options.arms:
         for cell in chosen(options):
             found += units.of_cell(cell, arm, version(arm), seeds)
@@ -251,6 +252,8 @@ def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of cells, arms and tables, and stop")
     parser.add_argument("--arms", nargs="+", default=list(arms.ALL), metavar="ARM", help="only these")
     parser.add_argument("--seeds", type=int, metavar="N", help="of every cell; default 20, or 3 of --fast")
+    parser.add_argument("--splits", type=int, metavar="N", help="of every real table; default 10, or 2 of --fast")
+    parser.add_argument("--releases", type=int, metavar="N", help="of every split; default 5, or 1 of --fast")
     parser.add_argument("--cells", nargs="+", metavar="CELL", help="only these; none: real tables alone")
     parser.add_argument(
         "--tables", nargs="*", default=list(real.TABLES), metavar="TABLE", help="only these real tables"
@@ -263,8 +266,9 @@ def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     for name, asked, known in (("--arms", options.arms, arms.ALL), ("--tables", options.tables, tuple(real.TABLES))):
         if unknown := [each for each in asked if each not in known]:
             parser.error(f"{name}: expected some of {', '.join(map(repr, known))}, got {', '.join(map(repr, unknown))}")
-    if options.seeds is not None and options.seeds < 1:
-        parser.error(f"--seeds: expected a number of at least 1, got {options.seeds}")
+    for name in ("seeds", "splits", "releases"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            parser.error(f"--{name}: expected a number of at least 1, got {number}")
     if options.before is not None:
         if not (options.before / "mpmtl_prob").is_dir():
             parser.error(
