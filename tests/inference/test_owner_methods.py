@@ -93,7 +93,7 @@ def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
     """Posteriors at every Omega are there for a block of tasks at a time."""
     _, _, shared = few
     rng = np.random.default_rng(3)
-    many = TaskData.from_lists(list(rng.standard_normal((600, 6, 3))), list(rng.standard_normal((600, 6))))
+    many = TaskData.from_lists(list(rng.standard_normal((240, 6, 3))), list(rng.standard_normal((240, 6))))
     omegas, prior = methods.raised_shapes(shared, None)
 
     def peak():
@@ -105,7 +105,7 @@ def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
 
     peak()  # Gram matrices and what else is kept with the tasks
     at_once = peak()
-    monkeypatch.setattr(methods, "BLOCK", 60)
+    monkeypatch.setattr(methods, "BLOCK", 24)
     assert peak() < 0.5 * at_once
 
 

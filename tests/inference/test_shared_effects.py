@@ -156,14 +156,14 @@ def test_posterior_is_calibrated_on_simulated_tasks(noise):
     ["low_rank", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("group_sparse", "diagonal"))],
 )
 def test_posterior_of_every_structure_is_calibrated(structure):
-    found = ranks(LAWS["wishart"], effort(40, 400), structure=structure)
+    found = ranks(LAWS["wishart"], effort(20, 400), structure=structure)
     assert min(uniformity(rank) for rank in found.values()) > 1e-3
 
 
 def test_calibration_catches_a_likelihood_with_a_tenth_of_the_noise():
     found = ranks(
         LAWS["wishart"],
-        effort(40, 100),
+        effort(20, 100),
         believed=lambda seen: seen._replace(noise_variance=seen.noise_variance / 100),
     )
     assert min(uniformity(rank) for rank in found.values()) < 1e-3

@@ -247,12 +247,13 @@ def task_posteriors(
         return effect_posteriors(
             tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed
         )
+    tasks = task_data(tasks)
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
         raise ValueError(
             f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
         )
-    tasks, release = task_data(tasks), shared.release
+    release = shared.release
     kind = likelihood_of(likelihood, tasks)
     check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, power)
     whole("chains", chains)
