@@ -61,9 +61,8 @@ METRICS: dict[str, tuple[Callable[[Prediction, TaskData], float], bool]] = {
 
 NOT_CHARGED = "Hyper-parameters were chosen by cross-validation over all tasks' rows, which no budget was charged for."
 
-_TOGETHER = (
-    2**24
-)  # bytes of rows that folds may hold which are worked on side by side; of larger ones there is one at a time
+#: Bytes of rows up to which folds are worked on side by side; of larger ones there is one at a time.
+_TOGETHER = 2**24
 _CHUNK = 8  # candidates in one compiled call: enough to share its cost, few enough that the progress bar moves
 
 

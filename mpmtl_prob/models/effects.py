@@ -309,7 +309,8 @@ def _principal_axes(C: Array) -> Array:
 
     There eigenvectors have none, and what is worked out of them here hardly depends on their choice: the part of the
     derivative that turns those of nearly equal eigenvalues into each other is damped. Hamiltonian trajectories that follow
-    such a force are as exact as others, for it depends on the position alone, and no chain is thrown off by a kink.
+    such a force are as exact as others, for it depends on the position alone, and the kink throws fewer of them off. An
+    optimiser that takes it for the gradient is off by as much as the damping.
     """
     vectors: Array = jnp.linalg.eigh(C)[1]
     return vectors
