@@ -42,7 +42,8 @@ def of_every_row(name: str, values: Any, counts: NDArray[np.int64]) -> FloatArra
     Raises:
         ValueError: another number of them, or numbers that are not positive and finite; how many, and not which.
     """
-    each = [as_float_array(name, value) for value in values] if isinstance(values, list | tuple) else []
+    parts = values if isinstance(values, list | tuple) or getattr(values, "ndim", 1) == 2 else []
+    each = [as_float_array(name, value) for value in parts]
     if each and all(value.ndim == 1 for value in each):
         if [len(value) for value in each] != counts.tolist():
             raise ValueError(f"{name}: expected one vector per task, with a number for every row, got other lengths")

@@ -6,7 +6,7 @@ What rows say of beta is nearly that of normal pseudo-rows sqrt(h_r) x_r with ta
 curvature of row r's log density and z_r what Newton's step would take for its target, both averaged over the posterior that
 they give (Opper and Archambeau, 2009, Neural Computation 21, equations 2.7 and 2.8). Given these everything is normal, as of
 numbers (:mod:`mpmtl_prob.single_task.random_effects`). Priors as wide as those of a task that has nothing to do with the
-others have pseudo-rows of their own for every scale: where the labels are separated, what rows say depends on it. Draws
+others have pseudo-rows for a few scales at a time: where labels are separated, what rows say depends on the scale. Draws
 are made exact by the ratio of the laws of the rows, as all else of the ratio cancels.
 """
 
@@ -31,10 +31,11 @@ from mpmtl_prob.single_task.random_effects import (
     tempered,
 )
 
-_STEPS = 6
+_STEPS = 4
 _DRAWS, _AT_ONCE = 64, 2**21  # of the posterior at every step, fewer of many rows
-_UNLIKELY = 1e-3  # weight of a law of targets that is left out
-_WIDE = 100.0  # between the largest and the smallest scale of a prior
+_PRIORS = 32  # that are looked at for pseudo-rows, of many
+_UNLIKELY = 0.01  # weight of a law of targets that is left out
+_WIDE = 6.0  # between the largest and the smallest scale of priors that have pseudo-rows together
 _LEAST = 1e-9  # curvature of a row, of which rounding leaves no less
 
 
@@ -61,7 +62,7 @@ class PseudoRows(NamedTuple):
 
 
 class GeneralizedPosterior(NamedTuple):
-    """A task's approximate posterior in blocks, each for one prior, one law of targets and, of wide priors, one scale.
+    """A task's approximate posterior in blocks, each for one prior, one law of targets and, of wide priors, a few scales.
 
     Attributes:
         blocks: the posteriors of blocks, whose parts' weights sum to 1 in each.
@@ -134,13 +135,13 @@ def generalized_posterior(
 
 
 def _separate(priors: Sequence[EffectsPriors]) -> Iterator[tuple[int, EffectsPriors]]:
-    """Return the priors and whose they are, wide ones scale by scale."""
+    """Return the priors and whose they are, of wide ones a few scales at a time."""
     for number, prior in enumerate(priors):
-        if prior.scales.max() <= _WIDE * prior.scales.min():
-            yield number, prior
-            continue
-        for scale, log_weight in zip(prior.scales, prior.log_scale_weight, strict=True):
-            yield number, prior._replace(scales=np.array([scale]), log_scale_weight=np.array([log_weight]))
+        spread = np.log(prior.scales.max() / prior.scales.min())
+        number_of_groups = min(len(prior.scales), max(1, int(np.ceil(spread / np.log(_WIDE)))))
+        groups = np.array_split(np.argsort(prior.scales), number_of_groups)
+        for own in groups:
+            yield number, prior._replace(scales=prior.scales[own], log_scale_weight=prior.log_scale_weight[own])
 
 
 def _given(pseudo: PseudoRows, prior: EffectsPriors) -> EffectsPosterior:
@@ -152,7 +153,7 @@ def _pseudo_rows(rows: Predictors, law: Family, prior: EffectsPriors, start: Flo
     """Return the pseudo-rows under one prior to a power, so that what draws are proposed from has the longer tails."""
     X, y, offset, weights = rows
     number = max(8, min(_DRAWS, _AT_ONCE // max(len(y), 1)))
-    beta = start[None]
+    beta, few = start[None], _few(prior)
     for step in range(_STEPS + 1):
         predictor = offset + beta @ X.T
         bend = np.maximum((weights * law.curvature(y, predictor)).mean(axis=0), _LEAST)
@@ -162,9 +163,17 @@ def _pseudo_rows(rows: Predictors, law: Family, prior: EffectsPriors, start: Flo
         pseudo = PseudoRows(X * root[:, None], target * root, 0.0)
         if step < _STEPS:
             # draws that are the same at every step, so that the steps come to rest
-            beta = _given(pseudo, prior).sample(np.random.default_rng(0), number)["beta"]
+            beta = _given(pseudo, few).sample(np.random.default_rng(0), number)["beta"]
     gap = rows.log_likelihood(law, offset + beta @ X.T) - pseudo.log_density(beta)
     return pseudo._replace(constant=float(gap.mean()))
+
+
+def _few(prior: EffectsPriors) -> EffectsPriors:
+    """Return some of many priors, those that weigh most."""
+    most = np.argsort(-prior.log_weight, kind="stable")
+    weighty = most[: max(1, int(np.sum(np.exp(prior.log_weight) > 0)))]
+    kept = weighty[np.linspace(0, len(weighty) - 1, min(_PRIORS, len(weighty))).astype(int)]
+    return prior._replace(log_weight=prior.log_weight[kept], mean=prior.mean[kept], covariance=prior.covariance[kept])
 
 
 def _in_turns(places: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
