@@ -34,12 +34,14 @@ if TYPE_CHECKING:
         privacy,
         releases,
         sampling,
+        schema,
         theory,
         threat_models,
     )
     from mpmtl_prob.data import Estimate, Estimates, Prediction, Reference, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, ReleaseSpec, release
+    from mpmtl_prob.schema import Schema
 
 __all__ = [
     "Estimate",
@@ -49,6 +51,7 @@ __all__ = [
     "Reference",
     "Release",
     "ReleaseSpec",
+    "Schema",
     "TaskData",
     "TaskShards",
     "adaptation",
@@ -64,6 +67,7 @@ __all__ = [
     "release",
     "releases",
     "sampling",
+    "schema",
     "theory",
     "threat_models",
 ]
@@ -78,6 +82,7 @@ _LIVES_IN = {
     "Reference": "data",
     "Release": "releases",
     "ReleaseSpec": "releases",
+    "Schema": "schema",
     "TaskData": "data",
     "TaskShards": "data",
     "release": "releases",

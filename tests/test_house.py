@@ -27,6 +27,7 @@ ROOMS = """
     privacy data
     datasets convex single_task theory.utility theory.people theory.projection
     releases
+    schema
     estimators models
     sampling inference.subspace
     inference.public
