@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpmtl_prob.cli import desk
 from mpmtl_prob.cli.options import (
     check_budgets,
     exclude_option,
@@ -69,8 +70,13 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
     data_options(fitting, estimates=True)
     fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
     fitting.add_argument(
-        "--newcomers", action="store_true", help="the tasks are not in the release: no message is taken out"
+        "--newcomers",
+        "--newcomer",
+        action="store_true",
+        help="the tasks are not in the release: no message is taken out",
     )
+    desk.study_options(fitting, required=False)
+    fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fitting.add_argument(
@@ -79,7 +85,13 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         metavar="CSV",
         help="of a release of effects: file for every task's coefficients, alone and with the release, for their owners",
     )
-    fitting.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
+    fitting.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="NetCDF file to write, which holds the owners' weights; with --study a folder, for a hospital alone: the model "
+        "without any row or outcome, coefficients.csv, average_effects.csv and a picture",
+    )
     return fitting
 
 
@@ -204,6 +216,12 @@ def release(options: argparse.Namespace) -> None:
 
 def fit(options: argparse.Namespace) -> None:
     """Sample the posteriors of a release and of every task and write them to a file."""
+    if options.study is not None:
+        _check_study_options(options)
+        desk.fit(options)
+        return
+    if given := [name for name in ("message", "participant", "accept_draft") if getattr(options, name)]:
+        raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --study alone, got no study")
     from mpmtl_prob import Release, inference
     from mpmtl_prob._util.checks import whole
     from mpmtl_prob._util.files import check_place
@@ -234,6 +252,17 @@ def fit(options: argparse.Namespace) -> None:
         _tell_weights(options, own)
     if shared.num_draws < options.draws:  # the file holds what was drawn by then
         raise KeyboardInterrupt
+
+
+def _check_study_options(options: argparse.Namespace) -> None:
+    """Raise ValueError for what the study's file says, or what goes without one."""
+    if options.csv is None:
+        raise ValueError("--csv: expected this hospital's rows with --study, got none")
+    given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
+    if given:
+        raise ValueError(f"--{given[0]}: expected none with --study, whose file says it; leave the option out")
+    if options.coefficients is not None:
+        raise ValueError("--coefficients: expected none with --study, whose --out is a folder with them")
 
 
 def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release: Release) -> None:

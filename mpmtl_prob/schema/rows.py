@@ -69,11 +69,13 @@ def task_data(schema: StudyTable, frame: Any, participant: str | None) -> TaskDa
     """As :meth:`mpmtl_prob.Schema.tasks`."""
     columns = _columns(schema, frame, targets=True)
     ids: list[str | None] = [participant] if participant is not None else [*dict.fromkeys(_ids(schema, columns))]
-    parts = [_of_one(schema, columns, one, targets=True) for one in ids or [None]]
+    parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
     return _as_tasks(schema, parts)
 
 
-def read_rows(schema: StudyTable, frame: Any, participant: str | None = None, *, targets: bool = True) -> StudyRows:
+def read_rows(
+    schema: StudyTable, frame: Any, participant: str | None = None, *, targets: bool = True, newcomer: bool = False
+) -> StudyRows:
     """Return one participant's rows.
 
     Args:
@@ -81,11 +83,13 @@ def read_rows(schema: StudyTable, frame: Any, participant: str | None = None, *,
         frame: of any kind that narwhals reads.
         participant: whose; default the only one in the table.
         targets: whether targets are needed.
+        newcomer: it need not be one of the study's participants.
 
     Raises:
         ValueError: columns that are not there, rows of several participants, or cells that the study refuses.
     """
-    return _of_one(schema, _columns(schema, frame, targets=targets), participant, targets=targets)
+    known = () if newcomer else schema.participants
+    return _of_one(schema, _columns(schema, frame, targets=targets), participant, known, targets=targets)
 
 
 def _as_tasks(schema: StudyTable, parts: Sequence[StudyRows]) -> TaskData:
@@ -130,10 +134,12 @@ def _ids(schema: StudyTable, columns: dict[str, Any]) -> list[str]:
     return [label_text(cell) for cell in cells]
 
 
-def _of_one(schema: StudyTable, columns: dict[str, Any], participant: str | None, *, targets: bool) -> StudyRows:
+def _of_one(
+    schema: StudyTable, columns: dict[str, Any], participant: str | None, known: Sequence[str], *, targets: bool
+) -> StudyRows:
     first = columns[(*schema.design.used, schema.target.column)[0]]
     ids, number = _ids(schema, columns), len(list(first))
-    who, places = _whose(schema, ids, number, participant)
+    who, places = _whose(schema.task, known, ids, number, participant)
     own_rows = np.isin(np.arange(number), places)
     pick = lambda name: [cell for cell, own in zip(columns[name], own_rows, strict=True) if own]
     told = []
@@ -203,9 +209,10 @@ class _Cells:
             raise ValueError("rows: expected cells as the study's file says:\n  " + "\n  ".join(lines))
 
 
-def _whose(schema: StudyTable, ids: list[str], number: int, participant: str | None) -> tuple[str, NDArray[np.int64]]:
+def _whose(
+    task: str, known: Sequence[str], ids: list[str], number: int, participant: str | None
+) -> tuple[str, NDArray[np.int64]]:
     """Whose rows are meant, and where they are. Raises ValueError where that is not clear."""
-    known = schema.participants
     if participant is not None:
         who = label_text(participant)
         if known and who not in known:
@@ -216,16 +223,14 @@ def _whose(schema: StudyTable, ids: list[str], number: int, participant: str | N
         if number and not len(places):
             others = [one for one in dict.fromkeys(ids) if one in known]
             got = f"those of {', '.join(others[:_SHOWN])}" if others else "others"
-            raise ValueError(f"{schema.task}: expected rows of {who!r}, got {got}; is it another participant's table?")
+            raise ValueError(f"{task}: expected rows of {who!r}, got {got}; is it another participant's table?")
         return who, places
     there = list(dict.fromkeys(ids))
     if len(there) != 1:
-        got = f"those of {len(there)}" if there else f"no column {schema.task!r} that says whose they are"
-        raise ValueError(
-            f"participant: expected rows of one {schema.task}, got {got}; say which one is meant (--participant)"
-        )
+        got = f"those of {len(there)}" if there else f"no column {task!r} that says whose they are"
+        raise ValueError(f"participant: expected rows of one {task}, got {got}; say which one is meant (--participant)")
     if known and there[0] not in known:
-        raise ValueError(f"{schema.task}: expected one of the study's {len(known)} participants, got another name")
+        raise ValueError(f"{task}: expected one of the study's {len(known)} participants, got another name")
     return there[0], np.arange(number)
 
 

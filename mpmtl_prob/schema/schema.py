@@ -41,6 +41,7 @@ class Schema(StudyTable):
         keys: public keys: "curator", and those of participants, "participant H01".
         title: of the study.
         unsettled: sections whose numbers come from a draft, and nobody has agreed on yet.
+        said: the sections as they were read, of which :meth:`from_dict` makes the same.
 
     Raises:
         ValueError: a column that nothing can be made of, or a promise that cannot be kept.
@@ -51,6 +52,7 @@ class Schema(StudyTable):
     keys: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     unsettled: tuple[str, ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,6 +109,7 @@ class Schema(StudyTable):
             keys=keys,
             title=study.text("title") if "title" in study else "",
             unsettled=_unsettled(said),
+            said=said,
         )
         study.finish([SETTLED])
         return found
@@ -135,15 +138,15 @@ class Schema(StudyTable):
         """The specification of the release."""
         return ReleaseSpec(**self.promise, reference=self.reference)
 
-    def terms(self, without: int = 0) -> Terms:
+    def terms(self, absent: int = 0) -> Terms:
         """The terms of the release, or of one without so many tasks, which did not answer.
 
         Raises:
             ValueError: fewer than two tasks are left.
         """
-        if self.num_tasks - without < 2:
-            raise ValueError(f"without: expected at least two {self.task}s to be left, got {self.num_tasks - without}")
-        return self.spec.terms(self.num_tasks - without, self.coefficients)
+        if self.num_tasks - absent < 2:
+            raise ValueError(f"absent: expected at least two {self.task}s to be left, got {self.num_tasks - absent}")
+        return self.spec.terms(self.num_tasks - absent, self.coefficients)
 
     def tasks(self, frame: Any, participant: str | None = None) -> TaskData:
         """Return the rows of a data frame as the study's model takes them, those of every participant one task.
@@ -179,6 +182,10 @@ class Schema(StudyTable):
         """A hash of what the file says, 64 hexadecimal digits: comments, line ends and the order of keys do not matter."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The file's sections as JSON, for files that hold a study: :meth:`from_dict` of them is the same study."""
+        return json.dumps(self.said, default=str)
 
     def __hash__(self) -> int:
         return hash(self.digest)
