@@ -124,7 +124,7 @@ MUTANTS = [
            "if given.numbered and list(", "if False and list(",
            "data/test_names.py::test_tasks_without_names_are_not_those_of_a_named_fit"),
     Mutant("parts of numbered tasks have names", "data/tasks.py",
-           "subjects=subjects, tasks=names)", "subjects=subjects, tasks=names, numbered=False)",
+           "**arrays, offsets=offsets, tasks=names)", "**arrays, offsets=offsets, tasks=names, numbered=False)",
            "data/test_names.py::test_tasks_go_by_position_where_neither_side_has_names"),
     Mutant("features of other numbers go by position", "data/matching.py",
            "default(one) and not any(map(_is_number, other))", "default(one)",

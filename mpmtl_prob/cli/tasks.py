@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mpmtl_prob.inference import OwnerEffects, OwnerPosteriors
     from mpmtl_prob.releases import Release
 
+#: Options that say which columns of a CSV file are what.
+_OF_CSV = ("task", "target", "features", "exclude", "exposure", "weights", "intercept")
 #: Of so many tasks coefficients are printed; of more they are in a file.
 _PRINTED = 5
 
@@ -33,7 +35,11 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     _add_release(command)
     readers = _add_fit(command), _add_compare(command)
     for reader in readers:
-        reader.add_argument("--likelihood", help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1")
+        reader.add_argument(
+            "--likelihood",
+            help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1; with reference values that "
+            "of their outcome: of counts negative_binomial or poisson",
+        )
 
 
 def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -126,6 +132,8 @@ def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) ->
         "--features", nargs="+", help="with --csv: feature columns; default all others" + of_estimates[1]
     )
     exclude_option(parser, "with --csv: columns that are no features, such as another outcome")
+    parser.add_argument("--exposure", help="with --csv: the column of a count's exposure, such as patient days")
+    parser.add_argument("--weights", help="with --csv: the column of how much every row counts, for mixed models")
     parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
 
 
@@ -158,7 +166,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     from mpmtl_prob.data.cells import as_number
 
     if options.data:
-        if given := [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]:
+        if given := [name for name in _OF_CSV if getattr(options, name)]:
             raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
         return datasets.school()
     if not options.task or not options.target:
@@ -167,9 +175,10 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     if options.features is None:
         check_names("--csv", options.csv, list(frame.columns))
     columns = {"task": options.task, "target": options.target, "features": options.features, "exclude": options.exclude}
+    columns |= {"exposure": options.exposure, "weights": options.weights}
     tasks = TaskData.from_pandas(frame, **columns, intercept=options.intercept)
     if options.features is None:
-        tell_features(options, tasks.slopes.features)
+        tell_features(options, tasks.features[: tasks.num_features - tasks.intercept])
     return tasks
 
 
@@ -280,7 +289,7 @@ def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release
         likelihoods.likelihood_of(options.likelihood, tasks)
         return
     in_order(release.effects.of(tasks), release.effects.coefficients, "the release")
-    check_likelihood(options.likelihood, tasks)
+    check_likelihood(options.likelihood, tasks, release.effects.outcome)
     if options.coefficients is not None:
         check_place("--coefficients", options.coefficients)
 
@@ -337,7 +346,8 @@ def compare(options: argparse.Namespace) -> None:
 
     check_budgets(options.epsilon)
     tasks, reference = read_tasks(options), read_reference(options)
-    likelihoods.likelihood_of(options.likelihood, tasks)
+    if reference is None:
+        likelihoods.likelihood_of(options.likelihood, tasks)
     train, test = tasks.split(options.fraction, seed=options.seed)
     fits = evaluation.standard_fits(
         train,

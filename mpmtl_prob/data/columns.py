@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob.data.cells import as_numbers, cells_of
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.data.cells import as_numbers, cells_of, frame_columns, is_frame
 from mpmtl_prob.data.padding import ENCODE
 
 
@@ -48,7 +50,11 @@ def chosen(
 
 
 def check_columns(
-    every: Sequence[Hashable], task: Hashable, target: Hashable | None, features: Sequence[Hashable]
+    every: Sequence[Hashable],
+    task: Hashable,
+    target: Hashable | None,
+    features: Sequence[Hashable],
+    others: Mapping[str, Hashable] | None = None,
 ) -> None:
     """Raise ValueError for columns that are not there, or there twice, or meant twice.
 
@@ -57,9 +63,11 @@ def check_columns(
         task: the column of the tasks.
         target: that of the targets, if any.
         features: those of the features.
+        others: further columns, by the names of the arguments that say them.
     """
+    further = {argument: [name] for argument, name in (others or {}).items()}
     targets = [] if target is None else [target]
-    for argument, wanted in (("task", [task]), ("target", targets), ("features", features)):
+    for argument, wanted in (("task", [task]), ("target", targets), ("features", features), *further.items()):
         if missing := [name for name in wanted if name not in every]:
             # not which it has: of a table without a head they are the first record
             advice = "; in Python, rows to predict alone take target=None" if argument == "target" else ""
@@ -68,7 +76,12 @@ def check_columns(
             raise ValueError(f"{argument}: expected distinct columns, got {twice[0]!r} more than once")
     if task == target:
         raise ValueError(f"target: expected another column than that of the tasks, got {target!r} for both")
-    for kind, name in (("task", task), *(("target", name) for name in targets)):
+    known = [("task", task), *(("target", name) for name in targets)]
+    for argument, (name,) in further.items():
+        if meant := [kind for kind, other in known if other == name]:
+            raise ValueError(f"{argument}: expected another column than that of the {meant[0]}, got {name!r} for both")
+        known.append((argument, name))
+    for kind, name in known:
         if name in features:
             raise ValueError(f"features: expected none that is the {kind}, got {name!r}")
 
@@ -119,3 +132,66 @@ def task_labels(task: ArrayLike) -> NDArray[Any]:
     except TypeError:
         raise ValueError("task: expected labels of one kind, such as numbers or text, got several") from None
     return found
+
+
+def by_appearance(task: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the tasks in the order in which they first appear, and the place of every row's among them, (n,)."""
+    labels, first, code = np.unique(task, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[order]]
+    return tasks, np.argsort(order)[code]
+
+
+class Table(NamedTuple):
+    """Columns of a frame as tasks are made of them.
+
+    Attributes:
+        X: features, (n, d).
+        y: targets, (n,); None where there are none.
+        task: labels, (n,).
+        features: names, d of them.
+        further: other columns, (n,), by the arguments that named them.
+    """
+
+    X: FloatArray
+    y: FloatArray | None
+    task: NDArray[Any]
+    features: list[Any]
+    further: dict[str, FloatArray]
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+def of_frame(
+    frame: Any,
+    task: Hashable,
+    target: Hashable | None,
+    features: Sequence[Hashable] | None,
+    exclude: Sequence[Hashable] | None,
+    further: Mapping[str, Hashable],
+) -> Table:
+    """Return the columns of a data frame that tasks are made of, in numbers.
+
+    Args:
+        frame: of any kind that narwhals knows.
+        task: the column of the tasks.
+        target: that of the targets, if any.
+        features: those of the features; None for all others.
+        exclude: those that are left out.
+        further: columns that are no features, by the names of the arguments that say them.
+
+    Raises:
+        ValueError: no data frame, a column that is not there or means two things, or a cell that is no number.
+    """
+    if not is_frame(frame):
+        raise ValueError(f"frame: expected a data frame, of pandas, polars or Arrow, got {type(frame).__name__}")
+    named = frame_columns(frame)
+    every = [name for name, _ in named]
+    columns = chosen(every, (task, *([] if target is None else [target]), *further.values()), features, exclude)
+    check_columns(every, task, target, columns, further)
+    table = dict(named)
+    labels = task_labels(table[task])
+    numbers = lambda argument, names: numeric_columns(argument, table, names, labels)
+    X, y = numbers("features", columns), None if target is None else numbers("target", [target])[:, 0]
+    return Table(X, y, labels, columns, {name: numbers(name, [column])[:, 0] for name, column in further.items()})

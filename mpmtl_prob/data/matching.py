@@ -19,12 +19,15 @@ Places = NDArray[np.int64] | slice
 _SHOWN = 5
 
 
-def task_data(value: Any, name: str = "tasks", *, targets: bool = True) -> TaskData:
-    """Return the value, if it is TaskData, with targets unless these are not needed. Raises ValueError for anything else."""
+def task_data(value: Any, name: str = "tasks", *, targets: bool = True, plain: bool = True) -> TaskData:
+    """Return the value, if it is TaskData, with targets unless these are not needed. Raises ValueError for anything else.
+
+    Where targets are needed plain tasks have neither exposure nor weights.
+    """
     if not isinstance(value, TaskData):
         raise ValueError(f"{name}: expected TaskData, got {type(value).__name__}; make one with TaskData.from_pandas")
     if targets:
-        value.check_targets(name)
+        value.check_targets(name, plain=plain)
     return value
 
 

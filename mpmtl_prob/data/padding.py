@@ -182,8 +182,8 @@ def fixed(array: Any) -> Any:
 Part = tuple[tuple[int, ...], Any, Iterator[bytes]]
 
 
-def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts) -> Iterator[Part]:
-    """Return X, y and mask as padded arrays would be, task by task, without making one.
+def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts, *others: FloatArray | None) -> Iterator[Part]:
+    """Return X, y and mask as padded arrays would be, task by task, without making one, and others that are there.
 
     Where these would be too large (:func:`check_view`), return rows, targets and offsets.
     """
@@ -195,6 +195,9 @@ def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts) -> Iterator
         yield shape, flat.dtype, _chunks(flat, offsets, longest if small else 0)
     if not small:
         yield offsets.shape, offsets.dtype, iter((offsets.tobytes(),))
+    for other in others:
+        if other is not None:
+            yield other.shape, other.dtype, iter((other.tobytes(),))
 
 
 def _chunks(flat: NDArray[Any], offsets: Counts, longest: int) -> Iterator[bytes]:

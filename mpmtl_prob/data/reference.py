@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob.data.cells import check_spelling, file_name, label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_names
+from mpmtl_prob.data.outcomes import OUTCOMES, link
 from mpmtl_prob.data.units import Units
 
 #: What a file of reference values holds.
 EXAMPLE_FILE = '{"features": {"age": [60, 15]}, "target": [7, 5], "effects": {"age": 0.05}}'
+_KEYS = ("features", "target", "effects", "outcome", "baseline")
 _WHAT = "a centre and a positive scale, such as (60.0, 15.0)"
 
 
@@ -32,29 +34,42 @@ class Reference:
 
     Attributes:
         features: centre and scale of every column, by name.
-        target: centre and scale of the target.
-        effects: what earlier studies say of average effects, by name, each the change of the target for one unit of the
-            feature, in the units of the table. Messages are taken round them, which makes them shorter, and so the release
-            more exact. Columns without one have 0.
+        target: centre and scale of the target, default (0, 1); of another outcome than a number those of its linear
+            predictor, which follow from the baseline.
+        effects: what earlier studies say of average effects, by name, each the change of the target, or of its linear
+            predictor, for one unit of the feature, in the units of the table. Messages are taken round them, which makes them
+            shorter, and so the release more exact. Columns without one have 0.
+        outcome: what the target is: "number"; "binary", whether something happened, whose effects are log odds ratios; or
+            "count", how often, whose effects are log rate ratios.
+        baseline: of "binary" the probability, of "count" the rate for one unit of exposure, where every column is at its
+            centre: a guess, which need not be near. Default of "binary" 0.5. None of a number.
 
     Raises:
         ValueError: no columns, a scale that is not positive, a number that is not finite, a guess for a column that is not
-            there, or a column named "intercept", whose reference is the target's centre.
+            there, a column named "intercept", whose reference is the target's centre or the baseline, an unknown outcome, or
+            a baseline that is none.
 
     >>> reference = mp.Reference({"age": (60, 15), "male": (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
     >>> reference
     Reference(target 7 +- 5; age 60 +- 15, effect 0.05; male 0.5 +- 0.5)
+    >>> mp.Reference({"age": (60, 15)}, outcome="binary", baseline=0.1)
+    Reference(binary, baseline 0.1; age 60 +- 15)
     """
 
     features: Mapping[Hashable, tuple[float, float]]
     target: tuple[float, float] = (0.0, 1.0)
     effects: Mapping[Hashable, float] = field(default_factory=dict)
+    outcome: str = "number"
+    baseline: float | None = None
 
     def __init__(
         self,
         features: Mapping[Hashable, tuple[float, float]],
-        target: tuple[float, float] = (0.0, 1.0),
+        target: tuple[float, float] | None = None,
         effects: Mapping[Hashable, float] | None = None,
+        *,
+        outcome: str = "number",
+        baseline: float | None = None,
     ) -> None:
         if not isinstance(features, Mapping) or not features:
             raise ValueError(
@@ -69,6 +84,18 @@ class Reference:
         known = {file_name(name): _pair(f"features: {name!r}", value) for name, value in features.items()}
         if effects is not None and not isinstance(effects, Mapping):
             raise ValueError(f"effects: expected a mapping from columns to numbers, got {type(effects).__name__}")
+        one_of("outcome", outcome, OUTCOMES)
+        if outcome == "number":
+            if baseline is not None:
+                raise ValueError(f"baseline: expected none of a number, whose target has a centre, got {baseline!r}")
+            target = (0.0, 1.0) if target is None else target
+        elif target is not None:
+            raise ValueError(f"target: expected none with outcome={outcome!r}, whose baseline says it, got {target!r}")
+        else:
+            if baseline is None and outcome == "count":
+                raise ValueError("baseline: expected the rate for one unit of exposure with outcome='count', got none")
+            baseline = _number("baseline", 0.5 if baseline is None else baseline)
+            target = (link("baseline", outcome, baseline), 1.0)
         guesses = {} if effects is None else {file_name(name): value for name, value in effects.items()}
         if others := [name for name in guesses if name not in known]:
             raise ValueError(f"effects: expected names of the columns {list(known)}, got {others}")
@@ -81,18 +108,24 @@ class Reference:
         object.__setattr__(self, "features", known)
         object.__setattr__(self, "target", _pair("target", target))
         object.__setattr__(self, "effects", guesses)
+        object.__setattr__(self, "outcome", outcome)
+        object.__setattr__(self, "baseline", baseline)
 
     @classmethod
-    def standard(cls, features: Sequence[Hashable] | int) -> Reference:
+    def standard(
+        cls, features: Sequence[Hashable] | int, *, outcome: str = "number", baseline: float | None = None
+    ) -> Reference:
         """Reference values of columns and a target that are in common units already: centre 0, scale 1.
 
         Args:
             features: names of the columns, or how many there are.
+            outcome: as of the class.
+            baseline: as of the class.
         """
         if isinstance(features, str | bool):
             raise ValueError(f"features: expected names of columns, or how many there are, got {features!r}")
         names = range(whole("features", features)) if isinstance(features, int | np.integer) else features
-        return cls(dict.fromkeys(names, (0.0, 1.0)))
+        return cls(dict.fromkeys(names, (0.0, 1.0)), outcome=outcome, baseline=baseline)
 
     def units(self, columns: Sequence[Hashable]) -> Units:
         """Return the units of these columns, in their order, of which "intercept" has centre 0 and scale 1.
@@ -123,25 +156,34 @@ class Reference:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
+        said: dict[str, Any] = {
             "features": [[name, *pair] for name, pair in self.features.items()],
             "target": list(self.target),
             "effects": [[name, value] for name, value in self.effects.items()],
         }
+        if self.outcome != "number":
+            said |= {"outcome": self.outcome, "baseline": self.baseline}
+        return said
 
     @classmethod
     def from_dict(cls, meta: Mapping[str, Any]) -> Reference:
         """The reference that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
         features = {name: (centre, scale) for name, centre, scale in meta["features"]}
-        return cls(features, tuple(meta["target"]), dict(meta["effects"]))
+        effects = dict(meta["effects"])
+        if "outcome" in meta:
+            return cls(features, effects=effects, outcome=meta["outcome"], baseline=meta["baseline"])
+        return cls(features, tuple(meta["target"]), effects)
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.features.items()), self.target, frozenset(self.effects.items())))
+        effects = frozenset(self.effects.items())
+        return hash((frozenset(self.features.items()), self.target, effects, self.outcome, self.baseline))
 
     def __repr__(self) -> str:
         guess = {name: f", effect {value:g}" for name, value in self.effects.items()}
         columns = [f"{name} {c:g} +- {s:g}{guess.get(name, '')}" for name, (c, s) in self.features.items()]
-        return f"Reference(target {self.target[0]:g} +- {self.target[1]:g}; {'; '.join(columns)})"
+        target = f"target {self.target[0]:g} +- {self.target[1]:g}"
+        said = target if self.outcome == "number" else f"{self.outcome}, baseline {self.baseline:g}"
+        return f"Reference({said}; {'; '.join(columns)})"
 
 
 def _listed(names: Sequence[Hashable]) -> str:
@@ -166,14 +208,16 @@ def read_reference(path: str | os.PathLike[str], name: str) -> Reference:
         raise ValueError(f"{name}: {str(path)!r} is no JSON: {error}") from None
     if not isinstance(said, dict):
         raise ValueError(f"{name}: expected an object such as {EXAMPLE_FILE}, got {type(said).__name__}")
-    if others := [key for key in said if key not in ("features", "target", "effects")]:
-        raise ValueError(f"{name}: {others[0]!r}: expected the keys features, target and effects, got this one")
-    if missing := [key for key in ("features", "target") if key not in said]:
+    if others := [key for key in said if key not in _KEYS]:
+        raise ValueError(f"{name}: {others[0]!r}: expected the keys {', '.join(_KEYS)}, got this one")
+    needed = ("features",) if said.get("outcome", "number") != "number" else ("features", "target")
+    if missing := [key for key in needed if key not in said]:
         raise ValueError(f"{name}: {missing[0]!r}: expected it, such as {EXAMPLE_FILE}, got none")
     if not isinstance(said.get("effects", {}), dict):
         raise ValueError(f"{name}: 'effects': expected numbers by column, got {said['effects']!r}")
     try:
-        return Reference(said["features"], said["target"], said.get("effects"))
+        of_outcome = {key: said[key] for key in ("outcome", "baseline") if key in said}
+        return Reference(said["features"], said.get("target"), said.get("effects"), **of_outcome)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

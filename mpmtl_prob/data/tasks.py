@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import as_float_array
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
-from mpmtl_prob.data.cells import column_names, frame_columns, is_frame
-from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
+from mpmtl_prob.data.cells import column_names
+from mpmtl_prob.data.columns import by_appearance, of_frame, task_labels
 from mpmtl_prob.data.contrasts import NAME, contrasts
 from mpmtl_prob.data.gram import Gram, grams, squares
+from mpmtl_prob.data.lists import of_lists, of_targets
+from mpmtl_prob.data.observations import Observations, check_plain, of_every_row
 from mpmtl_prob.data.padding import (
     Part,
     cells,
-    check_numbers,
     check_shapes,
     check_tasks,
     check_view,
@@ -76,6 +76,8 @@ class TaskData:
             "unit_variance" for tasks that come from a table, whose columns may be age and income; "pareto", by the root of
             that, for tasks that come from arrays. It never follows from the rows.
         has_targets: False where rows were made without targets: they can be predicted, and not fitted.
+        exposure: of counts, how long or of how many a row is, (N,): :meth:`with_exposure`. None where all are 1.
+        weights: how much every row counts, (N,): :meth:`with_weights`. None where all count alike.
         numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
     """
 
@@ -90,6 +92,8 @@ class TaskData:
     scaling: str
     numbered: bool
     has_targets: bool
+    exposure: FloatArray | None
+    weights: FloatArray | None
 
     longest: ClassVar[int]  # rows of the longest task, of every object; no field, since it follows from the offsets
 
@@ -111,6 +115,8 @@ class TaskData:
         targets: Any = None,
         offsets: Any = None,
         subjects: Any = None,
+        exposure: Any = None,
+        weights: Any = None,
     ) -> None:
         """From padded arrays, from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
         if not (X is y is mask is None and subject is _Unsaid):
@@ -120,13 +126,16 @@ class TaskData:
                 given[real] if given is not None else None if flat is None else flat[kept]
                 for given, flat in ((X, rows), (y, targets))
             )
+            subjects, exposure, weights = (
+                None if flat is None else flat[kept] for flat in (subjects, exposure, weights)
+            )
             if subject is not _Unsaid:
                 subjects = None if subject is None else subject[real]
-            elif subjects is not None:
-                subjects = subjects[kept]
             offsets = offsets_of(real.sum(axis=1))
         found = (rows, targets, offsets, tuple(tasks), tuple(features), subjects)
-        for name, value in zip(_NAMES, (*found, intercept, centred, scaling, numbered, has_targets), strict=True):
+        for name, value in zip(
+            _NAMES, (*found, intercept, centred, scaling, numbered, has_targets, exposure, weights), strict=True
+        ):
             object.__setattr__(self, name, fixed(value))
         object.__setattr__(self, "longest", _longest(self.offsets))
 
@@ -153,40 +162,8 @@ class TaskData:
             ValueError: no tasks, a task without rows, shapes that disagree, values that are not finite or beyond 1e150, two
                 spellings of one name, such as 7 and "7", or a name that no file can hold.
         """
-        if len(X) == 0:
-            raise ValueError("X: expected at least one task, got none")
-        if y is not None and len(X) != len(y):
-            raise ValueError(f"X and y: expected one entry per task in each, got {len(X)} and {len(y)}")
-        names = task_names(tasks, len(X))
-        xs = [cells(f"X: task {name!r}", x) for name, x in zip(names, X, strict=True)]
-        if y is None:
-            ys = [np.full(x.shape[:1], np.nan) for x in xs]
-        else:
-            ys = [cells(f"y: task {name!r}", v) for name, v in zip(names, y, strict=True)]
-        d = xs[0].shape[-1] if xs[0].ndim == 2 else 0
-        for name, x, v in zip(names, xs, ys, strict=True):
-            check_shapes(name, x, v, d)
-        columns = feature_names(features, X, d)
-        for name, x, v in zip(names, xs, ys, strict=True):
-            check_numbers(name, x, None if y is None else v, columns)
-        offsets = offsets_of(list(map(len, ys)))
-        if subject is None:
-            whom = None
-        else:
-            each = [as_float_array("subject", s, np.int64) for s in subject]
-            if [s.shape for s in each] != [v.shape for v in ys]:
-                raise ValueError("subject: expected one vector per task, with one whole number per row")
-            whom = np.concatenate(each)
-        return cls(
-            rows=np.concatenate(xs),
-            targets=np.concatenate(ys),
-            offsets=offsets,
-            tasks=names,
-            features=columns,
-            subjects=whom,
-            numbered=tasks is None,
-            has_targets=y is not None,
-        )
+        arrays, names, columns = of_lists(X, y, tasks, features, subject)
+        return cls(**arrays, tasks=names, features=columns, numbered=tasks is None, has_targets=y is not None)
 
     @classmethod
     def from_rows(
@@ -211,11 +188,7 @@ class TaskData:
         known = X.shape[:1] if targets is None else targets.shape
         if known != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {known} and {task.shape}")
-        labels, first, code = np.unique(task, return_index=True, return_inverse=True)
-        by_appearance = np.argsort(first)
-        tasks = [label.item() if isinstance(label, np.generic) else label for label in labels[by_appearance]]
-        place = np.argsort(by_appearance)[code]
-        del code
+        tasks, place = by_appearance(task)
         return cls._of_places(X, targets, tasks, place, names, own)
 
     @classmethod
@@ -267,22 +240,8 @@ class TaskData:
         Raises:
             ValueError: shapes that disagree, and as :meth:`from_lists`.
         """
-        columns = (column_names(X) or None) if features is None else features
-        names = (column_names(Y) or None) if tasks is None else tasks
-        X, Y = cells("X", X), cells("Y", Y)
-        seen = np.ones(Y.shape, dtype=bool) if observed is None else np.asarray(observed, dtype=bool)
-        if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y):
-            raise ValueError(f"X and Y: expected matrices with a row per subject, got shapes {X.shape} and {Y.shape}")
-        if seen.shape != Y.shape:
-            raise ValueError(f"observed: expected shape {Y.shape} as Y, got {seen.shape}")
-        if missing := int(np.sum(seen & ~np.isfinite(Y))):
-            raise ValueError(
-                f"Y: expected finite numbers, got {missing} cells with others; observed=np.isfinite(Y) leaves them out"
-            )
-        rows = [np.flatnonzero(column) for column in seen.T]
-        return cls.from_lists(
-            [X[r] for r in rows], [Y[r, i] for i, r in enumerate(rows)], tasks=names, features=columns, subject=rows
-        )
+        xs, ys, rows, names, columns = of_targets(X, Y, observed, tasks, features)
+        return cls.from_lists(xs, ys, tasks=names, features=columns, subject=rows)
 
     @classmethod
     def from_pandas(
@@ -294,6 +253,8 @@ class TaskData:
         features: Sequence[str] | None = None,
         exclude: Sequence[str] | None = None,
         intercept: bool = False,
+        exposure: str | None = None,
+        weights: str | None = None,
     ) -> Self:
         """Tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
 
@@ -305,23 +266,22 @@ class TaskData:
                 the table tells the target, and is seldom there when rows are predicted.
             exclude: columns that are no features.
             intercept: give every task one of its own: :meth:`with_intercept`.
+            exposure: the column of :meth:`with_exposure`, which is no feature.
+            weights: the column of :meth:`with_weights`, which is no feature.
 
         Raises:
             ValueError: a named column that is not there or means two things, a feature that is not numeric, and as
                 :meth:`from_rows`.
         """
-        if not is_frame(frame):
-            raise ValueError(f"frame: expected a data frame, of pandas, polars or Arrow, got {type(frame).__name__}")
-        table = frame_columns(frame)
-        others = (task,) if target is None else (task, target)
-        every = [name for name, _ in table]
-        columns = chosen(every, others, features, exclude)
-        check_columns(every, task, target, columns)
-        labels = task_labels(dict(table)[task])
-        X = numeric_columns("features", dict(table), columns, labels)
-        y = None if target is None else numeric_columns("target", dict(table), [target], labels)[:, 0]
+        beside = {name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None}
+        X, y, labels, columns, further = of_frame(frame, task, target, features, exclude, beside)
         tasks = replace(cls._of_table(X, y, labels, columns or None, own=True), scaling="unit_variance")
         del X, y
+        if further:
+            order = np.argsort(by_appearance(labels)[1], kind="stable")
+            counts = tasks.row_counts
+            arrays: dict[str, Any] = {name: of_every_row(name, flat[order], counts) for name, flat in further.items()}
+            tasks = replace(tasks, **arrays)
         return tasks.with_intercept() if intercept else tasks
 
     @classmethod
@@ -399,10 +359,15 @@ class TaskData:
         check_view(name, shape, flat.dtype.itemsize, flat.nbytes)
         return fixed(padded(flat, self.offsets, self.longest, fill))
 
-    def check_targets(self, name: str = "tasks") -> None:
-        """Raise ValueError for rows without targets, which cannot be fitted; ``name`` is of the argument."""
+    def check_targets(self, name: str = "tasks", *, plain: bool = True) -> None:
+        """Raise ValueError for rows without targets, which cannot be fitted, or, of plain ones, with exposure or weights.
+
+        ``name`` is of the argument.
+        """
         if not self.has_targets:
             raise ValueError(f"{name}: expected rows with targets, got rows made without, which can be predicted alone")
+        if plain:
+            check_plain(name, self.exposure, self.weights)
 
     own = FormerName("rows_of")
 
@@ -410,11 +375,20 @@ class TaskData:
         """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
 
         What is computed from them does not depend on another task, down to the last bit: a copy lies in memory as if there
-        were no other. Raises ValueError for rows without targets.
+        were no other. Raises ValueError for rows without targets, or with exposure or weights: :meth:`observations_of`.
         """
         self.check_targets()
         own = slice(*self.offsets[i : i + 2] if i >= 0 else self.offsets[i + self.num_tasks :][:2])
         return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)
+
+    def observations_of(self, i: int) -> Observations:
+        """The rows of task i with exposure and weights, 1 where there are none, copies in float64 as of :meth:`rows_of`."""
+        self.check_targets(plain=False)
+        own = slice(*self.offsets[i : i + 2])
+        X, y = np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)
+        return Observations(
+            X, y, *(np.ones(len(y)) if v is None else np.array(v[own]) for v in (self.exposure, self.weights))
+        )
 
     def take(self, places: ArrayLike) -> Self:
         """The tasks at these places, whole numbers from 0 to m - 1, in this order."""
@@ -435,9 +409,10 @@ class TaskData:
 
     def _with(self, chosen: NDArray[np.int64], offsets: NDArray[np.int64], names: tuple[Hashable, ...]) -> Self:
         """Some of the rows, of the tasks with these names."""
-        subjects = None if self.subjects is None else self.subjects[chosen]
-        rows, targets = self.rows[chosen], self.targets[chosen]
-        return replace(self, rows=rows, targets=targets, offsets=offsets, subjects=subjects, tasks=names)
+        arrays: dict[str, Any] = {
+            name: None if (flat := getattr(self, name)) is None else flat[chosen] for name in _OF_ROWS
+        }
+        return replace(self, **arrays, offsets=offsets, tasks=names)
 
     @cached_property
     def gram(self) -> Gram:
@@ -459,6 +434,32 @@ class TaskData:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
         rows = np.column_stack([self.rows, np.ones(self.num_rows)])
         return replace(self, rows=rows, features=(*self.features, NAME), intercept=True)
+
+    def with_exposure(self, exposure: ArrayLike | Sequence[ArrayLike]) -> Self:
+        """The same tasks of counts with the exposure of every row: patient days, person years, how many could have had it.
+
+        The expected count is the exposure times the rate. Mixed models of counts alone know it.
+
+        Args:
+            exposure: one positive number for every row, task after task, or one vector per task.
+
+        Raises:
+            ValueError: another number of them, or one that is not positive and finite.
+        """
+        return replace(self, exposure=of_every_row("exposure", exposure, self.row_counts))
+
+    def with_weights(self, weights: ArrayLike | Sequence[ArrayLike]) -> Self:
+        """The same tasks with the weight of every row, of which a row of weight 2 counts as two with the same numbers would.
+
+        With numbers as targets a row's error then has variance sigma^2 / weight. Mixed models alone know weights.
+
+        Args:
+            weights: as exposure in :meth:`with_exposure`.
+
+        Raises:
+            ValueError: another number of them, or one that is not positive and finite.
+        """
+        return replace(self, weights=of_every_row("weights", weights, self.row_counts))
 
     @property
     def slopes(self) -> Self:
@@ -540,7 +541,7 @@ class TaskData:
 
     def fingerprint_parts(self) -> Iterator[Part]:
         """Return what a fingerprint is of: :func:`mpmtl_prob.data.padding.parts_of`."""
-        return parts_of(self.rows, self.targets, self.offsets)
+        return parts_of(self.rows, self.targets, self.offsets, self.exposure, self.weights)
 
     def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
         if not isinstance(self.offsets, np.ndarray | jax.Array) or isinstance(self.offsets, jax.core.Tracer):
@@ -566,7 +567,8 @@ class TaskData:
 
 
 _NAMES = tuple(field.name for field in fields(TaskData))
-_LEAVES = ("rows", "targets", "offsets", "subjects")
+_OF_ROWS = ("rows", "targets", "subjects", "exposure", "weights")
+_LEAVES = ("rows", "targets", "offsets", "subjects", "exposure", "weights")
 _SETTINGS = tuple(name for name in _NAMES if name not in _LEAVES)
 
 

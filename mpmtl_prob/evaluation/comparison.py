@@ -61,7 +61,7 @@ class Comparison(Table):
 
 
 def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
-    """Score fits on test rows. Probabilities p of labels -1 and 1 are scored as the mean target, 2 p - 1.
+    """Score fits on test rows. Probabilities p of labels -1 and 1 are scored as the mean target, 2 p - 1, of 0 and 1 as p.
 
     Args:
         fits: by the name to show; estimators' results and posteriors alike.
@@ -79,7 +79,7 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
         if not hasattr(fit, "predict"):
             raise ValueError(f"fits: expected a fit, got {type(fit).__name__} as {name!r}; call its fit(train) first")
         implements(f"fits: {name!r}", fit, Fit)
-        prediction = _of_targets(fit.predict(test))
+        prediction = _of_targets(fit.predict(test), test)
         rows.append(
             {
                 "name": name,
@@ -94,11 +94,14 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
     return Comparison(tuple(rows))
 
 
-def _of_targets(prediction: Prediction) -> Prediction:
-    """Return the mean target 2 p - 1 of predicted probabilities, without intervals, in which no label lies."""
+def _of_targets(prediction: Prediction, test: TaskData) -> Prediction:
+    """Return the mean target of predicted probabilities, 2 p - 1 or p, without intervals, in which no label lies."""
     if prediction.quantity != "probability":
         return prediction
-    return Prediction(means=2 * prediction.means - 1, offsets=prediction.offsets, tasks=prediction.tasks)
+    p = prediction.means
+    return Prediction(
+        means=2 * p - 1 if test.targets.min() < 0 else p, offsets=prediction.offsets, tasks=prediction.tasks
+    )
 
 
 STL = "STL ridge"
@@ -156,7 +159,7 @@ def standard_fits(
         check_message("direction", train.slopes.num_features)
     else:
         ReleaseSpec(reference=reference).layout(train.features)
-        check_likelihood(likelihood, train)
+        check_likelihood(likelihood, train, reference.outcome)
     fits: dict[str, Fitted | OwnerPosteriors | OwnerEffects] = {}
     with tqdm(total=3 + 3 * len(epsilons), desc="fitting", disable=not progress_bar) as bar:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpmtl_prob.data.outcomes import impossible
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 
@@ -68,18 +69,18 @@ def auc(prediction: Prediction, test: TaskData) -> float:
 
 
 def log_score(prediction: Prediction, test: TaskData) -> float:
-    """Mean log predictive probability of targets -1 and 1: minus the logistic loss, so more is better, and 0 is the most.
+    """Mean log predictive probability of targets -1 and 1, or 0 and 1: minus the logistic loss; 0 is the most.
 
     Of a posterior, the logarithm of its predictive probabilities; of an estimator with the logistic loss, whose predictions
     are log odds, log 1 / (1 + exp(-y x'w)).
 
     Raises:
-        ValueError: predictions of other rows, or targets that are not -1 or 1.
+        ValueError: predictions of other rows, or targets that are neither -1 and 1 nor 0 and 1.
     """
     check_rows(prediction, test)
-    y, score = test.targets, prediction.means
-    if not np.all(np.abs(y) == 1):
-        raise ValueError("test: expected targets -1 and 1 for a log score, got others")
+    if impossible("binary", test.targets).any():
+        raise ValueError("test: expected targets -1 and 1, or 0 and 1, for a log score, got others")
+    y, score = np.where(test.targets > 0, 1.0, -1.0), prediction.means
     if prediction.quantity == "probability":
         return float(np.mean(np.log(np.maximum(np.where(y == 1, score, 1 - score), np.finfo(float).tiny))))
     return float(-np.mean(np.logaddexp(0.0, -y * score)))
@@ -95,6 +96,6 @@ def check_rows(prediction: Prediction, test: TaskData) -> None:
     """Raise ValueError for what is no prediction of the rows of test."""
     if not isinstance(prediction, Prediction):
         raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
-    test.check_targets("test")
+    test.check_targets("test", plain=False)
     if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.offsets, test.offsets):
         raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")

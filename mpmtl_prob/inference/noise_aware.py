@@ -44,7 +44,8 @@ class NoiseAware(ReleaseSpec):
         structure: of the shared covariance; default "low_rank" where tasks and features are many and noise is small, else
             "full", by :func:`structure_for`; "full" with the method "joint".
         method: by which owners use it.
-        likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1.
+        likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1; with reference
+            values that of their outcome.
         chains: of NUTS.
         warmup: iterations of adaptation per chain.
         draws: kept iterations per chain; default 300, and more, up to 2000, as long as the posterior's own diagnosis asks for
@@ -120,7 +121,7 @@ class NoiseAware(ReleaseSpec):
 
     def _fit_effects(self, tasks: TaskData | Estimates) -> OwnerEffects:
         """The same with messages of effects: a mixed model."""
-        kind = check_likelihood(self.likelihood, tasks)
+        kind = check_likelihood(self.likelihood, tasks, "number" if self.reference is None else self.reference.outcome)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         if self.method != "plug_in":
             raise ValueError(f"method: expected none with messages of effects, got {self.method!r}")

@@ -6,7 +6,8 @@ eta_i are the coefficients, less what earlier studies say of them if anything, u
 how far rows determine them, over the coefficients of columns and over the intercept (:mod:`mpmtl_prob.single_task.shrunk`).
 The sum of v v' then holds a first moment: its last column is the weighted mean of effects, and what is left beside it their
 covariance. One noisy matrix has the mean, the spread, and the accuracy that it takes to tell the spread from errors of
-estimation.
+estimation. Where the outcome is no number, effects are of the linear predictor
+(:mod:`mpmtl_prob.single_task.generalized`).
 
 Its length is 1 whatever the rows, as that of a direction, and so are its guarantees. A task that knows nothing sends
 (0, 0, 1). All that is in a message is the task's own or public.
@@ -19,7 +20,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,9 +29,13 @@ from mpmtl_prob._util.checks import in_range, normalise_fields
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.estimates import Estimate, Estimates
+from mpmtl_prob.data.observations import Observations
+from mpmtl_prob.data.outcomes import impossible, targets_of
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.data.units import Units, own_units
+from mpmtl_prob.single_task.families import OF_OUTCOMES
+from mpmtl_prob.single_task.generalized import Predictors, generalized_estimate
 from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate, shrunk_from
 
 #: Public constants of a message, of studies whose targets vary about 1 in common units: how much of it are effects and how
@@ -96,6 +101,11 @@ class EffectsLayout:
     def intercept(self) -> bool:
         """Whether the last coefficient is the intercept."""
         return self.coefficients[-1] == NAME
+
+    @property
+    def outcome(self) -> str:
+        """What targets are: that of the reference, and a number without one."""
+        return "number" if self.reference is None else self.reference.outcome
 
     @property
     def effect_variance(self) -> float:
@@ -170,7 +180,7 @@ def effect_messages(tasks: TaskData | Estimates, layout: EffectsLayout) -> Float
         estimates = estimates_in_layout(tasks, layout)
         return np.stack([_estimates_message(each, layout) for each in estimates.estimates], axis=1)
     tasks = in_layout(tasks, layout)
-    return np.stack([_message(*tasks.rows_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
+    return np.stack([_message(tasks.observations_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
 
 
 def _constant(name: str, value: float) -> float:
@@ -183,8 +193,16 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
 
     Raises:
         ValueError: contrasts, from which a reference's centres cannot be taken; a column that is called as the intercept
-            is, and is none; or, with a reference, an intercept where the layout has none, and the reverse.
+            is, and is none; exposure of what is no count; weights without a reference; or, with a reference, an intercept
+            where the layout has none, and the reverse.
     """
+    if tasks.exposure is not None and layout.outcome != "count":
+        raise ValueError(
+            f"tasks: expected rows without exposure with outcome={layout.outcome!r}, got some with; counts alone have it, "
+            "Reference(..., outcome='count', baseline=rate)"
+        )
+    if tasks.weights is not None and layout.reference is None:
+        raise ValueError("reference: expected reference values of rows that have weights, got none")
     check_intercept(tasks.features, tasks.intercept)
     if layout.reference is not None and tasks.centred:
         raise ValueError(
@@ -203,17 +221,34 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
     return tasks
 
 
-def _message(X: FloatArray, y: FloatArray, layout: EffectsLayout) -> FloatArray:
+def _message(own: Observations, layout: EffectsLayout) -> FloatArray:
     with np.errstate(all="ignore"):  # a warning would tell of one task
-        units = layout.units(X, y)
-        rows = units.rows(X)
-        own = shrunk_estimate(rows, units.targets(y) - rows @ units.guess, layout.effect_variance)
+        units = layout.units(own.X, own.y)
+        if layout.outcome == "number":
+            shrunk = shrunk_estimate(*rows_of_numbers(own, units), layout.effect_variance)
+        else:
+            rows = predictors(own, units, layout.outcome)
+            shrunk = generalized_estimate(rows, OF_OUTCOMES[layout.outcome], layout.effect_variance)
         if (
-            layout.reference is None and not y.any()
+            layout.reference is None and not own.y.any()
         ):  # a target without variation says nothing of effects per its own scale
-            own = Shrunk(*(np.zeros_like(part) for part in own))
-        vector = layout.vector(own)
+            shrunk = Shrunk(*(np.zeros_like(part) for part in shrunk))
+        vector = layout.vector(shrunk)
     return _or_silent(vector)
+
+
+def rows_of_numbers(own: Observations, units: Units) -> tuple[FloatArray, FloatArray]:
+    """Return rows (n, d) and targets (n,) in common units, less what earlier studies say, with the same residual variance."""
+    root, rows = np.sqrt(own.weights), units.rows(own.X)
+    return rows * root[:, None], (units.targets(own.y) - rows @ units.guess) * root
+
+
+def predictors(own: Observations, units: Units, outcome: str) -> Predictors:
+    """Return rows in common units as of a generalized linear model; none where a target is impossible with this outcome."""
+    kept = slice(0, 0) if impossible(outcome, own.y).any() else slice(None)
+    rows = units.rows(own.X)
+    offset = units.target_centre + rows @ units.guess + np.log(own.exposure)
+    return Predictors(rows[kept], targets_of(outcome, own.y)[kept], offset[kept], own.weights[kept])
 
 
 def _estimates_message(own: Estimate, layout: EffectsLayout) -> FloatArray:
@@ -270,43 +305,62 @@ def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
         )
 
 
-#: Names of tasks by column, or by "the target".
-type FarColumns = dict[Hashable, list[Hashable]]
+class RowWarnings(NamedTuple):
+    """What is odd about rows, for whoever holds them alone.
 
-
-def far_columns(tasks: TaskData | Estimates, layout: EffectsLayout) -> FarColumns:
-    """Return which columns of which tasks are far from what the reference says of them: for whoever holds the rows alone.
-
-    Estimates do not tell how large columns are.
+    Attributes:
+        far: names of tasks by column, or by "the target", that is far from what the reference says of it.
+        impossible: names of tasks with targets that the outcome cannot have.
     """
-    far: FarColumns = {}
+
+    far: dict[Hashable, list[Hashable]]
+    impossible: list[Hashable]
+
+
+def row_warnings(tasks: TaskData | Estimates, layout: EffectsLayout) -> RowWarnings:
+    """Return what is odd about rows by what the reference says. Estimates do not tell how large columns are."""
+    told = RowWarnings({}, [])
     if layout.reference is None or isinstance(tasks, Estimates):
-        return far
+        return told
     units = layout.reference_units
     for i in range(tasks.num_tasks):
-        X, y = tasks.rows_of(i)
+        X, y, *_ = tasks.observations_of(i)
         with np.errstate(all="ignore"):  # a warning would tell of one task
-            sizes = [*np.sqrt((units.rows(X) ** 2).mean(axis=0)), np.sqrt((units.targets(y) ** 2).mean())]
+            sizes = np.sqrt((units.rows(X) ** 2).mean(axis=0)).tolist()
+            sizes.append(np.sqrt((units.targets(y) ** 2).mean()) if layout.outcome == "number" else 0.0)
         for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
             if not size <= _FAR:
-                far.setdefault(name, []).append(tasks.tasks[i])
-    return far
+                told.far.setdefault(name, []).append(tasks.tasks[i])
+        if impossible(layout.outcome, y).any():
+            told.impossible.append(tasks.tasks[i])
+    return told
 
 
-def tell_of_units(parts: Sequence[FarColumns]) -> None:
-    """Warn whoever holds the rows of what :func:`far_columns` found in parts of them."""
-    far: FarColumns = {}
+def warn_owner(parts: Sequence[RowWarnings], outcome: str) -> None:
+    """Warn whoever holds the rows of what :func:`row_warnings` has of parts of them, whose targets are of this outcome."""
+    far: dict[Hashable, list[Hashable]] = {}
     for part in parts:
-        for name, which in part.items():
+        for name, which in part.far.items():
             far.setdefault(name, []).extend(which)
     if far:
-        columns = "; ".join(
-            f"{name!r} of {', '.join(map(repr, which[:3]))}" + (f" and {len(which) - 3} more" if which[3:] else "")
-            for name, which in far.items()
-        )
-        warnings.warn(
+        columns = "; ".join(f"{name!r} of {_several(which)}" for name, which in far.items())
+        _warn(
             f"tasks: some columns are more than {_FAR:g} times as large as the reference says, as if in other units: "
-            f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary",
-            UserWarning,
-            skip_file_prefixes=(_PACKAGE,),  # the line that handed the rows over
+            f"{columns}. Messages of such rows say little, and their effects are shrunk as if they were ordinary"
         )
+    if wrong := [name for part in parts for name in part.impossible]:
+        _warn(
+            f"tasks: some targets are not {_TARGETS[outcome]}: of {_several(wrong)}. Such a task sends what one without rows "
+            "would, and its effects are those of a new task"
+        )
+
+
+_TARGETS = {"number": "numbers", "binary": "0 and 1, or -1 and 1", "count": "whole numbers from 0 on"}
+
+
+def _several(names: Sequence[Hashable]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, skip_file_prefixes=(_PACKAGE,))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.shards import TaskShards
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.releases.effects import FarColumns, far_columns, tell_of_units
+from mpmtl_prob.releases.effects import RowWarnings, row_warnings, warn_owner
 from mpmtl_prob.releases.silent import silent_tasks, tell
 from mpmtl_prob.releases.spec import Terms, quiet_message
 
@@ -25,22 +25,23 @@ def second_moment(shards: TaskShards, terms: Terms) -> tuple[FloatArray, NDArray
     Messages lie on the grid of the terms, on which sums of m of them are exact: in any order, and over any parts.
     Only a d x d matrix of every part is kept, and the names of tasks that say nothing, of which a warning tells.
     """
-    A, seen, silent, far = np.zeros((len(terms.features),) * 2), 0, list[Hashable](), list[FarColumns]()
-    for own, digest, without, in_other_units in shards.each(partial(_of_part, terms)):
+    A, seen, silent, odd = np.zeros((len(terms.features),) * 2), 0, list[Hashable](), list[RowWarnings]()
+    for own, digest, without, of_part in shards.each(partial(_of_part, terms)):
         A += own
         seen += digest
         silent += without
-        far.append(in_other_units)
+        odd.append(of_part)
     tell(silent, A, terms.features, terms.message)
-    tell_of_units(far)
+    if terms.effects is not None:
+        warn_owner(odd, terms.effects.outcome)
     return A, np.frombuffer((seen % 2 ** (8 * _DIGEST)).to_bytes(_DIGEST), dtype=np.uint8)
 
 
-def _of_part(terms: Terms, tasks: TaskData) -> tuple[FloatArray, int, list[Hashable], FarColumns]:
+def _of_part(terms: Terms, tasks: TaskData) -> tuple[FloatArray, int, list[Hashable], RowWarnings]:
     """Return the second moment and the digest of one part, and of whom to tell, by whichever process."""
     v = quiet_message(tasks, terms)
-    far = {} if terms.effects is None else far_columns(tasks, terms.effects)
-    return v @ v.T, sum(_digest(*tasks.rows_of(i)) for i in range(tasks.num_tasks)), silent_tasks(v, tasks), far
+    odd = RowWarnings({}, []) if terms.effects is None else row_warnings(tasks, terms.effects)
+    return v @ v.T, sum(_digest(*tasks.rows_of(i)) for i in range(tasks.num_tasks)), silent_tasks(v, tasks), odd
 
 
 def _digest(X: FloatArray, y: FloatArray) -> int:

@@ -29,7 +29,7 @@ from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
 from mpmtl_prob.privacy.units import Adjacency
-from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, far_columns, tell_of_units
+from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, row_warnings, warn_owner
 from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
@@ -320,7 +320,7 @@ def message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArra
     """
     W = quiet_message(source, terms)
     if terms.effects is not None and isinstance(source, TaskData):
-        tell_of_units([far_columns(source, terms.effects)])
+        warn_owner([row_warnings(source, terms.effects)], terms.effects.outcome)
     tell(silent_tasks(W, source), W @ W.T, terms.features, terms.message)
     return W
 

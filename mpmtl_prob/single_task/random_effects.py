@@ -116,23 +116,22 @@ class EffectsPosterior(NamedTuple):
         return np.array([part.weight.sum() for part in self.parts])
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """Draws of ``beta`` (S, d), ``sigma`` (S,) and ``prior`` (S,), which of the first part's it was; -1 of others."""
+        """Draws of ``beta`` (S, d), ``sigma`` (S,), the ``part`` (S,), and which of its priors it was, ``prior`` (S,)."""
         sizes = [part.weight.size for part in self.parts]
         chances = np.concatenate([part.weight.ravel() for part in self.parts])
         picked = rng.choice(len(chances), num_samples, p=chances / chances.sum())
         z = rng.standard_normal((num_samples, self.parts[0].prior_mean.shape[1]))
-        beta, sigma, prior = np.empty_like(z), np.empty(num_samples), np.full(num_samples, -1)
-        first = 0
+        beta, sigma, prior = np.empty_like(z), np.empty(num_samples), np.empty(num_samples, dtype=int)
+        of_part, first = np.empty(num_samples, dtype=int), 0
         for number, (part, size) in enumerate(zip(self.parts, sizes, strict=True)):
             own = np.flatnonzero((picked >= first) & (picked < first + size))
             k, c, s = np.unravel_index(picked[own] - first, part.weight.shape)
             at = part.mean[k, c, s] + np.sqrt(part.variance[k, c, s]) * z[own]
             beta[own] = part.prior_mean[k] + np.einsum("nij,nj->ni", part.F[k], at)
             sigma[own] = np.sqrt(self.residuals[s])
-            if number == 0:
-                prior[own] = k
+            prior[own], of_part[own] = k, number
             first += size
-        return {"beta": beta, "sigma": sigma, "prior": prior}
+        return {"beta": beta, "sigma": sigma, "prior": prior, "part": of_part}
 
 
 def effects_posterior(
@@ -209,7 +208,7 @@ def student_effects_posterior(
         drawn = posterior.sample(np.random.default_rng(0), 64)
         squares = ((y - drawn["beta"] @ X.T) / drawn["sigma"][:, None]) ** 2
         counts = (FREEDOM + 1) / (FREEDOM + squares.mean(axis=0))
-    power = _tempered(X.shape[1])
+    power = tempered(X.shape[1])
     root = np.sqrt(power * counts)
     return effects_posterior(X * root[:, None], y * root, priors, power * len(y)), counts
 
@@ -219,7 +218,7 @@ def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: M
 
     Proposals are proportional to the prior times a power of a weighted normal law, so that nothing else is left of the ratio.
     """
-    sigma, power = drawn["sigma"][:, None], _tempered(X.shape[1])
+    sigma, power = drawn["sigma"][:, None], tempered(X.shape[1])
     squares = ((y - drawn["beta"] @ X.T) / sigma) ** 2
     exact = gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - 0.5 * np.log(FREEDOM * np.pi)
     exact = exact - (FREEDOM + 1) / 2 * np.log1p(squares / FREEDOM)
@@ -229,7 +228,7 @@ def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: M
     return ratio
 
 
-def _tempered(d: int) -> float:
+def tempered(d: int) -> float:
     """The power of the weighted normal law of rows that draws are proposed from, so that its tails are the longer ones.
 
     The more effects, the nearer to 1: of n effects a power p leaves of the draws a share (p (2 - p))^(n / 2).

@@ -4,63 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
-from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.cells import label_text
-from mpmtl_prob.data.estimates import Estimate, Estimates
+from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
-from mpmtl_prob.inference.owner.likelihoods import (
-    OF_ESTIMATES,
-    Likelihood,
-    NormalErrors,
-    OfEstimates,
-    StudentTErrors,
-    are_labels,
-    likelihood_of,
-)
+from mpmtl_prob.inference.owner.likelihoods import OF_ESTIMATES, Likelihood, OfEstimates, are_labels, named
+from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
-from mpmtl_prob.inference.public.effects import (
-    TABLE_UNITS,
-    SharedEffects,
-    in_table,
-    observed_effects,
-    per_table_unit,
-)
+from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
 from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
-from mpmtl_prob.releases.effects import (
-    EffectsLayout,
-    estimates_in_layout,
-    far_columns,
-    in_common_units,
-    in_layout,
-    tell_of_units,
-)
+from mpmtl_prob.releases.effects import estimates_in_layout, in_layout, row_warnings, warn_owner
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
-from mpmtl_prob.single_task.random_effects import (
-    KNOWN,
-    UNKNOWN,
-    EffectsPosterior,
-    EffectsPriors,
-    as_rows,
-    effects_posterior,
-    student_effects_posterior,
-    student_log_ratio,
-)
+from mpmtl_prob.single_task.random_effects import EffectsPriors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +47,12 @@ _POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
+#: Likelihoods of outcomes, the first of which is the default.
+_OF_OUTCOMES = {
+    "number": ("gaussian", "student_t"),
+    "binary": ("bernoulli",),
+    "count": ("negative_binomial", "poisson"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,7 +150,8 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
         """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
 
-        The mean is exact; intervals come from 400 draws of effects and errors.
+        Of numbers the mean is exact, and intervals come from 400 draws of effects and errors. Of a binary outcome it is the
+        probability, and intervals are that probability's. Of counts, intervals are the counts'.
 
         Raises:
             ValueError: data with other tasks or features, or posteriors of estimates, which know no residual variance.
@@ -184,21 +160,23 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
             return self.likelihood.predict(tasks, self.W, {}, np.arange(0), seed)
         feature, task = match_positions(tasks, self.tasks, self.features)
         W, draws = self.W[feature][:, task], self._draws("W")[:, feature][..., task]
-        sigma, offset = self._draws("sigma")[:, task], self._draws("offset")[:, task]
+        offset = self._draws("offset")[:, task]
+        posterior = self._tree.children["posterior"].dataset
+        beside = {name: self._draws(name)[:, task] for name in ("sigma", "dispersion") if name in posterior}
         if offset.any():  # of units whose centres are not zero, where there is no intercept to take them
             tasks = tasks.with_intercept()
             constant = self._tree.children["constant_data"].dataset["offset_mean"].values[task]
             W, draws = np.vstack([W, constant]), np.concatenate([draws, offset[:, None]], axis=1)
         pick = np.linspace(0, len(draws) - 1, min(_PREDICTIVE_DRAWS, len(draws))).astype(int)
-        return self.likelihood.predict(tasks, W, {"W": draws, "sigma": sigma}, pick, seed)
+        return self.likelihood.predict(tasks, W, {"W": draws, **beside}, pick, seed)
 
     def to_arviz(self) -> xr.DataTree:
         """A DataTree with groups ``posterior``, ``constant_data``, ``shared`` and ``release``.
 
         ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
         intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
-        and, of rows, ``sigma``. ``constant_data`` has the ``unit`` of :meth:`common_units`. The draws are independent.
-        Keep the tree where the rows may be.
+        of numbers ``sigma``, and of counts their ``dispersion``. ``constant_data`` has the ``unit`` of :meth:`common_units`.
+        The draws are independent. Keep the tree where the rows may be.
         """
         return self._tree.copy(deep=True)
 
@@ -256,7 +234,8 @@ def effect_posteriors(
         tasks: the owners' rows, or their estimates. Task i's posterior depends on its own rows and on ``shared`` alone, its
             draws also on its place.
         shared: the public posterior.
-        likelihood: of the targets: "gaussian" or "student_t"; none of estimates.
+        likelihood: of the targets: of numbers "gaussian" or "student_t", of a binary outcome "bernoulli", of counts
+            "negative_binomial" or "poisson"; default the first of each. None of estimates.
         leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once:
             "auto", up to 200 tasks; "exact", always; "not_in_release", for tasks that are not in it; "off". The public
             draws are weighted by p(Sigma - v v' | draw) / p(Sigma | draw), v the own message, which is exact but for their
@@ -274,17 +253,17 @@ def effect_posteriors(
             f"shared: expected SharedEffects, got {type(shared).__name__}; make it with shared_effects(release)"
         )
     one_of("leave_one_out", leave_one_out, ("auto", "exact", "not_in_release", "off"))
-    kind = check_likelihood(likelihood, tasks)
     total = whole("chains", chains) * whole("draws", draws)
     whole("seed", seed, 0)
     layout = shared.layout
+    kind = check_likelihood(likelihood, tasks, layout.outcome)
     if isinstance(tasks, Estimates):
         tasks = estimates_in_layout(tasks, layout)
     else:
         in_order(in_layout(tasks, layout).features, layout.coefficients, "the release")
     begin = time.perf_counter()
     if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
-        tell_of_units([far_columns(tasks, layout)])
+        warn_owner([row_warnings(tasks, layout)], layout.outcome)
     left_out = leave_one_out == "exact" or (
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
@@ -293,15 +272,15 @@ def effect_posteriors(
         public.leave_one_out(tasks, sent) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
     )
 
-    def each(i: int, known: _Known) -> _Owner:
+    def each(i: int, known: Known) -> OwnEffects:
         weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
-        own = _owner(known, weighted, public, kind, total, rng)
+        own = own_effects(known, weighted, FromAll(public.mu, public.alone), kind, total, rng)
         if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
             return own
         # every task's own intercept, beside slopes in units of its own rows
-        return _completed(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
+        return with_own_intercept(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
 
-    kept, owners = _gathered(starmap(each, enumerate(_known(tasks, layout))), tasks.num_tasks, (chains, draws))
+    kept, owners = _gathered(starmap(each, enumerate(known_of(tasks, layout))), tasks.num_tasks, (chains, draws))
     constants = _constants(owners, kind, khat)
     W = np.stack([own.mean for own in owners], axis=1)
     W.setflags(write=False)
@@ -311,7 +290,7 @@ def effect_posteriors(
     return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
-def _gathered(owners: Iterable[_Owner], number: int, shape: tuple[int, int]) -> tuple[Draws, list[_Owner]]:
+def _gathered(owners: Iterable[OwnEffects], number: int, shape: tuple[int, int]) -> tuple[Draws, list[OwnEffects]]:
     """Draws (chain, draw, ..., task) of all owners by name, and the owners without theirs."""
     kept: Draws = {}
     others = []
@@ -324,7 +303,7 @@ def _gathered(owners: Iterable[_Owner], number: int, shape: tuple[int, int]) -> 
     return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, others
 
 
-def _constants(owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
+def _constants(owners: Sequence[OwnEffects], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
     """What is known of every task beside its draws, (task,)."""
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
@@ -338,37 +317,28 @@ def _constants(owners: Sequence[_Owner], kind: Likelihood, khat: FloatArray | No
     return constants
 
 
-def check_likelihood(likelihood: str | Likelihood | None, tasks: TaskData | Estimates) -> Likelihood:
-    """The likelihood. Raises ValueError for one that messages of effects do not know yet, or for any of estimates."""
+def check_likelihood(
+    likelihood: str | Likelihood | None, tasks: TaskData | Estimates, outcome: str = "number"
+) -> Likelihood:
+    """The likelihood of targets with an outcome, that of the reference. Raises ValueError for one of another outcome."""
     if isinstance(tasks, Estimates):
         if likelihood is not None and not isinstance(likelihood, OfEstimates):
             raise ValueError(f"likelihood: expected none with estimates, which have theirs, got {likelihood!s}")
         return OF_ESTIMATES
-    task_data(tasks)
-    if likelihood is None and are_labels(tasks):
+    task_data(tasks, plain=False)
+    known = _OF_OUTCOMES[outcome]
+    if likelihood is None and outcome == "number" and are_labels(tasks):
         raise ValueError(
-            "likelihood: all targets are -1 or 1; give likelihood='gaussian' if they are numbers. Two labels go with "
-            "message='direction'"
+            "likelihood: all targets are -1 or 1; give likelihood='gaussian' if they are numbers. Of two labels say so in "
+            "the reference, mp.Reference(..., outcome='binary', baseline=probability)"
         )
-    kind = likelihood_of(likelihood, replace(tasks, intercept=False))  # which here is an effect like others
-    if not isinstance(kind, NormalErrors | StudentTErrors):
+    kind = named(likelihood or known[0])
+    if kind.name not in known:
         raise ValueError(
-            f"likelihood: expected 'gaussian' or 'student_t' with messages of effects, got {kind.name!r}; labels go with "
-            "message='direction'"
+            f"likelihood: expected {' or '.join(map(repr, known))} with messages of effects of the outcome {outcome!r}, got "
+            f"{kind.name!r}; reference values say the outcome, mp.Reference(..., outcome='binary' or 'count')"
         )
     return kind
-
-
-@dataclass(frozen=True, eq=False)
-class _Owner:
-    """What one owner knows, in the table's units."""
-
-    mean: FloatArray
-    draws: Draws
-    apart: float
-    offset: float
-    khat: float
-    unit: FloatArray
 
 
 class _Public:
@@ -433,143 +403,12 @@ def _log_likelihoods(
     return out
 
 
-class _Known(NamedTuple):
-    """What a task knows: rows (n, d) and targets (n,) in common units, less what earlier studies say; and these units."""
-
-    rows: FloatArray
-    targets: FloatArray
-    units: Units
-
-    def __repr__(self) -> str:
-        return shown(self)
-
-
-def _known(tasks: TaskData | Estimates, layout: EffectsLayout) -> Iterator[_Known]:
-    """Of every task; no rows where numbers leave double precision: nothing can be said but what is known of a new task."""
-    data = tasks if isinstance(tasks, Estimates) else in_layout(tasks, layout)
-    for i in range(data.num_tasks):
-        with np.errstate(all="ignore"):  # a warning would tell of one task
-            own = _of_estimate(data.estimates[i], layout) if isinstance(data, Estimates) else _of_rows(data, i, layout)
-            if not (np.isfinite(own.rows.T @ own.rows).all() and np.isfinite(own.targets @ own.targets)):
-                own = own._replace(rows=own.rows[:0], targets=own.targets[:0])
-        yield own
-
-
-def _of_rows(tasks: TaskData, i: int, layout: EffectsLayout) -> _Known:
-    X, y = tasks.rows_of(i)
-    units = layout.units(X, y)
-    rows = units.rows(X)
-    return _Known(rows, units.targets(y) - rows @ units.guess, units)
-
-
-def _of_estimate(own: Estimate, layout: EffectsLayout) -> _Known:
-    """As rows whose residual variance is known."""
-    mean, covariance = in_common_units(own, layout)
-    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        return _Known(np.full((1, len(mean)), np.nan), np.full(1, np.nan), layout.reference_units)
-    return _Known(*as_rows(mean, covariance), layout.reference_units)
-
-
-def _owner(
-    known: _Known,
-    priors: tuple[EffectsPriors, EffectsPriors],
-    public: _Public,
-    kind: Likelihood,
-    total: int,
-    rng: np.random.Generator,
-) -> _Owner:
-    """One owner's effects: in common units first, round what the reference says of them, then in the table's."""
-    rows, targets, units = known
-    mean, drawn, shares, khat = _sound_posterior(rows, targets, priors, kind, total, rng)
-    alone = _alone(known, public, kind, total, rng)
-    number = np.where(drawn["prior"] >= 0, drawn["prior"], rng.integers(public.number, size=total))
-    scale = per_table_unit(units)
-    effects = drawn["beta"] + units.guess
-    draws = {
-        "W": units.to_table(effects),
-        "effect": in_table(drawn["beta"], units),
-        "alone": in_table(alone - units.guess, units),
-        "difference": (drawn["beta"] - public.mu[number]) * scale,
-    }
-    if not isinstance(kind, OfEstimates):  # of which no targets are known
-        draws |= {"sigma": drawn["sigma"] * units.target_scale, "offset": units.offset(effects)}
-    offset = float(units.offset(mean + units.guess))
-    return _Owner(units.to_table(mean + units.guess), draws, float(shares[-1]), offset, khat, scale)
-
-
-def _alone(known: _Known, public: _Public, kind: Likelihood, total: int, rng: np.random.Generator) -> FloatArray:
-    """Draws of the effects (S, d) of a task that knows neither the release nor other studies."""
-    rows, targets, units = known
-    with np.errstate(all="ignore"):
-        plain = targets + rows @ units.guess
-        if isinstance(kind, OfEstimates) and len(rows):  # as it was handed over, its mean to the last digits
-            z = rng.standard_normal((total, len(plain)))
-            return np.linalg.solve(rows, (plain + z - z.mean(axis=0)).T).T
-    return _sound_posterior(rows, plain, (public.alone,), kind, total, rng)[1]["beta"]
-
-
-def _sound_posterior(
-    X: FloatArray,
-    y: FloatArray,
-    priors: tuple[EffectsPriors, ...],
-    kind: Likelihood,
-    total: int,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, Draws, FloatArray, float]:
-    """As :func:`_posterior`; of rows with which numbers leave double precision, what is known of a new task."""
-    try:
-        with np.errstate(all="ignore"):
-            found = _posterior(X, y, priors, kind, total, rng)
-        if np.isfinite(found[0]).all() and np.isfinite(found[1]["beta"]).all():
-            return found
-    except (ValueError, np.linalg.LinAlgError):  # which would end the fits of all others on the desk
-        pass
-    return _posterior(X[:0], y[:0], priors, kind, total, rng)
-
-
-def _posterior(
-    X: FloatArray,
-    y: FloatArray,
-    priors: tuple[EffectsPriors, ...],
-    kind: Likelihood,
-    total: int,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, Draws, FloatArray, float]:
-    """The mean (d,), draws, how much every set of priors counts, and the Pareto k of what made the draws exact."""
-    posterior: EffectsPosterior
-    if kind.exact:
-        residuals = KNOWN if isinstance(kind, OfEstimates) else UNKNOWN
-        posterior = effects_posterior(X, y, priors, residuals=residuals)
-        return posterior.mean, posterior.sample(rng, total), posterior.shares, 0.0
-    posterior, counts = student_effects_posterior(X, y, priors)
-    proposals = posterior.sample(rng, num_proposals(total))
-    weight, khat = smoothed(student_log_ratio(X, y, counts, proposals)[None])
-    # the approximation's mean is known: only the difference that the weights make is left to chance
-    mean = posterior.mean + (weight[0] - 1 / weight.shape[1]) @ proposals["beta"]
-    kept = rng.choice(weight.shape[1], total, p=weight[0])
-    return mean, {name: values[kept] for name, values in proposals.items()}, posterior.shares, float(khat[0])
-
-
-def _completed(own: _Owner, X: FloatArray, y: FloatArray, rng: np.random.Generator) -> _Owner:
-    """The same with the task's own intercept as the last effect: N(mean(y) - mean(x)'w, sigma^2 / n) given w and sigma."""
-    centre, level, n = X[:, :-1].mean(axis=0), y.mean(), len(y)
-    error = own.draws["sigma"] / np.sqrt(n) * rng.standard_normal(len(own.draws["sigma"]))
-    with_own = {
-        name: np.concatenate([own.draws[name], (level - own.draws[name] @ centre + error)[:, None]], axis=1)
-        for name in ("W", "effect", "alone")
-    }
-    none = np.full((len(error), 1), np.nan)  # nothing is known of others' intercepts
-    with_own["difference"] = np.concatenate([own.draws["difference"], none], axis=1)
-    mean, unit = np.append(own.mean, level - own.mean @ centre), np.append(own.unit, np.nan)
-    return replace(own, mean=mean, draws=own.draws | with_own, unit=unit)
-
-
 def _tree(tasks: TaskData | Estimates, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
     import arviz_base as az  # with xarray and pandas, nearly a second to import
 
     public = shared.to_arviz()
     dims = {name: ["feature", "task"] for name in ("W", "effect", "alone", "difference")}
-    dims |= {name: ["task"] for name in ("sigma", "offset", *constants)} | {"unit": ["feature", "task"]}
+    dims |= {name: ["task"] for name in ("sigma", "dispersion", "offset", *constants)} | {"unit": ["feature", "task"]}
     tree = az.from_dict(
         {"posterior": draws, "constant_data": constants},
         dims=dims,

@@ -16,11 +16,21 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
-from mpmtl_prob.data.prediction import Block, DrawnNumbers, Prediction, linear, normal_errors, power_above, row_blocks
+from mpmtl_prob.data.prediction import (
+    Block,
+    DrawnNumbers,
+    Prediction,
+    linear,
+    normal_errors,
+    power_above,
+    row_blocks,
+    stream,
+)
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.single_task import conjugate, intercepts, laplace, student
+from mpmtl_prob.single_task.families import BERNOULLI, NEGATIVE_BINOMIAL, POISSON, Families
 
 
 class Posteriors(Protocol):
@@ -71,12 +81,14 @@ class Likelihood(ABC):
         exact: the draws of :meth:`posteriors` are the posterior's own. If not, their ``log_ratio`` makes them so.
         intercept: tasks may have one; omega and scale are then of the other features.
         nodes: of the grid over the power of Omega, for each of which :meth:`posteriors` is called.
+        families: laws of targets given their linear predictors, by which a mixed model takes those that are no numbers.
     """
 
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     intercept: ClassVar[bool] = False
     nodes: ClassVar[int] = 7
+    families: ClassVar[Families | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -195,6 +207,7 @@ class BernoulliLabels(Likelihood):
     name = "bernoulli"
     exact = False
     intercept = True
+    families = BERNOULLI
     nodes = 3  # a binary task costs a hundred times one with a closed form
 
     def check(self, tasks: TaskData) -> None:
@@ -301,6 +314,84 @@ def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatAr
     return rng.standard_t(student.FREEDOM, shape)
 
 
+class _Counts(Likelihood):
+    """Counts, whose mean is the exposure times exp(X w), in mixed models."""
+
+    exact = False
+
+    def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
+        raise ValueError(
+            f"likelihood: expected one that messages of directions know, got {self.name!r}; counts go with messages of "
+            "effects, mp.Reference(..., outcome='count', baseline=rate)"
+        )
+
+    def check(self, tasks: TaskData) -> None:
+        self.posteriors(tasks, None, None)
+
+    def predict(
+        self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
+    ) -> Prediction:
+        exposure = np.ones(tasks.num_rows) if tasks.exposure is None else tasks.exposure
+        means = np.empty(tasks.num_rows)
+        for i in range(tasks.num_tasks):
+            w = draws["W"][:, :, i]
+            for own in row_blocks(tasks.offsets, i, len(w)):
+                means[own] = exposure[own] * np.exp(w @ tasks.rows[own].T).mean(axis=0)
+        drawn = _DrawnCounts(tasks, exposure, draws["W"], draws["dispersion"], pick, seed)
+        return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
+
+
+class NegativeBinomialCounts(_Counts):
+    """Counts, whose variance is at least their mean: mean + a mean^2, a the task's own, which may be 0."""
+
+    name = "negative_binomial"
+    families = NEGATIVE_BINOMIAL
+
+
+class PoissonCounts(_Counts):
+    """Counts of events that have nothing to do with each other, whose variance is their mean."""
+
+    name = "poisson"
+    families = POISSON
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _DrawnCounts:
+    """Draws of counts, made when they are asked for. A task's own do not depend on the rows of others.
+
+    Attributes:
+        tasks: the rows.
+        exposure: (N,).
+        W: draws of the weights, (S, d, m), of which ``pick`` are taken.
+        dispersion: draws, (S, m).
+        pick: places of draws.
+        seed: of the counts.
+    """
+
+    tasks: TaskData
+    exposure: FloatArray
+    W: FloatArray
+    dispersion: FloatArray
+    pick: NDArray[np.int64]
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.pick)
+
+    def blocks(self, i: int) -> Iterator[Block]:
+        w, a = self.W[self.pick, :, i], np.asarray(self.dispersion[self.pick, i], dtype=np.float64)[:, None]
+        rng = stream(self.seed, i)
+        for own in row_blocks(self.tasks.offsets, i, len(w)):
+            rate = self.exposure[own] * np.exp(w @ self.tasks.rows[own].T)
+            # Poisson counts of rates that vary by Gamma's law are negative binomial
+            varied = rate * np.where(a > 0, rng.gamma(1 / np.maximum(a, _NO_DISPERSION), size=rate.shape) * a, 1.0)
+            counts = rng.poisson(np.minimum(varied, _LARGEST_RATE)).astype(np.float32)
+            yield Block(counts, np.zeros(counts.shape[1]), np.ones(counts.shape[1]))
+
+
+_NO_DISPERSION, _LARGEST_RATE = 1e-6, 1e15
+
+
 class OfEstimates(Likelihood):
     """Estimates with known covariances in the place of rows: N(b | beta, V), of which nothing follows about targets."""
 
@@ -323,7 +414,10 @@ class OfEstimates(Likelihood):
 
 OF_ESTIMATES = OfEstimates()
 GAUSSIAN = NormalErrors()
-LIKELIHOODS: dict[str, Likelihood] = {each.name: each for each in (GAUSSIAN, StudentTErrors(), BernoulliLabels())}
+LIKELIHOODS: dict[str, Likelihood] = {
+    each.name: each
+    for each in (GAUSSIAN, StudentTErrors(), BernoulliLabels(), NegativeBinomialCounts(), PoissonCounts())
+}
 
 
 def posteriors_given(
