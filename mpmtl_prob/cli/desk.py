@@ -471,6 +471,7 @@ def predict(options: argparse.Namespace) -> None:
     """Predict rows without a target, and write them in the order of the table."""
     from mpmtl_prob._util.files import check_place, write_text
     from mpmtl_prob.desk import OwnModel
+    from mpmtl_prob.schema.columns import Category
 
     own, rows = OwnModel.load(options.model), read_rows(options.csv)
     check_place("--out", options.out)
@@ -481,9 +482,10 @@ def predict(options: argparse.Namespace) -> None:
     none = int(found["mean"].isna().sum())
     if none:
         tell(options, f"{none} of {len(found)} {own.schema.row}s have no prediction, as the study drops such rows")
-    said = {"rows": len(found), "without": none, "out": str(options.out)}
+    target, said = own.schema.target, {"rows": len(found), "without": none, "out": str(options.out)}
+    what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column
     _said(
         options,
         said,
-        f"written to {options.out}: {len(found)} rows, {options.probability:.0%} intervals of {own.schema.target.column}",
+        f"written to {options.out}: {len(found)} rows, {options.probability:.0%} intervals of {what}",
     )

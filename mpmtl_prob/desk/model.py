@@ -70,6 +70,7 @@ class OwnModel:
     def predict(self, frame: Any, probability: float = 0.9) -> pd.DataFrame:
         """Table of predicted targets of rows without one, in the frame's index: ``mean``, ``lower`` and ``upper``.
 
+        Of a binary target they are probabilities of the second label, of counts those of the rows' exposure.
         Rows that the study drops, such as those without a column that it needs, have none (NaN).
 
         Args:

@@ -9,11 +9,24 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.schema.columns import DROP, EMPTY, ERROR, TEXT, UNKNOWN, Category, Number, Read
+from mpmtl_prob.schema.columns import DROP, EMPTY, ERROR, OUTSIDE, TEXT, UNKNOWN, Category, Number, Read
 from mpmtl_prob.schema.sections import SETTLED, Section
 
 KINDS = ("number", "binary", "count")
 NO_COUNT = "no whole number of at least 0"
+
+
+@dataclass(frozen=True)
+class Exposure(Number):
+    """A column of how long, or of how many, something was counted."""
+
+    def refused(self) -> dict[str, str]:
+        """Return the problems that are errors here, each with what to do about it."""
+        wrong = {
+            TEXT: "correct these cells",
+            OUTSIDE: "an exposure is above 0; correct these cells, or take the rows out",
+        }
+        return wrong | ({EMPTY: 'set missing = "drop" in [target]'} if self.missing == ERROR else {})
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Outcome:
     column: str
     values: Number | Category
     baseline: float | None = None
-    exposure: Number | None = None
+    exposure: Exposure | None = None
 
     @classmethod
     def of(cls, values: object) -> Outcome:
@@ -55,7 +68,11 @@ class Outcome:
         elif kind == "count":
             base = section.positive("baseline", what="a public guess of the rate, above 0")
             place = section.take("exposure")
-            exposure = None if place is None else Number(section.text("exposure"), 1.0, 1.0, range=(1e-9, 1e9))
+            exposure = (
+                None
+                if place is None
+                else Exposure(section.text("exposure"), 1.0, 1.0, range=(1e-9, 1e9), missing=missing)
+            )
             found = cls(kind, column, Number(column, base, 1.0, range=(0, 1e9), missing=missing), base, exposure)
         else:
             given = {key: section.take(key) for key in ("unit", "centre", "scale", "range", "out_of_range")}
@@ -73,21 +90,18 @@ class Outcome:
 
     @property
     def unit(self) -> str:
-        """In words."""
-        return self.values.unit if isinstance(self.values, Number) else ""
+        """What coefficients are in, in words."""
+        if isinstance(self.values, Category):
+            return f"log odds of {self.values.levels[1]}"
+        return "log rate" if self.kind == "count" else self.values.unit
 
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
         """Return the cells as the model takes them, each read by itself: numbers, -1 and 1, or counts."""
         read = self.values.read(cells, empty)
         if self.kind == "count":
-            whole = read.values == np.floor(read.values)
-            read.problems[(read.problems != EMPTY) & ~whole] = self.wrong
+            counts = (read.values == np.floor(read.values)) & (read.problems == "")
+            read.problems[(read.problems != EMPTY) & ~counts] = NO_COUNT
         return read
-
-    @property
-    def wrong(self) -> str:
-        """What a cell that is no target is called."""
-        return {"number": TEXT, "binary": UNKNOWN, "count": NO_COUNT}[self.kind]
 
     def numbers(self, values: FloatArray) -> FloatArray:
         """Targets as the model takes them: of labels -1 and 1."""
@@ -99,8 +113,8 @@ class Outcome:
         if isinstance(self.values, Category):
             return wrong | {UNKNOWN: f"labels are {' and '.join(self.values.levels)}; correct these cells"}
         if self.kind == "count":
-            return wrong | {NO_COUNT: "correct these cells", **_others(self.values)}
-        return wrong | _others(self.values)
+            return wrong | {NO_COUNT: "correct these cells"}
+        return wrong | {problem: advice for problem, advice in self.values.refused().items() if problem != EMPTY}
 
     def to_dict(self) -> dict[str, Any]:
         """All that the file says of it, with defaults."""
@@ -112,7 +126,3 @@ class Outcome:
             "baseline": self.baseline,
             "exposure": exposure,
         }
-
-
-def _others(values: Number) -> dict[str, str]:
-    return {problem: advice for problem, advice in values.refused().items() if problem != EMPTY}

@@ -43,7 +43,7 @@ class StudyRows:
         participant: whose.
         X: (n, k), without the intercept.
         y: (n,); NaN where targets were not asked for.
-        exposure: (n,), of counts; ones where the study has none.
+        exposure: (n,), of counts, also of those to predict; ones where the study has none.
         kept: places of the rows in the table, (n,).
         places: places of all rows of this participant, those that were dropped among them.
         told: what whoever holds the rows should know, in sentences.
@@ -97,17 +97,17 @@ def _as_tasks(schema: StudyTable, parts: Sequence[StudyRows]) -> TaskData:
         raise ValueError(
             f"frame: expected rows of every {schema.task} that the study keeps, got none of {nothing[0]!r}"
         )
-    names = [one.name for one in schema.design.built]
-    X, y, ids = zip(*((part.X, part.y, part.participant) for part in parts), strict=True)
-    targets = None if any(np.isnan(each).any() for each in y) else y
-    return TaskData.from_lists(X, targets, tasks=ids, features=names).with_intercept()
+    names, ids = [one.name for one in schema.design.built], [part.participant for part in parts]
+    targets = None if any(np.isnan(part.y).any() for part in parts) else [part.y for part in parts]
+    tasks = TaskData.from_lists([part.X for part in parts], targets, tasks=ids, features=names).with_intercept()
+    return tasks if schema.target.exposure is None else tasks.with_exposure([part.exposure for part in parts])
 
 
 def _columns(schema: StudyTable, frame: Any, *, targets: bool) -> dict[str, Any]:
     """The study's columns of a table. Raises ValueError for those that are not there, or there twice."""
     every = [(label_text(name), cells_of(column)) for name, column in frame_columns(frame)]
     names = [name for name, _ in every]
-    needed = [*schema.design.used, *(schema.target.used if targets else ())]
+    needed = [*schema.design.used, *(schema.target.used if targets else schema.target.used[1:])]
     needed += [schema.person] if targets and schema.person is not None else []
     if missing := [name for name in needed if name not in names]:
         # not which it has: of a table without a head they are the first record
@@ -154,10 +154,10 @@ def _of_one(
     y, exposure = np.full(len(places), np.nan), np.ones(len(places))
     if targets:
         y = outcome.numbers(cells.target(outcome.read(pick(outcome.column), schema.empty)))
-        if outcome.exposure is not None:
-            name = outcome.exposure.name
-            cells.column(name, outcome.exposure, outcome.exposure.read(pick(name), schema.empty))
-            exposure = cells.values[name]
+    if outcome.exposure is not None:
+        name = outcome.exposure.name
+        cells.column(name, outcome.exposure, outcome.exposure.read(pick(name), schema.empty))
+        exposure = cells.values[name]
     cells.refuse()
     X = schema.design.rows(cells.values, cells.absent, len(places))
     keep = ~cells.dropped

@@ -123,9 +123,10 @@ class Schema(StudyTable):
             for name, column in self.columns.items()
             if isinstance(column, Number) and column.effect is not None and name in features
         }
+        if self.target.kind != "number":
+            return Reference(features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline)
         values = self.target.values
-        if self.target.kind != "number" or not isinstance(values, Number):
-            raise NotImplementedError(f"[target]: kind: {self.target.kind!r} is not there yet; take 'number'")
+        assert isinstance(values, Number)
         return Reference(features, (values.centre, values.scale), effects)
 
     @property

@@ -326,3 +326,40 @@ def test_keys_sign_and_encrypt(tmp_path, capsys):
     os.chmod(tmp_path / "curator.key", 0o644)
     assert run(*options[:-1], tmp_path / "other.nc", "--key", tmp_path / "curator.key") == 2
     assert "chmod 600" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["binary", "count"])
+def test_labels_and_counts_go_the_same_way(kind, tmp_path):
+    """A study of outcomes that are no numbers: its coefficients are those of the model of all rows at once."""
+    target = {"binary": 'labels = ["no", "yes"]\nbaseline = 0.2', "count": 'baseline = 0.3\nexposure = "days"'}[kind]
+    text = STUDY.split("[target]")[0] + f'[target]\ncolumn = "stay"\nkind = "{kind}"\n{target}\n\n' + "[columns.age]"
+    (tmp_path / "study.toml").write_text(text + STUDY.split("[columns.age]")[1])
+    schema, rng = mp.Schema.read(tmp_path / "study.toml"), np.random.default_rng(0)
+    frames = []
+    for name in IDS:
+        frame = patients(name, 60)
+        log_rate = -1 + 0.03 * (frame["age"] - 60)
+        frame["days"] = rng.uniform(1, 10, 60)
+        happened = rng.random(60) < 1 / (1 + np.exp(-log_rate))
+        frame["stay"] = (
+            np.where(happened, "yes", "no") if kind == "binary" else rng.poisson(frame["days"] * np.exp(log_rate))
+        )
+        frames.append(frame)
+    messages = tuple(desk.make_message(schema, frame) for frame in frames)
+    release = desk.publish(desk.Inbox(schema, messages, (), schema.terms()), unsafe_seed=0)
+    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False}
+    own = desk.fit(schema, frames[0], release, messages[0], **sampler)
+    tasks = schema.tasks(pd.concat(frames))
+    same = mp.release(tasks, schema.spec, unsafe_seed=0)
+    shared = mp.inference.shared_effects(same, **sampler)
+    beside = mp.inference.task_posteriors(tasks, shared).coefficients().xs("H0")
+    np.testing.assert_allclose(own.coefficients()["mean"], beside["mean"], rtol=1e-6)
+    own.save(tmp_path / "model.nc")
+    new = frames[0].drop(columns="stay")
+    found, loaded = own.predict(new), desk.OwnModel.load(tmp_path / "model.nc").predict(new)
+    np.testing.assert_allclose(found, loaded, rtol=1e-5)
+    if kind == "binary":
+        assert ((found["mean"] > 0) & (found["mean"] < 1)).all()
+    else:
+        twice = own.predict(new.assign(days=2 * new["days"]))["mean"]
+        np.testing.assert_allclose(twice, 2 * found["mean"], rtol=1e-6)

@@ -385,3 +385,57 @@ def test_a_draft_of_a_private_table_has_levels_and_types_alone(tmp_path):
 
 def test_the_schema_is_where_users_look():
     assert mp.Schema is Schema
+
+
+def outcome(said):
+    return Schema.from_dict({**_said(), "target": {"column": "stay", **said}})
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [0, 1], ["False", "True"]])
+def test_labels_are_those_of_the_study_in_its_order(labels):
+    schema = outcome({"kind": "binary", "labels": labels, "baseline": 0.2})
+    assert (schema.reference.outcome, schema.reference.baseline) == ("binary", 0.2)
+    frame = patients("H2")
+    truth = np.arange(24) % 3 == 0
+    cells = np.where(truth, labels[1], labels[0]) if labels[1] != "True" else truth
+    tasks = schema.tasks(frame.assign(stay=cells))
+    assert np.array_equal(tasks.targets, np.where(truth, 1.0, -1.0))
+    only_one = schema.tasks(frame.assign(stay=labels[0]))
+    assert set(only_one.targets) == {-1.0}
+
+
+def test_counts_have_the_exposure_of_their_rows():
+    schema = outcome({"kind": "count", "baseline": 0.3, "exposure": "days"})
+    frame = patients("H2").assign(stay=np.arange(24) % 4, days=np.linspace(1, 9, 24))
+    tasks = schema.tasks(frame)
+    assert np.array_equal(tasks.targets, np.arange(24) % 4)
+    assert np.array_equal(tasks.exposure, np.linspace(1, 9, 24))
+    assert np.array_equal(read_rows(schema, frame.drop(columns="stay"), targets=False).exposure, tasks.exposure)
+
+
+COUNT = {"kind": "count", "baseline": 0.3, "exposure": "days"}
+
+
+@pytest.mark.parametrize(
+    ("said", "change", "message"),
+    [
+        ({"kind": "binary", "labels": ["a"], "baseline": 0.2}, {}, "labels: expected at least 2"),
+        ({"kind": "binary", "labels": ["a", "b", "c"], "baseline": 0.2}, {}, "labels: expected two, .* got 3"),
+        ({"kind": "binary", "labels": ["a", "b"], "baseline": 1.2}, {}, "baseline: expected a probability"),
+        ({"kind": "binary", "labels": ["a", "b"]}, {}, "baseline: expected a public guess .* got none"),
+        ({"kind": "binary", "labels": ["a", "b"], "baseline": 0.2, "scale": 3}, {}, "'scale': expected the keys"),
+        ({"kind": "binary", "labels": ["a", "b"], "baseline": 0.2}, {"stay": ["a", "b", "c"] * 8},
+         "stay: 8 of 24 patients: an unknown level .the first is row 3.; labels are a and b"),
+        ({"kind": "count"}, {}, "baseline: expected a public guess of the rate"),
+        (COUNT, {"stay": -1}, "stay: 24 of 24 patients: no whole number of at least 0"),
+        (COUNT, {"stay": 0.5}, "stay: 24 of 24 patients: no whole number of at least 0"),
+        (COUNT, {"stay": "many"}, "stay: 24 of 24 patients: no whole number of at least 0"),
+        (COUNT, {"days": 0}, "days: 24 of 24 patients: out of range .*; an exposure is above 0"),
+        (COUNT, {"days": "x"}, "days: 24 of 24 patients: no number"),
+        (COUNT, {"days": None}, 'days: 24 of 24 patients: empty .*; set missing = "drop" in .target.'),
+    ],
+)  # fmt: skip
+def test_targets_that_are_none_are_refused(said, change, message):
+    frame = patients("H2").assign(**{"stay": 1, "days": 2} | change)
+    with pytest.raises(ValueError, match=message):
+        outcome(said).tasks(frame)
