@@ -211,6 +211,8 @@ def release(options: argparse.Namespace) -> None:
             f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
         )
     check_place("--out", options.out)
+    if reference is not None:
+        _tell_of_desks(options)
     ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
     published = release(tasks, spec, ledger=ledger)
     published.save(options.out)
@@ -221,6 +223,13 @@ def release(options: argparse.Namespace) -> None:
     if ledger is not None:
         print(ledger)
     print(f"written to {options.out}")
+
+
+def _tell_of_desks(options: argparse.Namespace) -> None:
+    """Say what takes the place of a command that has all rows on one desk."""
+    desk.tell(
+        options, "all tasks are on this desk; where rows never meet, see schema, message, publish and fit --study"
+    )
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -309,6 +318,8 @@ def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
     from mpmtl_prob._util.files import write_text
 
     shared, coefficients = own.shared, own.coefficients()
+    if len(own.tasks) > 1:
+        _tell_of_desks(options)
     if options.coefficients is not None:
         write_text(options.coefficients, coefficients.to_csv(), private=True)
     if options.json:
