@@ -8,7 +8,7 @@ All are log-concave in eta, so that a mode is one and Newton's method finds it.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, gammaln
@@ -21,34 +21,21 @@ DISPERSIONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _OF_POISSON, _MEDIAN, _FACTOR = 0.2, 0.3, 3.0
 
 
-class Family(Protocol):
-    """A law of targets y (n,) given linear predictors eta (..., n)."""
-
-    def log_density(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Of every row, (..., n)."""
-        ...
-
-    def slope(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Its derivative by eta, (..., n)."""
-        ...
-
-    def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Less its second derivative by eta, (..., n), nowhere negative."""
-        ...
-
-
 class Bernoulli(NamedTuple):
     """Targets 0 and 1, whose log odds is the linear predictor."""
 
     def log_density(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Of every row (..., n), for targets y (n,) and linear predictors eta (..., n)."""
         out: FloatArray = y * eta - np.logaddexp(0.0, eta)
         return out
 
     def slope(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """The derivative of the log density by eta, (..., n)."""
         out: FloatArray = y - expit(eta)
         return out
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Less the second derivative of the log density by eta, (..., n), nowhere negative."""
         out: FloatArray = expit(eta) * expit(-eta)
         return out
 
@@ -63,6 +50,7 @@ class NegativeBinomial(NamedTuple):
     dispersion: float = 0.0
 
     def log_density(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """As of :class:`Bernoulli`."""
         out: FloatArray
         if self.dispersion == 0:
             out = y * eta - np.exp(eta) - gammaln(y + 1)
@@ -74,12 +62,14 @@ class NegativeBinomial(NamedTuple):
         return out
 
     def slope(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """As of :class:`Bernoulli`."""
         if self.dispersion == 0:
             return y - np.exp(eta)
         share: FloatArray = expit(eta + np.log(self.dispersion))  # a mean / (1 + a mean)
         return y - (y + 1 / self.dispersion) * share
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """As of :class:`Bernoulli`."""
         out: FloatArray
         if self.dispersion == 0:
             out = np.exp(eta)
@@ -87,6 +77,9 @@ class NegativeBinomial(NamedTuple):
         log_share = eta + np.log(self.dispersion)
         out = (y + 1 / self.dispersion) * expit(log_share) * expit(-log_share)
         return out
+
+
+type Family = Bernoulli | NegativeBinomial
 
 
 class Families(NamedTuple):

@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ from scipy.special import expit, logsumexp  # noqa: E402
 from tqdm.auto import tqdm  # noqa: E402
 
 import mpmtl_prob as mp  # noqa: E402
+from mpmtl_prob.data.outcomes import targets_of  # noqa: E402
 from mpmtl_prob.single_task.families import Bernoulli, NegativeBinomial  # noqa: E402
 
 EPSILONS = (1.0, 3.0)
 MU, TAU = np.array([0.5, -0.3, 0.0, 0.0]), np.array([0.15, 0.15, 0.15, 0.4])
-DRAWS = {"chains": 4, "warmup": 300, "draws": 300, "progress_bar": False}
+DRAWS: dict[str, Any] = {"chains": 4, "warmup": 300, "draws": 300, "progress_bar": False}
 NEW_ROWS, DISPERSION, SHARE = 200, 0.3, 0.5
 
 
@@ -90,10 +92,13 @@ def simulated(cell: Cell, seed: int) -> Study:
         y = rng.poisson(exposure * np.exp(eta) * rng.gamma(1 / DISPERSION, DISPERSION, (m, n))).astype(float)
     parts = []
     for own in (slice(0, cell.rows), slice(cell.rows, n)):
-        tasks = mp.TaskData.from_lists(X[:, own], y[:, own], tasks=[f"task {i}" for i in range(m)]).with_intercept()
+        tasks = mp.TaskData.from_lists(
+            list(X[:, own]), list(y[:, own]), tasks=[f"task {i}" for i in range(m)]
+        ).with_intercept()
         parts.append(tasks.with_exposure(exposure[:, own]) if cell.outcome == "count" else tasks)
     declared = min(1.5 * cell.rate, 0.5 * (1 + cell.rate))
-    return Study(*parts, mp.Reference.standard(3, outcome=cell.outcome, baseline=declared), beta.T)
+    train, test = parts
+    return Study(train, test, mp.Reference.standard(3, outcome=cell.outcome, baseline=declared), beta.T)
 
 
 @dataclass(frozen=True)
@@ -151,8 +156,9 @@ def real(name: str, number: int, folder: Path | None) -> Study:
         frame.assign(**{of.task: frame[of.task].astype(str)}), task=of.task, target="y", features=list(of.columns),
         exposure=of.exposure, intercept=True,
     )  # fmt: skip
-    scales = {c: (float(frame[c].mean()), float(frame[c].std())) for c in of.columns}
-    return Study(*tasks.split(SHARE, seed=number), mp.Reference(scales, outcome=of.outcome, baseline=of.baseline))
+    scales: dict[Any, tuple[float, float]] = {c: (float(frame[c].mean()), float(frame[c].std())) for c in of.columns}
+    train, test = tasks.split(SHARE, seed=number)
+    return Study(train, test, mp.Reference(scales, outcome=of.outcome, baseline=of.baseline))
 
 
 def log_scores(study: Study, W: np.ndarray, dispersion: np.ndarray | None) -> float:
@@ -164,7 +170,7 @@ def log_scores(study: Study, W: np.ndarray, dispersion: np.ndarray | None) -> fl
         eta = W[:, :, i] @ test.rows[own].T + np.log(exposure[own])
         y = test.targets[own]
         if study.reference.outcome == "binary":
-            each = Bernoulli().log_density((y > 0) * 1.0, eta)
+            each = Bernoulli().log_density(targets_of("binary", y), eta)
         else:
             assert dispersion is not None
             each = np.array([
@@ -222,7 +228,7 @@ def pooled(study: Study) -> dict[str, Any]:
 
     def loss(b: np.ndarray) -> float:
         law = Bernoulli() if binary else NegativeBinomial(float(np.exp(np.clip(b[-1], -8, 5))))
-        y = (train.targets > 0) * 1.0 if binary else train.targets
+        y = targets_of(study.reference.outcome, train.targets)
         return -float(law.log_density(y, offset + X @ b[: X.shape[1]]).sum()) + 1e-4 * float(b @ b)
 
     best = minimize(loss, np.zeros(X.shape[1] + (not binary)), method="BFGS").x
@@ -263,13 +269,14 @@ def private(study: Study, epsilon: float, seed: int) -> dict[str, dict[str, Any]
     shared = mp.inference.shared_effects(release, **DRAWS, seed=seed)
     public = time.process_time() - begin
     own = mp.inference.task_posteriors(study.train, shared, seed=seed)
-    posterior = own.to_arviz()["posterior"].to_dataset()
+    tree = own.to_arviz()
+    posterior, constants = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
     flat = lambda name: posterior[name].values.reshape(-1, *posterior[name].shape[2:])
     a = flat("dispersion") if "dispersion" in posterior else None
-    average = shared.to_arviz()["posterior"]["average_effect"].values.reshape(-1, own.W.shape[0])
+    average = shared.to_arviz()["posterior"].to_dataset()["average_effect"].values.reshape(-1, own.W.shape[0])
     standard = study.truth is not None
     out = scored(study, flat("W"), a, flat("effect") if standard else None, average if standard else None)
-    khat = own.to_arviz()["constant_data"]["khat_draws"].values
+    khat = constants["khat_draws"].values
     out |= {"public CPU seconds": public, "owners CPU seconds": time.process_time() - begin - public}
     out |= {"passed": shared.diagnose().sound, "worst k-hat": float(khat.max())}
     alone = flat("alone")
@@ -290,9 +297,9 @@ def arms(study: Study, seed: int) -> dict[str, Any]:
 def units_of(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], Study]]]:
     for seed in range(options.seeds):
         for name in options.cells:
-            yield name, seed, lambda name=name, seed=seed: simulated(CELLS[name], seed)
+            yield name, seed, partial(simulated, CELLS[name], seed)
         for name in options.tables:
-            yield name, seed, lambda name=name, seed=seed: real(name, seed, options.data)
+            yield name, seed, partial(real, name, seed, options.data)
 
 
 def main() -> None:
