@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         adaptation,
         data,
         datasets,
+        desk,
         estimators,
         evaluation,
         extend,
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
         privacy,
         releases,
         sampling,
+        schema,
         theory,
         threat_models,
     )
     from mpmtl_prob.data import Estimate, Estimates, Prediction, Reference, TaskData, TaskShards
     from mpmtl_prob.inference import NoiseAware
     from mpmtl_prob.releases import Release, ReleaseSpec, release
+    from mpmtl_prob.schema import Schema
 
 __all__ = [
     "Estimate",
@@ -49,11 +52,13 @@ __all__ = [
     "Reference",
     "Release",
     "ReleaseSpec",
+    "Schema",
     "TaskData",
     "TaskShards",
     "adaptation",
     "data",
     "datasets",
+    "desk",
     "estimators",
     "evaluation",
     "extend",
@@ -64,6 +69,7 @@ __all__ = [
     "release",
     "releases",
     "sampling",
+    "schema",
     "theory",
     "threat_models",
 ]
@@ -78,6 +84,7 @@ _LIVES_IN = {
     "Reference": "data",
     "Release": "releases",
     "ReleaseSpec": "releases",
+    "Schema": "schema",
     "TaskData": "data",
     "TaskShards": "data",
     "release": "releases",

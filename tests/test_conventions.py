@@ -14,8 +14,8 @@ from mpmtl_prob.privacy import audit
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 threats = mp.threat_models
-PACKAGES = (mp, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models, mp.plots,
-            federated, mp.adaptation, threats, threats.audits, threats.odds, threats.posterior)  # fmt: skip
+PACKAGES = (mp, mp.desk, mp.schema, mp.privacy, audit, mp.releases, mp.inference, mp.estimators, mp.evaluation, mp.models,
+            mp.plots, federated, mp.adaptation, threats, threats.audits, threats.odds, threats.posterior)  # fmt: skip
 
 
 def public() -> Iterator[tuple[str, Any]]:

@@ -27,6 +27,7 @@ ROOMS = """
     privacy data
     datasets convex single_task theory.utility theory.people theory.projection
     releases
+    schema
     estimators models
     sampling inference.subspace
     inference.public
@@ -41,11 +42,12 @@ ROOMS = """
     theory
     adaptation
     evaluation threat_models federated
+    desk
     plots scikit extend
     _moved
     mpmtl_prob
     cli.demo cli.options privacy.__main__
-    cli.demo_federated
+    cli.demo_federated cli.desk
     cli.adapt cli.demonstration cli.federated cli.plan cli.reproduce cli.tasks
     cli.main
     cli

@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from mpmtl_prob.cli import adapt, demonstration, federated, plan, reproduce, tasks
+from mpmtl_prob.cli import adapt, demonstration, desk, federated, plan, reproduce, tasks
 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
+  mpmtl-prob schema  --from example.csv --task hospital --target stay --tasks 30 --epsilon 1 --out study.toml
+  mpmtl-prob message --study study.toml --csv mine.csv --out message.json             every hospital, from its own rows
+  mpmtl-prob publish --study study.toml --messages inbox --ledger ledger.db --total 1 --out release.nc        the curator
+  mpmtl-prob fit     --study study.toml --csv mine.csv --release release.nc --message message.json --out results
+  mpmtl-prob predict --model results/model.nc --csv new.csv --out predictions.csv
   mpmtl-prob release --csv marks.csv --task school --target mark --epsilon 1 --ledger ledger.db --total 2 --out release.nc
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
@@ -80,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 
-    for family in (demonstration, tasks, plan, adapt, federated, reproduce):
+    for family in (demonstration, desk, tasks, plan, adapt, federated, reproduce):
         family.add(command)
     return parser
 

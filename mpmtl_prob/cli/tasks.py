@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpmtl_prob.cli import desk
 from mpmtl_prob.cli.options import (
     check_budgets,
     exclude_option,
@@ -75,8 +76,13 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
     data_options(fitting, estimates=True)
     fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
     fitting.add_argument(
-        "--newcomers", action="store_true", help="the tasks are not in the release: no message is taken out"
+        "--newcomers",
+        "--newcomer",
+        action="store_true",
+        help="the tasks are not in the release: no message is taken out",
     )
+    desk.study_options(fitting, required=False)
+    fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fitting.add_argument(
@@ -85,7 +91,13 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         metavar="CSV",
         help="of a release of effects: file for every task's coefficients, alone and with the release, for their owners",
     )
-    fitting.add_argument("--out", type=Path, required=True, help="NetCDF file to write; holds the owners' weights")
+    fitting.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="NetCDF file to write, which holds the owners' weights; with --study a folder, for a hospital alone: the model "
+        "without any row or outcome, coefficients.csv, average_effects.csv and a picture",
+    )
     return fitting
 
 
@@ -199,6 +211,8 @@ def release(options: argparse.Namespace) -> None:
             f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
         )
     check_place("--out", options.out)
+    if reference is not None:
+        _tell_of_desks(options)
     ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
     published = release(tasks, spec, ledger=ledger)
     published.save(options.out)
@@ -211,8 +225,21 @@ def release(options: argparse.Namespace) -> None:
     print(f"written to {options.out}")
 
 
+def _tell_of_desks(options: argparse.Namespace) -> None:
+    """Say what takes the place of a command that has all rows on one desk."""
+    desk.tell(
+        options, "all tasks are on this desk; where rows never meet, see schema, message, publish and fit --study"
+    )
+
+
 def fit(options: argparse.Namespace) -> None:
     """Sample the posteriors of a release and of every task and write them to a file."""
+    if options.study is not None:
+        _check_study_options(options)
+        desk.fit(options)
+        return
+    if given := [name for name in ("message", "participant", "accept_draft") if getattr(options, name)]:
+        raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --study alone, got no study")
     from mpmtl_prob import Release, inference
     from mpmtl_prob._util.checks import whole
     from mpmtl_prob._util.files import check_place
@@ -243,6 +270,17 @@ def fit(options: argparse.Namespace) -> None:
         _tell_weights(options, own)
     if shared.num_draws < options.draws:  # the file holds what was drawn by then
         raise KeyboardInterrupt
+
+
+def _check_study_options(options: argparse.Namespace) -> None:
+    """Raise ValueError for what the study's file says, or what goes without one."""
+    if options.csv is None:
+        raise ValueError("--csv: expected this hospital's rows with --study, got none")
+    given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
+    if given:
+        raise ValueError(f"--{given[0]}: expected none with --study, whose file says it; leave the option out")
+    if options.coefficients is not None:
+        raise ValueError("--coefficients: expected none with --study, whose --out is a folder with them")
 
 
 def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release: Release) -> None:
@@ -280,6 +318,8 @@ def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
     from mpmtl_prob._util.files import write_text
 
     shared, coefficients = own.shared, own.coefficients()
+    if len(own.tasks) > 1:
+        _tell_of_desks(options)
     if options.coefficients is not None:
         write_text(options.coefficients, coefficients.to_csv(), private=True)
     if options.json:

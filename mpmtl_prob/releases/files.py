@@ -69,6 +69,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
             "composed_with": composed_with,
             "lattice": lattice,
             "effects": None if "effects" not in meta else EffectsLayout.from_dict(meta["effects"]),
+            "study": None if "study" not in meta else _text("study", meta["study"]),
         }  # fmt: skip
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"release: expected the fields that to_xarray writes: {error!r}") from error

@@ -44,6 +44,7 @@ class Release:
         composed_with: what else was bought for this release and is in its guarantee, such as the clip norm.
         lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
         effects: the layout of messages of effects, None of others.
+        study: the hash of the study's schema, :attr:`mpmtl_prob.Schema.digest`, None where there is none.
 
     Raises:
         ValueError: Sigma that is not finite and symmetric, or not positive definite where its noise is; shapes that
@@ -61,6 +62,7 @@ class Release:
     composed_with: tuple[Mechanism, ...] = ()
     lattice: float | None = None
     effects: EffectsLayout | None = None
+    study: str | None = None
 
     besides = FormerName("composed_with")
 
@@ -124,6 +126,8 @@ class Release:
         }
         if self.effects is not None:
             meta["effects"] = self.effects.to_dict()
+        if self.study is not None:
+            meta["study"] = self.study
         names = [str(feature) for feature in self.features]
         return xr.Dataset(
             {"sigma": (("round", "feature", "feature_other"), self.sigma)},

@@ -98,6 +98,22 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
         return _in_table_units(pd.DataFrame(columns, index=index))
 
+    def alone(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of every task's effects by its own rows alone, without any release: ``mean``, ``sd``, ``lower``, ``upper``.
+
+        Units and rows are those of :meth:`coefficients`. It costs no budget, and tells what the release was good for.
+
+        Args:
+            probability: of central intervals.
+        """
+        import pandas as pd
+
+        tail, draws = (1 - fraction("probability", probability)) / 2, self._draws("alone")
+        lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
+        columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "lower": lower, "upper": upper}
+        index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
+        return _in_table_units(pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index))
+
     def common_units(self) -> pd.Series:
         """What one common unit of every task's effects is in the table's: coefficients over it are beside average effects.
 
@@ -207,6 +223,7 @@ def effect_posteriors(
     chains: int = 4,
     draws: int = 300,
     seed: int = 0,
+    sent: FloatArray | None = None,
 ) -> OwnerEffects:
     """Every owner's posterior of its effects, all tasks at once: what :func:`task_posteriors` is of messages of effects.
 
@@ -226,6 +243,7 @@ def effect_posteriors(
         chains: how the independent draws are arranged.
         draws: per chain.
         seed: of the draws.
+        sent: messages as they are in the release, (D, m), where they are not those of these rows; default those of the rows.
 
     Raises:
         ValueError: tasks with other features than the release, or an argument outside its range.
@@ -250,7 +268,9 @@ def effect_posteriors(
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
-    log_weight, khat = public.leave_one_out(tasks) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
+    log_weight, khat = (
+        public.leave_one_out(tasks, sent) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
+    )
 
     def each(i: int, known: Known) -> OwnEffects:
         weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
@@ -351,12 +371,17 @@ class _Public:
             together = np.log((1 - _APART) * weight / weight.sum())
         return EffectsPriors(together, self.mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
 
-    def leave_one_out(self, tasks: TaskData | Estimates) -> tuple[FloatArray, FloatArray]:
-        """Log weights (m, S) of the draws for owners who leave their own messages out, and the Pareto k of each (m,)."""
+    def leave_one_out(
+        self, tasks: TaskData | Estimates, sent: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Log weights (m, S) of the draws for owners who leave their own messages out, and the Pareto k of each (m,).
+
+        Messages, (D, m), are those of these rows unless others were sent.
+        """
         release = self.shared.release
+        sent = as_sent(tasks, release) if sent is None else sent
         seen = observed_effects(release, self.shared.prior)
         laws = [self.shared.draws(name)[self.pick] for name in ("determined", "determined_spread")]
-        sent = as_sent(tasks, release)
         with jax.enable_x64(True):
             whole_release = _log_likelihoods(seen, self.mu, self.Omega, *laws)
             ratios = []

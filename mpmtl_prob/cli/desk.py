@@ -1,0 +1,491 @@
+"""``mpmtl-prob schema``, ``keys``, ``message``, ``publish`` and ``predict``: every role at its own desk, from files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpmtl_prob.cli.options import exclude_option, open_ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mpmtl_prob.desk import Inbox, Message, OwnModel
+    from mpmtl_prob.releases import Release
+    from mpmtl_prob.schema import Schema
+
+#: Room that is kept for a release before it is paid for.
+_ROOM = 2_000_000
+MODEL, COEFFICIENTS, AVERAGES, PICTURE = "model.nc", "coefficients.csv", "average_effects.csv", "forest.png"
+
+
+def add(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands and their options."""
+    _add_schema(command)
+    keys = command("keys", write_keys, "a pair of keys: the private one in a file, the public one for the study's file")
+    keys.add_argument(
+        "--role", required=True, help="curator, to whom messages are encrypted; or participant, who signs them"
+    )
+    keys.add_argument("--out", type=Path, required=True, help="file for the private key, mode 0600")
+    _add_message(command)
+    _add_publish(command)
+    predicting = command("predict", predict, "predictions for rows without a target, by a hospital's own model")
+    predicting.add_argument("--model", type=Path, required=True, help="model.nc that fit --study has written")
+    predicting.add_argument("--csv", type=Path, required=True, help="rows with the study's columns, one a line")
+    predicting.add_argument("--probability", type=float, default=0.9, help="of the intervals, default .9")
+    predicting.add_argument(
+        "--out", type=Path, required=True, help="CSV file to write, in the order of --csv; mode 0600"
+    )
+
+
+def _add_schema(command: Callable[..., argparse.ArgumentParser]) -> None:
+    drafting = command("schema", schema, "a draft of a study's file, which all agree on before anybody looks at a row")
+    drafting.add_argument("--from", dest="example", type=Path, required=True, help="CSV file with the study's columns")
+    drafting.add_argument("--task", required=True, help="the column that says whose a row is, such as hospital")
+    drafting.add_argument("--target", required=True, help="the column that is explained")
+    drafting.add_argument("--tasks", type=int, help="how many take part; default those in the example")
+    drafting.add_argument("--row", default="row", help="what a row is called, such as patient")
+    drafting.add_argument("--epsilon", type=float, required=True)
+    drafting.add_argument("--delta", type=float, help="default 1 / (m log m), from 30 tasks on")
+    drafting.add_argument(
+        "--public-example",
+        action="store_true",
+        help="the example is public or made up, so that centres and scales may be taken from it; else levels and types alone",
+    )
+    exclude_option(drafting, "columns that explain nothing, such as another outcome")
+    drafting.add_argument("--out", type=Path, required=True, help="TOML file to write")
+
+
+def _add_message(command: Callable[..., argparse.ArgumentParser]) -> None:
+    sending = command(
+        "message",
+        message,
+        "a hospital's message, from its own rows: shown before it is written, and written if you agree. The file is the "
+        "hospital's model in clear unless the study has a curator's key; without keys, damage is found, and no edit on "
+        "purpose, and no message in somebody else's name",
+    )
+    study_options(sending)
+    sending.add_argument("--csv", type=Path, help="this hospital's rows, one a line")
+    sending.add_argument(
+        "--no-estimate", action="store_true", help='send the message of "no estimate", which says nothing of any row'
+    )
+    sending.add_argument("--key", type=Path, help="this hospital's private key, where the study has its public one")
+    sending.add_argument("--yes", action="store_true", help="agree without being asked, in a script")
+    sending.add_argument("--out", type=Path, required=True, help="JSON file to write, mode 0600")
+
+
+def _add_publish(command: Callable[..., argparse.ArgumentParser]) -> None:
+    publishing = command(
+        "publish", publish, "the curator's release, from everybody's messages; paid for once all is checked"
+    )
+    study_options(publishing, participant=False)
+    publishing.add_argument(
+        "--messages", type=Path, required=True, help="folder with one JSON file of every participant"
+    )
+    publishing.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="participants who never answered, which the guarantee does not hide; not for messages that somebody dislikes",
+    )
+    publishing.add_argument("--key", type=Path, help="the curator's private key, where the study has its public one")
+    publishing.add_argument(
+        "--ledger", type=Path, help="file that pays for the release; refuses what is over its total"
+    )
+    publishing.add_argument(
+        "--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta"
+    )
+    publishing.add_argument("--out", type=Path, required=True, help="NetCDF file to write, which is not there yet")
+
+
+def study_options(parser: argparse.ArgumentParser, *, participant: bool = True, required: bool = True) -> None:
+    """Add ``--study`` and what goes with it."""
+    parser.add_argument("--study", type=Path, required=required, help="the study's file, TOML or JSON")
+    parser.add_argument(
+        "--accept-draft", action="store_true", help="also where sections of the study say settled = false"
+    )
+    if participant:
+        parser.add_argument("--participant", metavar="ID", help="whose rows; default the only one in --csv")
+
+
+def read_study(options: argparse.Namespace) -> Schema:
+    """Read the study. Raises ValueError for a file that is none, or that is still a draft."""
+    from mpmtl_prob.schema import Schema
+
+    try:
+        found = Schema.read(options.study)
+    except ValueError as error:
+        raise ValueError(f"--study: {error}") from None
+    if found.unsettled and not options.accept_draft:
+        raise ValueError(
+            f"--study: expected a study that all have agreed on, got a draft: {', '.join(found.unsettled)} say "
+            "settled = false; settle these sections, or say --accept-draft"
+        )
+    return found
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    """Read a private table, every cell as it is written."""
+    from mpmtl_prob._util.files import read_cells
+
+    return read_cells("--csv", path)
+
+
+def tell(options: argparse.Namespace, text: str) -> None:
+    """Say something beside what is printed."""
+    print(f"mpmtl-prob {options.name}: {text}", file=sys.stderr)
+
+
+def print_json(said: Any) -> None:
+    """Print one valid JSON document: numbers that are none, or infinite, are null."""
+    print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
+
+
+def _plain(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {str(key): _plain(value) for key, value in said.items()}
+    if isinstance(said, list | tuple):
+        return [_plain(value) for value in said]
+    if isinstance(said, float) and not math.isfinite(said):
+        return None
+    return said
+
+
+@contextmanager
+def warnings_told(options: argparse.Namespace) -> Iterator[None]:
+    """What is warned of is said in a line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for one in caught:
+        tell(options, f"warning: {one.message}")
+
+
+def _new(option: str, path: Path) -> None:
+    """Raise ValueError where a file is there already, or none can be written."""
+    from mpmtl_prob._util.files import check_place
+
+    if os.path.lexists(path):
+        raise ValueError(
+            f"{option}: expected a file that is not there yet, got {str(path)!r}; nothing was written over it"
+        )
+    check_place(option, path)
+
+
+def schema(options: argparse.Namespace) -> None:
+    """Write a draft of a study's file."""
+    from mpmtl_prob._util.files import read_cells, write_text
+    from mpmtl_prob.schema.draft import Example, draft
+
+    _new("--out", options.out)
+    frame = read_cells("--from", options.example)
+    example = Example(
+        {str(name): frame[name].tolist() for name in frame},
+        options.task,
+        options.target,
+        options.tasks,
+        options.public_example,
+    )
+    text = draft(example, epsilon=options.epsilon, delta=options.delta, row=options.row, exclude=options.exclude or ())
+    write_text(options.out, text)
+    if not options.public_example:
+        tell(
+            options,
+            "levels and types alone were taken from the example; --public-example takes numbers from one that is public",
+        )
+    _said(
+        options,
+        {"out": str(options.out)},
+        f"written to {options.out}: a draft. Settle every section that says settled = false",
+    )
+
+
+def write_keys(options: argparse.Namespace) -> None:
+    """Write a private key, and print the public one."""
+    from mpmtl_prob._util.checks import one_of
+    from mpmtl_prob.desk.keys import KINDS, write_key
+
+    one_of("--role", options.role, tuple(KINDS))
+    _new("--out", options.out)
+    public = write_key(options.out, options.role)
+    _said(options, {"public": public, "out": str(options.out)}, public)
+    tell(
+        options,
+        f"the private key is in {options.out}; the line above goes to [keys] in the study's file, by a way you trust",
+    )
+
+
+def _said(options: argparse.Namespace, said: dict[str, Any], text: str) -> None:
+    if options.json:
+        print_json(said)
+    else:
+        print(text, flush=True)
+
+
+def message(options: argparse.Namespace) -> None:
+    """Make a message, show it, ask, and write it."""
+    from mpmtl_prob import desk
+
+    study, key = read_study(options), _key(options, "participant")
+    _new("--out", options.out)
+    if options.csv is None and not options.no_estimate:
+        raise ValueError("--csv: expected this hospital's rows, or --no-estimate with --participant, got neither")
+    with warnings_told(options):
+        rows = None if options.no_estimate else read_rows(options.csv)
+        found = desk.make_message(study, rows, options.participant, no_estimate=options.no_estimate)
+    for line in found.told:
+        tell(options, line)
+    agreed = agree(options, found)
+    written = agreed.save(options.out, key)
+    said = {
+        "participant": agreed.participant,
+        "study": study.digest,
+        "rows": agreed.rows,
+        "no_estimate": agreed.says_nothing,
+        "written": [str(path) for path in written],
+    }
+    own = f"; {written[1]} is your own copy, which fit needs and nobody else gets" if len(written) > 1 else ""
+    _said(options, said, f"written to {written[0]}, for the curator{own}")
+
+
+def agree(options: argparse.Namespace, found: Message) -> Message:
+    """Return the message that leaves, after it was shown. Raises ValueError where nobody agreed."""
+    from mpmtl_prob.desk import make_message
+
+    if options.yes:
+        print(found.describe(), file=sys.stderr)
+        return found
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ValueError("--yes: expected it where there is no terminal to ask on, got none; nothing was written")
+    print(found.describe(numbers=True), file=sys.stderr)
+    print(
+        'Write this message? "yes"; or "no estimate", which says nothing of your rows while you still take part; or "stop": ',
+        end="", file=sys.stderr, flush=True,
+    )  # fmt: skip
+    answer = sys.stdin.readline().strip().lower()
+    if answer == "yes":
+        return found
+    if answer == "no estimate":
+        return make_message(found.schema, None, found.participant, no_estimate=True)
+    raise ValueError("nobody said yes, and nothing was written")
+
+
+def _key(options: argparse.Namespace, role: str) -> Any:
+    from mpmtl_prob.desk.keys import read_key
+
+    return None if options.key is None else read_key(options.key, role)
+
+
+def publish(options: argparse.Namespace) -> None:
+    """Check everything, pay, and write the release."""
+    from mpmtl_prob import desk
+
+    study = read_study(options)
+    _new("--out", options.out)
+    inbox = desk.collect(study, options.messages, without=options.without, key=_key(options, "curator"))
+    if inbox.without:
+        tell(
+            options,
+            f"without {', '.join(inbox.without)}: the release is of {len(inbox.messages)}, and its noise and delta are those "
+            "of so many. That they are not in it is not covered by the guarantee",
+        )
+    law = inbox.terms
+    delta = study.promise["delta"] or _delta(len(inbox.messages))
+    if options.ledger is not None and options.total is None and not options.ledger.exists():
+        raise ValueError("--total: expected the eps that a new ledger declares, such as --total 2, got none")
+    ledger = open_ledger(options, delta=delta, adjacency=law.adjacency, unit="task")
+    with _until_written(options.out):
+        release = desk.publish(inbox, ledger=ledger)
+        written = _written(options, release)
+    _said(options, _facts(inbox, release, written), f"{release}\nwritten to {written}")
+    if ledger is not None and not options.json:
+        print(f"\n{ledger}")
+    if written != options.out:
+        raise OSError(
+            f"--out: {str(options.out)!r} could not be written; the release, which is paid for, is in {str(written)!r}"
+        )
+
+
+def _delta(num_tasks: int) -> float:
+    from mpmtl_prob.releases.spec import default_delta
+
+    return default_delta(num_tasks)
+
+
+def _facts(inbox: Inbox, release: Release, written: Path) -> dict[str, Any]:
+    return {
+        "study": release.study,
+        "messages": len(inbox.messages),
+        "without": list(inbox.without),
+        "guarantee": release.guarantee.to_dict(),
+        "out": str(written),
+    }
+
+
+@contextmanager
+def _until_written(path: Path) -> Iterator[None]:
+    """Keep room for a release before it is paid for, and hold interrupts back until it is written."""
+    held: list[int] = []
+    reserved = Path(f"{path}.{os.getpid()}.reserved")
+    before = None
+    try:
+        with open(reserved, "wb") as file:
+            file.write(bytes(_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+        before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+        reserved.unlink()
+        yield
+    finally:
+        reserved.unlink(missing_ok=True)
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
+
+
+def _written(options: argparse.Namespace, release: Release) -> Path:
+    """Where a release is that was paid for: elsewhere, if need be."""
+    try:
+        release.save(options.out)
+    except OSError:
+        elsewhere = Path(tempfile.mkdtemp(prefix="mpmtl-prob-")) / options.out.name
+        release.save(elsewhere)
+        return elsewhere
+    found: Path = options.out
+    return found
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Fit a hospital's own model, and write what it is to have in a folder."""
+    from mpmtl_prob import Release, desk
+    from mpmtl_prob.sampling.nuts import WARMUP
+
+    study, place = read_study(options), options.out / MODEL
+    if os.path.lexists(place):
+        raise ValueError(f"--out: expected a folder without {MODEL}, got {str(options.out)!r}; take another")
+    release = Release.load(options.release)
+    desk.model.check_release(study, release)
+    own_message = _own_message(options, study)
+    rows = read_rows(options.csv)
+    options.out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    tell(options, f"sampling, {options.chains} chains of {options.draws} draws")
+    with warnings_told(options):
+        own = desk.fit(
+            study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
+            likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
+            seed=options.seed, progress_bar=not options.quiet and sys.stderr.isatty(),
+        )  # fmt: skip
+    for line in own.told:
+        tell(options, line)
+    written = write_results(own, options.out)
+    _tell_model(options, own, written)
+    if own.shared.num_draws < options.draws:  # the files hold what was drawn by then
+        raise KeyboardInterrupt
+
+
+def _own_message(options: argparse.Namespace, study: Schema) -> Message | None:
+    """The message that was sent, if any. Raises ValueError where it is not said whether one was."""
+    from mpmtl_prob.desk import Message
+
+    if options.message is not None:
+        return Message.load(study, options.message)
+    if options.newcomers:
+        return None
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ValueError(
+            f"--message: expected the file that this {study.task} has sent, or --newcomer of one that has sent none, got "
+            "neither, and no terminal to ask on"
+        )
+    print(
+        f"Has this {study.task} sent a message for this release? Its file, or Enter for none: ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
+    answer = sys.stdin.readline().strip()
+    options.newcomers = not answer
+    return Message.load(study, answer) if answer else None
+
+
+def write_results(own: OwnModel, folder: Path) -> list[str]:
+    """Write the model, its coefficients, the average effects and a picture for their owner alone; return their names."""
+    from mpmtl_prob._util.files import write_text
+
+    own.save(folder / MODEL)
+    write_text(folder / COEFFICIENTS, own.coefficients().to_csv(), private=True)
+    write_text(folder / AVERAGES, own.average_effects().to_csv(), private=True)
+    written = [MODEL, COEFFICIENTS, AVERAGES]
+    try:
+        from mpmtl_prob import plots
+        from mpmtl_prob._util.files import atomic_write
+
+        axes = plots.forest(own.own, task=own.own.tasks[0])
+        with atomic_write(folder / PICTURE, private=True) as unfinished:
+            axes[0].figure.savefig(unfinished, format="png", dpi=150)  # type: ignore[union-attr]
+        written.append(PICTURE)
+    except ImportError:  # pictures are an extra
+        pass
+    return written
+
+
+def _tell_model(options: argparse.Namespace, own: OwnModel, written: list[str]) -> None:
+    coefficients, averages = own.coefficients(), own.average_effects()
+    if options.json:
+        print_json({
+            "participant": own.participant,
+            "coefficients": coefficients.reset_index().to_dict("records"),
+            "average_effects": averages.reset_index().to_dict("records"),
+            "target_unit": own.schema.target.unit,
+            "seconds": own.own.seconds,
+            "written": [str(options.out / name) for name in written],
+        })  # fmt: skip
+        return
+    number, study = "{:.3g}".format, own.schema
+    unit = f"{study.target.column}, {study.target.unit}" if study.target.unit else study.target.column
+    print(
+        f"Coefficients of {own.participant} ({unit}, for one unit of a column), 90 % intervals, with the release and alone"
+    )
+    print(coefficients.to_string(float_format=number))
+    print(f"\nAverage effects over {own.shared.release.num_tasks} {study.task}s, public")
+    print(averages.to_string(float_format=number))
+    print(f"\n{own.own.diagnose()}")
+    print(f"written to {options.out}/: {', '.join(written)}")
+    print(f"Private to this {study.task}: the release's guarantee does not cover what it computes from its own rows")
+    if PICTURE not in written:
+        tell(options, "no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Predict rows without a target, and write them in the order of the table."""
+    from mpmtl_prob._util.files import check_place, write_text
+    from mpmtl_prob.desk import OwnModel
+    from mpmtl_prob.schema.columns import Category
+
+    own, rows = OwnModel.load(options.model), read_rows(options.csv)
+    check_place("--out", options.out)
+    found = own.predict(rows, options.probability)
+    found.index = found.index + 1
+    found.index.name = "row"
+    write_text(options.out, found.to_csv(), private=True)
+    none = int(found["mean"].isna().sum())
+    if none:
+        tell(options, f"{none} of {len(found)} {own.schema.row}s have no prediction, as the study drops such rows")
+    target, said = own.schema.target, {"rows": len(found), "without": none, "out": str(options.out)}
+    what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column
+    _said(
+        options,
+        said,
+        f"written to {options.out}: {len(found)} rows, {options.probability:.0%} intervals of {what}",
+    )

@@ -1,0 +1,8 @@
+"""Every role at its own desk: a hospital's message, the curator's release, and what a hospital makes of it."""
+
+from mpmtl_prob.desk.inbox import Inbox, collect
+from mpmtl_prob.desk.message import Message, make_message
+from mpmtl_prob.desk.model import OwnModel, fit
+from mpmtl_prob.desk.publish import publish
+
+__all__ = ["Inbox", "Message", "OwnModel", "collect", "fit", "make_message", "publish"]

@@ -1,0 +1,185 @@
+"""A participant's message: made of its own rows and the study's file, shown before it leaves, and written to a file."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import write_text
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.desk import envelope
+from mpmtl_prob.releases.spec import Terms, default_delta, message
+from mpmtl_prob.schema.rows import read_rows
+from mpmtl_prob.schema.schema import Schema
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Message:
+    """What a participant sends: one vector of length 1 at most.
+
+    Attributes:
+        schema: of the study.
+        participant: whose.
+        vector: (D,), read-only.
+        rows: how many it was made of; None of a message that was read from a file.
+        told: what whoever holds the rows should know, in sentences.
+        nonce: which makes every message another, also of the same rows.
+    """
+
+    schema: Schema
+    participant: str
+    vector: FloatArray
+    rows: int | None = None
+    told: tuple[str, ...] = ()
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def __repr__(self) -> str:  # without the numbers, as it ends in logs
+        return f"Message({self.participant!r}, study {self.schema.digest[:12]})"
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it is the message of "no estimate"."""
+        return not self.vector[:-1].any()
+
+    def describe(self, *, numbers: bool = False) -> str:
+        """What is about to leave, who will see it, and what is promised, in words.
+
+        Args:
+            numbers: with those of the message, for the eyes of whoever sends it.
+        """
+        schema, names = self.schema, self.schema.coefficients
+        eps, m = schema.promise["epsilon"], schema.num_tasks
+        delta = schema.promise["delta"] or default_delta(m)
+        what = f"an estimate for each of {len(names)} coefficients ({', '.join(names)}) and how accurate each is, of length 1"
+        if self.says_nothing:
+            what = f'the message of "no estimate": nothing of any {schema.row} is in it'
+        seen = (
+            "to whom it is encrypted"
+            if "curator" in schema.keys
+            else "and whoever gets the file, which is not encrypted"
+        )
+        lines = [
+            f"Message of {self.participant} for the study {schema.title or schema.target.column} ({schema.digest[:12]}).",
+            f"What leaves: {what}. No row of any {schema.row} leaves.",
+            f"Who sees it: the curator of the study, {seen}.",
+            f"What the curator publishes: one sum over {m} {schema.task}s, with noise. What is promised to each, against "
+            "everybody but the curator: whoever held it for 50 % likely that these are its data holds it for at most "
+            f"{100 / (1 + math.exp(-eps)):.0f} % likely after the release (eps = {eps:g}; but for delta = {delta:.2g}).",
+        ]
+        if numbers:
+            pairs = zip(schema.terms().features, self.vector, strict=True)
+            lines += ["The numbers, in the study's units:", *(f"  {name}: {value:+.4f}" for name, value in pairs)]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str], key: Any = None) -> list[Path]:
+        """Write it to a file for its owner alone (mode 0600), and its own copy beside one that is encrypted.
+
+        Args:
+            path: of a file that is not there yet.
+            key: the participant's private one, where the study has its public one.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            FileExistsError: there is a file of that name: it may have been sent.
+            ValueError: no key, or another than the study has.
+        """
+        places = [Path(path)]
+        if "curator" in self.schema.keys:
+            places.append(Path(path).with_suffix(".own.json"))
+        for place in places:
+            if os.path.lexists(place):
+                raise FileExistsError(
+                    f"{os.fspath(place)!r} is there already, and may have been sent; take it away, or give another name"
+                )
+        head = {"study": self.schema.digest, "participant": self.participant, "nonce": self.nonce}
+        texts = [
+            envelope.packed(self.schema, head, self.vector.tolist(), key, sealed=place is places[0]) for place in places
+        ]
+        for place, text in reversed(
+            list(zip(places, texts, strict=True))
+        ):  # the own copy first: without it no fit later
+            write_text(place, text, private=True)
+        return places
+
+    @classmethod
+    def load(cls, schema: Schema, path: str | os.PathLike[str], key: Any = None) -> Message:
+        """Read a file that :meth:`save` wrote.
+
+        Args:
+            schema: of the study.
+            path: of the file.
+            key: the curator's private one, where the study has its public one.
+
+        Raises:
+            ValueError: a file that is no message of this study, was edited, or no bounded vector.
+        """
+        said, terms = envelope.unpacked(schema, path, key), schema.terms()
+        vector = np.array(said["vector"], dtype=np.float64)
+        check_vector(vector, terms, repr(os.fspath(path)))
+        vector.setflags(write=False)
+        return cls(schema, said["participant"], vector, nonce=said["nonce"])
+
+
+def make_message(schema: Schema, frame: Any, participant: str | None = None, *, no_estimate: bool = False) -> Message:
+    """Make a participant's message of its own rows, which stay where they are.
+
+    Whether a participant takes part is settled before: whoever sees the numbers and would rather not send them sends the
+    message of "no estimate", as a refusal that depends on rows says something of them.
+
+    A warning tells whoever holds the rows that columns are far larger than the study says, as if in other units. The message
+    is what it is all the same.
+
+    Args:
+        schema: of the study.
+        frame: rows of this participant, of any kind that narwhals reads; with ``no_estimate`` it may be None.
+        participant: whose; default the only one in the frame.
+        no_estimate: make the message that says nothing.
+
+    Raises:
+        ValueError: columns that are not there, rows of others, or cells that the study refuses.
+    """
+    terms = schema.terms()
+    if no_estimate:
+        if participant is None:
+            raise ValueError("participant: expected the id of whoever sends no estimate, got none (--participant)")
+        who = label_text(participant)
+        if schema.participants and who not in schema.participants:
+            raise ValueError(f"participant: expected one of the study's {len(schema.participants)}, got {who!r}")
+        return Message(schema, who, _silent(terms), 0)
+    rows = read_rows(schema, frame, participant)
+    if not len(rows.kept):
+        told = (
+            *rows.told,
+            f'no {schema.row} is left: the message says "no estimate", and the {schema.task} counts all the same',
+        )
+        return Message(schema, rows.participant, _silent(terms), 0, told)
+    vector = message(rows.tasks(schema), terms)[:, 0]
+    vector.setflags(write=False)
+    return Message(schema, rows.participant, vector, len(rows.kept), rows.told)
+
+
+def _silent(terms: Terms) -> FloatArray:
+    """The message of a task that knows nothing."""
+    vector = np.zeros((len(terms.features), 1))
+    vector[-1] = 1.0
+    sent: FloatArray = terms.bounded(vector)[:, 0]
+    sent.setflags(write=False)
+    return sent
+
+
+def check_vector(vector: FloatArray, terms: Terms, name: str) -> None:
+    """Raise ValueError for what no participant's message can be: another length, or off the grid that sums are exact on."""
+    if vector.shape != (len(terms.features),) or not np.isfinite(vector).all() or np.abs(vector).max() > terms.clip:
+        raise ValueError(f"{name}: expected {len(terms.features)} numbers of length 1 together, got others")
+    units = vector / terms.lattice
+    if np.any(units != np.floor(units)) or sum(int(one) ** 2 for one in units) > int(terms.clip / terms.lattice) ** 2:
+        raise ValueError(f"{name}: expected a vector of length 1 at most on the study's grid, got another")

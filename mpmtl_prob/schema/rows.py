@@ -1,0 +1,254 @@
+"""Rows of a private table as a study's model takes them, and errors that tell of no cell's content."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.cells import cells_of, frame_columns, label_text
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.schema.columns import Read, is_empty
+from mpmtl_prob.schema.table import StudyTable
+
+_SHOWN = 5
+
+
+class Problem(NamedTuple):
+    """What is wrong with cells of one column."""
+
+    column: str
+    kind: str
+    rows: NDArray[np.int64]
+    advice: str
+
+    def words(self, number: int, row: str) -> str:
+        """In a line, without a cell's content."""
+        return (
+            f"{self.column}: {len(self.rows)} of {number} {row}s: {self.kind} (the first is row {self.rows[0] + 1}); "
+            f"{self.advice}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyRows:
+    """One participant's rows as the model takes them.
+
+    Attributes:
+        participant: whose.
+        X: (n, k), without the intercept.
+        y: (n,); NaN where targets were not asked for.
+        exposure: (n,), of counts, also of those to predict; ones where the study has none.
+        kept: places of the rows in the table, (n,).
+        places: places of all rows of this participant, those that were dropped among them.
+        told: what whoever holds the rows should know, in sentences.
+    """
+
+    participant: str
+    X: FloatArray
+    y: FloatArray
+    exposure: FloatArray
+    kept: NDArray[np.int64]
+    places: NDArray[np.int64]
+    told: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"StudyRows({len(self.kept)} rows of {self.participant!r})"
+
+    def tasks(self, schema: StudyTable) -> TaskData:
+        """As one task. Raises ValueError where no row is left."""
+        return _as_tasks(schema, [self])
+
+
+def task_data(schema: StudyTable, frame: Any, participant: str | None) -> TaskData:
+    """As :meth:`mpmtl_prob.Schema.tasks`."""
+    columns = _columns(schema, frame, targets=True)
+    ids: list[str | None] = [participant] if participant is not None else [*dict.fromkeys(_ids(schema, columns))]
+    parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
+    return _as_tasks(schema, parts)
+
+
+def read_rows(
+    schema: StudyTable, frame: Any, participant: str | None = None, *, targets: bool = True, newcomer: bool = False
+) -> StudyRows:
+    """Return one participant's rows.
+
+    Args:
+        schema: the study's.
+        frame: of any kind that narwhals reads.
+        participant: whose; default the only one in the table.
+        targets: whether targets are needed.
+        newcomer: it need not be one of the study's participants.
+
+    Raises:
+        ValueError: columns that are not there, rows of several participants, or cells that the study refuses.
+    """
+    known = () if newcomer else schema.participants
+    return _of_one(schema, _columns(schema, frame, targets=targets), participant, known, targets=targets)
+
+
+def _as_tasks(schema: StudyTable, parts: Sequence[StudyRows]) -> TaskData:
+    if nothing := [part.participant for part in parts if not len(part.kept)]:
+        raise ValueError(
+            f"frame: expected rows of every {schema.task} that the study keeps, got none of {nothing[0]!r}"
+        )
+    names, ids = [one.name for one in schema.design.built], [part.participant for part in parts]
+    targets = None if any(np.isnan(part.y).any() for part in parts) else [part.y for part in parts]
+    tasks = TaskData.from_lists([part.X for part in parts], targets, tasks=ids, features=names).with_intercept()
+    return tasks if schema.target.exposure is None else tasks.with_exposure([part.exposure for part in parts])
+
+
+def _columns(schema: StudyTable, frame: Any, *, targets: bool) -> dict[str, Any]:
+    """The study's columns of a table. Raises ValueError for those that are not there, or there twice."""
+    every = [(label_text(name), cells_of(column)) for name, column in frame_columns(frame)]
+    names = [name for name, _ in every]
+    needed = [*schema.design.used, *(schema.target.used if targets else schema.target.used[1:])]
+    needed += [schema.person] if targets and schema.person is not None else []
+    if missing := [name for name in needed if name not in names]:
+        # not which it has: of a table without a head they are the first record
+        raise ValueError(
+            f"columns: expected {', '.join(needed)}, got none called {' or '.join(missing)} among {len(names)}; rename "
+            "the table's columns to what the study's file calls them"
+        )
+    if twice := [name for name in (*needed, schema.task) if names.count(name) > 1]:
+        raise ValueError(
+            f"columns: expected {twice[0]!r} once, got it {names.count(twice[0])} times; take out the others"
+        )
+    return dict(every)
+
+
+def _ids(schema: StudyTable, columns: dict[str, Any]) -> list[str]:
+    """The participant of every row; empty where the table does not say it."""
+    if schema.task not in columns:
+        return []
+    cells = list(columns[schema.task])
+    if none := [i for i, cell in enumerate(cells) if is_empty(cell)]:
+        raise ValueError(
+            f"{schema.task}: {len(none)} of {len(cells)} {schema.row}s have none, the first is row {none[0] + 1}"
+        )
+    return [label_text(cell) for cell in cells]
+
+
+def _of_one(
+    schema: StudyTable, columns: dict[str, Any], participant: str | None, known: Sequence[str], *, targets: bool
+) -> StudyRows:
+    first = columns[(*schema.design.used, schema.target.column)[0]]
+    ids, number = _ids(schema, columns), len(list(first))
+    who, places = _whose(schema.task, known, ids, number, participant)
+    own_rows = np.isin(np.arange(number), places)
+    pick = lambda name: [cell for cell, own in zip(columns[name], own_rows, strict=True) if own]
+    told = []
+    if len(places) < number:
+        told.append(f"{number - len(places)} of {number} rows are of others, and are left out")
+    if targets and schema.person is not None:
+        _check_persons(schema, pick(schema.person))
+    cells = _Cells(schema, len(places), places)
+    for name in schema.design.used:
+        cells.column(name, schema.columns[name], schema.columns[name].read(pick(name), schema.empty))
+    outcome = schema.target
+    y, exposure = np.full(len(places), np.nan), np.ones(len(places))
+    if targets:
+        y = outcome.numbers(cells.target(outcome.read(pick(outcome.column), schema.empty)))
+    if outcome.exposure is not None:
+        name = outcome.exposure.name
+        cells.column(name, outcome.exposure, outcome.exposure.read(pick(name), schema.empty))
+        exposure = cells.values[name]
+    cells.refuse()
+    X = schema.design.rows(cells.values, cells.absent, len(places))
+    keep = ~cells.dropped
+    _check_built(schema, X[keep], places[keep])
+    told += cells.told
+    return StudyRows(who, X[keep], y[keep], exposure[keep], places[keep], places, tuple(told))
+
+
+class _Cells:
+    """What columns' cells become, and what is wrong with them, for one participant."""
+
+    def __init__(self, schema: StudyTable, number: int, places: NDArray[np.int64]) -> None:
+        self.schema, self.number, self.places = schema, number, places
+        self.values: dict[str, FloatArray] = {}
+        self.absent: dict[str, FloatArray] = {}
+        self.dropped = np.zeros(number, dtype=bool)
+        self.problems: list[Problem] = []
+        self.told: list[str] = []
+
+    def column(self, name: str, column: Any, read: Read) -> None:
+        """Take in a column."""
+        self._judge(name, read, column.refused())
+        self.values[name], dropped, empty = column.resolved(read)
+        self.absent[name] = empty.astype(float)
+        self._drop(name, dropped)
+
+    def target(self, read: Read) -> FloatArray:
+        """Take in the target, and return it."""
+        outcome = self.schema.target
+        self._judge(outcome.column, read, outcome.refused())
+        values, dropped, _ = outcome.values.resolved(read)
+        self._drop(outcome.column, dropped)
+        return values
+
+    def _judge(self, name: str, read: Read, refused: dict[str, str]) -> None:
+        for kind, advice in refused.items():
+            if len(rows := np.flatnonzero(read.problems == kind)):
+                self.problems.append(Problem(name, kind, self.places[rows], advice))
+
+    def _drop(self, name: str, rows: NDArray[Any]) -> None:
+        self.dropped |= rows
+        if rows.any():
+            self.told.append(f"{int(rows.sum())} of {self.number} {self.schema.row}s are dropped for their {name}")
+
+    def refuse(self) -> None:
+        """Raise ValueError with all that is wrong."""
+        if self.problems:
+            lines = [problem.words(self.number, self.schema.row) for problem in self.problems]
+            raise ValueError("rows: expected cells as the study's file says:\n  " + "\n  ".join(lines))
+
+
+def _whose(
+    task: str, known: Sequence[str], ids: list[str], number: int, participant: str | None
+) -> tuple[str, NDArray[np.int64]]:
+    """Whose rows are meant, and where they are. Raises ValueError where that is not clear."""
+    if participant is not None:
+        who = label_text(participant)
+        if known and who not in known:
+            raise ValueError(f"participant: expected one of the study's {len(known)}, got {who!r}")
+        if not ids:
+            return who, np.arange(number)
+        places = np.flatnonzero(np.array(ids, dtype=object) == who)
+        if number and not len(places):
+            others = [one for one in dict.fromkeys(ids) if one in known]
+            got = f"those of {', '.join(others[:_SHOWN])}" if others else "others"
+            raise ValueError(f"{task}: expected rows of {who!r}, got {got}; is it another participant's table?")
+        return who, places
+    there = list(dict.fromkeys(ids))
+    if len(there) != 1:
+        got = f"those of {len(there)}" if there else f"no column {task!r} that says whose they are"
+        raise ValueError(f"participant: expected rows of one {task}, got {got}; say which one is meant (--participant)")
+    if known and there[0] not in known:
+        raise ValueError(f"{task}: expected one of the study's {len(known)} participants, got another name")
+    return there[0], np.arange(number)
+
+
+def _check_persons(schema: StudyTable, cells: Sequence[Any]) -> None:
+    """Raise ValueError where a person has several rows: groups within groups, which no message describes."""
+    names = [label_text(cell) for cell in cells if not is_empty(cell, schema.empty)]
+    if several := sum(count > 1 for count in Counter(names).values()):
+        raise ValueError(
+            f"{schema.person}: expected one {schema.row} a person, got {several} persons with more: such rows are nested, "
+            f"which no message describes; summarise them per person, or take the person as the {schema.task}"
+        )
+
+
+def _check_built(schema: StudyTable, X: FloatArray, places: NDArray[np.int64]) -> None:
+    """Raise ValueError for what a formula makes of rows, where it is no finite number."""
+    for built, column in zip(schema.design.built, X.T, strict=True):
+        if len(rows := np.flatnonzero(~(np.abs(column) < 1e150))):
+            raise ValueError(
+                f"{built.name}: {len(rows)} of {len(column)} {schema.row}s: no finite number (the first is row "
+                f"{places[rows[0]] + 1}); give its columns a range in which it can be computed"
+            )

@@ -1,0 +1,279 @@
+"""A study's schema: what everybody agrees on before anybody looks at a row, in one public file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.reference import Reference
+from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.releases.spec import ReleaseSpec, Terms
+from mpmtl_prob.schema.columns import EMPTY_CELLS, Number, column_of
+from mpmtl_prob.schema.outcome import Outcome
+from mpmtl_prob.schema.rows import task_data
+from mpmtl_prob.schema.sections import SETTLED, Section
+from mpmtl_prob.schema.table import StudyTable
+
+#: With fewer tasks the usual delta, 1 / (m log m), promises little, and is said by whoever plans the study.
+_FEW_TASKS = 30
+_SECTIONS = ("study", "target", "columns", "release", "keys")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Schema(StudyTable):
+    """Everything that a study agrees on before anybody looks at a row: columns, target, units, who takes part, the promise.
+
+    It is one public file, and all columns of the model follow from it alone: every site builds the same, whatever levels or
+    types its own rows have. Read one with :meth:`read`; a draft comes from ``mpmtl-prob schema``.
+
+    Attributes:
+        num_tasks: how many tasks there are.
+        promise: epsilon, delta, adjacency and mechanism.
+        keys: public keys: "curator", and those of participants, "participant H01".
+        title: of the study.
+        unsettled: sections whose numbers come from a draft, and nobody has agreed on yet.
+        said: the sections as they were read, of which :meth:`from_dict` makes the same.
+
+    Raises:
+        ValueError: a column that nothing can be made of, or a promise that cannot be kept.
+    """
+
+    num_tasks: int
+    promise: Mapping[str, Any]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    unsettled: tuple[str, ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.terms()  # whose errors are the file's
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Schema:
+        """Read a study's file, TOML or, where its name ends in .json, JSON.
+
+        Raises:
+            ValueError: a file that is none, or says something that no study says: the section, the key, what was expected.
+            FileNotFoundError: none.
+        """
+        place = Path(path)
+        try:
+            text = place.read_text(encoding="utf-8")
+            if place.suffix == ".json":
+                return cls.from_dict(json.loads(text, object_pairs_hook=_once, parse_constant=_no_number))
+            return cls.from_dict(tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} is no file of a study: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{os.fspath(path)!r} is no file of a study: it is nested too deeply") from None
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Schema:
+        """The schema of a file's sections. Raises ValueError for others."""
+        if not isinstance(said, Mapping):
+            raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got {type(said).__name__}")
+        if others := [name for name in said if name not in _SECTIONS]:
+            raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got [{others[0]}]")
+        if missing := [name for name in ("study", "target", "columns", "release") if name not in said]:
+            raise ValueError(f"expected the sections {', '.join(_SECTIONS[:4])}, got no [{missing[0]}]")
+        columns = Section("columns", said["columns"])
+        names = [name for name in said["columns"] if name != SETTLED]
+        if not names:
+            raise ValueError("[columns]: expected at least one, such as [columns.age], got none")
+        study = Section("study", said["study"])
+        num_tasks, participants = _who(study)
+        keys = _keys(said.get("keys", {}), participants)
+        found = cls(
+            task=study.text("task", what="the column that says whose a row is, such as 'hospital'"),
+            row=study.text("row", "row"),
+            num_tasks=num_tasks,
+            participants=participants,
+            target=Outcome.of(said["target"]),
+            columns={name: column_of(name, columns.take(name)) for name in names},
+            promise=_promise(Section("release", said["release"]), num_tasks),
+            formula=study.text("formula") if "formula" in study else None,
+            person=study.text("person") if "person" in study else None,
+            empty=_empty(study),
+            keys=keys,
+            title=study.text("title") if "title" in study else "",
+            unsettled=_unsettled(said),
+            said=said,
+        )
+        study.finish([SETTLED])
+        return found
+
+    @cached_property
+    def reference(self) -> Reference:
+        """Public centres and scales of the model's columns and of the target."""
+        features: dict[Hashable, tuple[float, float]] = {one.name: (one.centre, one.scale) for one in self.design.built}
+        effects: dict[Hashable, float] = {
+            name: column.effect
+            for name, column in self.columns.items()
+            if isinstance(column, Number) and column.effect is not None and name in features
+        }
+        if self.target.kind != "number":
+            return Reference(features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline)
+        values = self.target.values
+        assert isinstance(values, Number)
+        return Reference(features, (values.centre, values.scale), effects)
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Names of the effects, an intercept last."""
+        return (*(one.name for one in self.design.built), NAME)
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """The specification of the release."""
+        return ReleaseSpec(**self.promise, reference=self.reference)
+
+    def terms(self, absent: int = 0) -> Terms:
+        """The terms of the release, or of one without so many tasks, which did not answer.
+
+        Raises:
+            ValueError: fewer than two tasks are left.
+        """
+        if self.num_tasks - absent < 2:
+            raise ValueError(f"absent: expected at least two {self.task}s to be left, got {self.num_tasks - absent}")
+        return self.spec.terms(self.num_tasks - absent, self.coefficients)
+
+    def tasks(self, frame: Any, participant: str | None = None) -> TaskData:
+        """Return the rows of a data frame as the study's model takes them, those of every participant one task.
+
+        Args:
+            frame: of pandas, polars, pyarrow or anything else that narwhals reads.
+            participant: whose rows are meant; default all.
+
+        Raises:
+            ValueError: columns that are not there, or cells that the study refuses: which, how many, what to do; or a
+                participant without rows.
+        """
+        return task_data(self, frame, participant)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that the file says, with defaults, but for what is there for people: the title, and what is settled."""
+        return {
+            "task": self.task,
+            "row": self.row,
+            "num_tasks": self.num_tasks,
+            "participants": list(self.participants),
+            "target": self.target.to_dict(),
+            "columns": [column.to_dict() for column in self.columns.values()],
+            "promise": dict(self.promise),
+            "formula": None if self.formula is None else " ".join(self.formula.split()),
+            "person": self.person,
+            "empty": list(self.empty),
+            "keys": dict(sorted(self.keys.items())),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of what the file says, 64 hexadecimal digits: comments, line ends and the order of keys do not matter."""
+        text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The file's sections as JSON, for files that hold a study: :meth:`from_dict` of them is the same study."""
+        return json.dumps(self.said, default=str)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self.digest == other.digest
+
+    def __repr__(self) -> str:
+        promise = ", ".join(f"{name} = {value}" for name, value in self.promise.items() if value is not None)
+        return (
+            f"Schema({self.num_tasks} {self.task}s, {self.target.column} by {len(self.coefficients)} coefficients, {promise})"
+            "\n"
+            f"  study {self.digest[:12]}"
+        )
+
+
+def _who(study: Section) -> tuple[int, tuple[str, ...]]:
+    """How many tasks there are, and their ids."""
+    if "participants" in study:
+        ids = study.names("participants", least=2)
+        if "tasks" in study and study.whole("tasks") != len(ids):
+            raise study.error("tasks", f"expected {len(ids)}, as there are participants, got {study.take('tasks')}")
+        return len(ids), ids
+    return study.whole("tasks", what="how many tasks there are, or the ids of all participants"), ()
+
+
+def _empty(study: Section) -> tuple[str, ...]:
+    texts = study.take("missing_values", list(EMPTY_CELLS))
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise study.error("missing_values", f"expected a list of texts, got {texts!r}")
+    return ("", *(one.strip() for one in texts if one.strip()))
+
+
+def _promise(section: Section, num_tasks: int) -> dict[str, Any]:
+    """Epsilon, delta, adjacency and mechanism."""
+    delta = section.positive("delta") if "delta" in section else None
+    if delta is None and num_tasks < _FEW_TASKS:
+        raise section.error(
+            "delta",
+            f"expected it with fewer than {_FEW_TASKS} tasks, as the usual 1 / (m log m) promises little there, got none; "
+            "add it, such as .01, or .001",
+        )
+    promise = {
+        "epsilon": section.positive("epsilon", what="a budget, such as 1.0"),
+        "delta": delta,
+        "adjacency": section.choice("adjacency", "replace", ("replace", "zero_out")),
+        "mechanism": section.choice("mechanism", "wishart", ("wishart", "gaussian")),
+    }
+    section.finish([SETTLED])
+    return promise
+
+
+def _keys(said: object, participants: tuple[str, ...]) -> dict[str, str]:
+    """Public keys: the curator's, and participants' by their ids."""
+    section = Section("keys", said)
+    keys = {"curator": section.text("curator")} if "curator" in section else {}
+    of_sites = Section("keys.participants", section.take("participants", {}))
+    for name in dict(section.take("participants", {})):
+        if label_text(name) not in participants:
+            raise of_sites.error(name, "expected ids of the study's participants")
+        keys[f"participant {label_text(name)}"] = of_sites.text(name)
+    if keys.keys() - {"curator"} and len(keys.keys() - {"curator"}) < len(participants):
+        raise ValueError("[keys.participants]: expected a key of every participant, or of none, got some")
+    section.finish([SETTLED])
+    return keys
+
+
+def _unsettled(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sections that say settled = false."""
+    sections = [(name, said[name]) for name in _SECTIONS if name in said]
+    sections += [(f"columns.{name}", values) for name, values in said["columns"].items() if isinstance(values, Mapping)]
+    found = []
+    for name, values in sections:
+        settled = values.get(SETTLED, True) if isinstance(values, Mapping) else True
+        if not isinstance(settled, bool):
+            raise ValueError(f"[{name}]: {SETTLED}: expected true or false, got {settled!r}")
+        found += [] if settled else [f"[{name}]"]
+    return tuple(found)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's pairs, of which JSON itself would keep the last of a name without a word."""
+    names = [key for key, _ in pairs]
+    if twice := [key for key in names if names.count(key) > 1]:
+        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
+    return dict(pairs)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"expected finite numbers, got {text}")

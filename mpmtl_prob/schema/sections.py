@@ -1,0 +1,119 @@
+"""Sections of a study's file: which keys they have, and what is said of a value that is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from mpmtl_prob.data.cells import label_text
+
+#: What no section is without: whether its numbers are agreed upon, or come from a draft.
+SETTLED = "settled"
+
+
+class Section:
+    """One section of a study's file, whose values are taken one by one.
+
+    Args:
+        name: as it stands in the file, for errors.
+        values: its keys and values.
+
+    Raises:
+        ValueError: no section.
+    """
+
+    def __init__(self, name: str, values: object) -> None:
+        if not isinstance(values, Mapping):
+            raise ValueError(f"[{name}]: expected a section of keys and values, got {type(values).__name__}")
+        self.name, self._values = name, dict(values)
+        self._taken: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The value as it is, or the default."""
+        self._taken.add(key)
+        return self._values.get(key, default)
+
+    def text(self, key: str, default: str | None = None, *, what: str = "text") -> str:
+        """Text. Raises ValueError for another value, or none without a default."""
+        value = self._needed(key, default, what)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, f"expected {what}, got {value!r}")
+        return value
+
+    def choice(self, key: str, default: str | None, choices: Sequence[str]) -> str:
+        """One of several words. Raises ValueError for another."""
+        value = self.text(key, default, what=" or ".join(map(repr, choices)))
+        if value not in choices:
+            raise self.error(key, f"expected {' or '.join(map(repr, choices))}, got {value!r}")
+        return value
+
+    def number(self, key: str, default: float | None = None, *, what: str = "a finite number") -> float:
+        """A finite number. Raises ValueError for another value, or none without a default."""
+        return self._number(key, self._needed(key, default, what), what)
+
+    def positive(self, key: str, default: float | None = None, *, what: str = "a positive number") -> float:
+        """A number above 0. Raises ValueError for another value, or none without a default."""
+        value = self.number(key, default, what=what)
+        if not value > 0:
+            raise self.error(key, f"expected {what}, got {value!r}")
+        return value
+
+    def whole(self, key: str, default: int | None = None, *, what: str = "a whole number of at least 1") -> int:
+        """A whole number above 0. Raises ValueError for another value, or none without a default."""
+        value = self._needed(key, default, what)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.error(key, f"expected {what}, got {value!r}")
+        return value
+
+    def pair(self, key: str) -> tuple[float, float] | None:
+        """A lower and an upper number, the first below the second. Raises ValueError for another value."""
+        value, what = self.take(key), "two numbers, the lower first, such as [0, 120]"
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise self.error(key, f"expected {what}, got {value!r}")
+        low, high = (self._number(key, part, what) for part in value)
+        if not low < high:
+            raise self.error(key, f"expected {what}, got {value!r}")
+        return low, high
+
+    def names(self, key: str, *, least: int = 1) -> tuple[str, ...]:
+        """Distinct names, compared as names of tasks are. Raises ValueError for others."""
+        value = self._needed(key, None, "a list of names")
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str | int) for one in value):
+            raise self.error(key, f"expected a list of names, got {value!r}")
+        names = tuple(label_text(one) for one in value)
+        if len(names) < least:
+            raise self.error(key, f"expected at least {least}, got {len(names)}")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise self.error(key, f"expected every name once, got {twice[0]!r} more than once")
+        return names
+
+    def finish(self, known: Collection[str] = ()) -> None:
+        """Raise ValueError where a key is left that nobody has taken: a slip of the pen would else go unnoticed."""
+        allowed = self._taken | set(known)
+        if others := [key for key in self._values if key not in allowed]:
+            raise ValueError(
+                f"[{self.name}]: {others[0]!r}: expected the keys {', '.join(sorted(allowed))}, got this one"
+            )
+
+    def error(self, key: str, text: str) -> ValueError:
+        """The error that says of a key what was expected and what came."""
+        return ValueError(f"[{self.name}]: {key}: {text}")
+
+    def _needed(self, key: str, default: Any, what: str) -> Any:
+        value = self.take(key, default)
+        if value is None:
+            raise self.error(key, f"expected {what}, got none; add it to the study's file")
+        return value
+
+    def _number(self, key: str, value: Any, what: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.error(key, f"expected {what}, got {value!r}")
+        if abs(value) > 1e100:
+            raise self.error(key, f"expected {what} of an ordinary size, got {value!r}")
+        return float(value)
