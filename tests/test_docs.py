@@ -49,6 +49,7 @@ def short_chains(*arguments, **options):
         ("tutorial_adaptation.md", "one target record"),
         ("guide.md", "Nothing was charged"),
         ("random_effects.md", "The release says next to nothing of average effects"),
+        ("coming_from.md", "meta-analysis"),
         ("threat_models.md", "any one other person"),
         # which domain the records resemble most is a matter of the data drawn
         pytest.param("adaptation.md", "one target record", marks=as_written),
@@ -74,6 +75,18 @@ def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, pri
         assert not shown or shape(found) == shape(shown)
     assert printed in everything
     assert sum(bool(shown) for _, shown in blocks) == text.count("```text")
+
+
+def test_users_of_statsmodels_find_its_average_effects():
+    """With hardly any noise, on the table of the page that speaks to them: within one of its standard errors."""
+    block = re.search(r"```python\n(.*?)```", (DOCS / "coming_from.md").read_text(), flags=re.DOTALL).group(1)
+    scope = {"__name__": "page"}
+    exec(
+        compile(block.replace("(1000.0, 3.0)", "(1000.0,)").replace("print(", "str("), "coming_from.md", "exec"), scope
+    )
+    table = scope["table"]
+    assert (np.abs(table["eps = 1000"] - table["statsmodels"]) < table["s.e."]).all()
+    assert (table["sd, eps = 1000"] / table["s.e."]).between(0.5, 2).all()
 
 
 EXAMPLES = sorted(

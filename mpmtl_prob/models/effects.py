@@ -13,8 +13,8 @@ the mean of u, and the principal axes of what is left. Noise is alike in every b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -103,12 +103,15 @@ class Accuracy(NamedTuple):
         return jax.nn.sigmoid(self.level + self.spread * jnp.asarray(_NODES)[:, None])
 
 
-def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEffects:
+def random_effects(
+    release: EffectsRelease, structure: str = "full", others: Sequence[EffectsRelease] = ()
+) -> RandomEffects:
     """Sample the law of tasks' effects given a release, in a NumPyro model of your own.
 
     Args:
         release: as :func:`mpmtl_prob.inference.observed_effects` makes it.
         structure: of Omega: "full", "diagonal", "group_sparse" or "low_rank".
+        others: of other tasks, whose effects have the same law.
     """
     prior, d = release.prior, jnp.shape(release.averages)[1]
     Omega = numpyro.deterministic("Omega", _spread(release, structure, d))
@@ -120,15 +123,27 @@ def random_effects(release: EffectsRelease, structure: str = "full") -> RandomEf
     mu = numpyro.deterministic("mu", (jnp.asarray(release.start) + release.start_scale * away) / p)
     log_prior = numpyro.deterministic("log_prior_mu", log_prior_of_average(mu, prior.average))
     numpyro.factor("mu_prior", log_prior - jnp.log(p).sum())
-    likelihood = numpyro.deterministic("log_likelihood", log_likelihood(release, mu, Omega, accuracy))
-    numpyro.factor("Sigma", likelihood)
+    likelihood = log_likelihood(release, mu, Omega, accuracy)
+    for number, other in enumerate(others):
+        with numpyro.handlers.scope(prefix=other_site(number)):  # tasks elsewhere have other rows
+            likelihood += log_likelihood(other, mu, Omega, _accuracy(other, d))
+    numpyro.factor("Sigma", numpyro.deterministic("log_likelihood", likelihood))
     return RandomEffects(mu, Omega)
+
+
+def other_site(number: int) -> str:
+    """Return what the names of sites begin with that are of another release than the first."""
+    return f"other_{number}"
 
 
 @lru_cache
 def model_of(structure: str) -> Callable[..., None]:
     """The model of a release with this structure: the same function for all releases, so that it is compiled once."""
-    return partial(random_effects, structure=structure)  # type: ignore[return-value]
+
+    def model(release: EffectsRelease, others: Sequence[EffectsRelease] = ()) -> None:
+        random_effects(release, structure, others)
+
+    return model
 
 
 def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:

@@ -376,3 +376,75 @@ def test_a_prior_outside_its_range_is_named(shared, prior, words):
 def test_a_wider_prior_of_the_average_moves_it_away_from_zero(shared):
     narrow = shared_effects(shared.release, prior=EffectsPrior(average=0.1), warmup=200, progress_bar=False)
     assert abs(narrow.average_effects()["mean"]["a"]) < abs(shared.average_effects()["mean"]["a"])
+
+
+def study(seed, m=40, n=12):
+    """A release of some tasks of one kind."""
+    rng = np.random.default_rng(seed)
+    beta = np.array([0.6, -0.3]) + 0.2 * rng.standard_normal((m, 2))
+    X = [rng.standard_normal((n, 2)) for _ in range(m)]
+    y = [x @ b + 0.7 * rng.standard_normal(n) for x, b in zip(X, beta, strict=True)]
+    tasks = mp.TaskData.from_lists(X, y, features=["a", "b"])
+    return tasks, mp.release(tasks, 1.0, reference=mp.Reference.standard(["a", "b"]), unsafe_seed=seed)
+
+
+SHORT = {"chains": 2, "warmup": 150, "draws": 150, "progress_bar": False}
+
+
+@pytest.fixture(scope="module")
+def of_two():
+    (tasks, first), (_, second) = study(1), study(2)
+    return tasks, first, second, mp.inference.shared_effects([first, second], **SHORT)
+
+
+def test_two_releases_say_more_than_one(of_two):
+    """Of two consortia of one kind: the log likelihood is the sum, so that variances are about half."""
+    _, first, second, both = of_two
+    sd = [mp.inference.shared_effects(each, **SHORT).average_effects()["sd"].mean() for each in (first, second)]
+    assert 0.55 < both.average_effects()["sd"].mean() / np.mean(sd) < 0.9
+    assert both.num_tasks == 80
+
+
+def test_two_releases_have_the_same_effects_and_an_accuracy_each():
+    """Their joint density is the first's, times the likelihood of the second and the prior of its own accuracy."""
+    seen = [observed_effects(study(seed)[1]) for seed in (1, 2)]
+    start = _start(seen[0], "full", seen[1:]) | {
+        "other_0/level": np.array([0.4]),
+        "other_0/levels": np.array([0.3, -0.2]),
+    }
+    one = {name: value for name, value in start.items() if not name.startswith("other_0")}
+    sample = model.model_of("full")
+    of_both = log_density_of(sample, (seen[0], (seen[1],)), {}, start)[0]
+    of_first, trace = log_density_of(sample, (seen[0],), {}, one)
+    sd, spread = (-0.5 * model.ndtri(0.5 * norm.cdf(0.5)) for _ in range(2))
+    accuracy = model.Accuracy(0.4 + sd * start["other_0/levels"], spread)
+    of_second = model.log_likelihood(seen[1], trace["mu"]["value"], trace["Omega"]["value"], accuracy)
+    logit = np.log(0.73 / 0.27)
+    prior = norm.logpdf(0.4, logit, 1.5) + norm.logpdf([0.3, -0.2]).sum() + 2 * norm.logpdf(-0.5)
+    assert float(of_both) == pytest.approx(float(of_first + of_second) + prior, rel=1e-9)
+
+
+def test_owners_leave_their_message_out_of_their_own_release_alone(of_two):
+    tasks, *_, both = of_two
+    own = mp.inference.task_posteriors(tasks, both)
+    assert own.diagnose()
+    assert np.isfinite(own.W).all()
+
+
+def test_a_file_holds_all_releases(of_two, tmp_path):
+    *_, second, both = of_two
+    both.save(tmp_path / "both.nc")
+    again = mp.inference.SharedEffects.load(tmp_path / "both.nc")
+    assert [each.sigma.tolist() for each in again.others] == [second.sigma.tolist()]
+    again.save(tmp_path / "again.nc")
+    assert mp.inference.SharedEffects.load(tmp_path / "again.nc").num_tasks == 80
+    assert "2" in both._repr_html_()
+
+
+def test_releases_of_other_units_are_refused():
+    tasks, first = study(1)
+    other = mp.release(tasks, 1.0, reference=mp.Reference({"a": (0, 2), "b": (0, 1)}), unsafe_seed=0)
+    with pytest.raises(ValueError, match="in the same units in all releases, got others in release 2"):
+        mp.inference.shared_effects([first, other])
+    with pytest.raises(ValueError, match="release: expected a Release, got TaskData"):
+        mp.inference.shared_effects([first, tasks])

@@ -14,7 +14,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects import MAX_RANK, EffectsPrior, EffectsRelease, model_of
+from mpmtl_prob.models.effects import MAX_RANK, EffectsPrior, EffectsRelease, model_of, other_site
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
@@ -40,6 +40,8 @@ _REMEDIES = Remedies(
     "call shared_effects with a longer warmup.",
 )
 _KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
+#: Groups of the tree that hold further releases.
+_OTHER = "other_release_"
 #: A posterior whose standard deviations are at least this share of the prior's says so.
 _SAYS_LITTLE = 0.8
 
@@ -52,10 +54,12 @@ class SharedEffects(PublicPosterior[str]):
         release: what it conditions on.
         structure: of Omega, one of those of :func:`shared_effects`.
         prior: of average effects and spread.
+        others: further releases that it conditions on, of other tasks.
         seconds: wall-clock time of the sampling.
     """
 
     prior: EffectsPrior = field(kw_only=True)
+    others: tuple[Release, ...] = field(default=(), kw_only=True)
 
     _held = "posterior of effects"
     _groups = _drawn = ("posterior", "sample_stats", "log_prior", "log_likelihood")
@@ -69,6 +73,15 @@ class SharedEffects(PublicPosterior[str]):
     def coefficients(self) -> tuple[Hashable, ...]:
         """Names of the effects, d of them."""
         return self.layout.coefficients
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        return (self.release, *self.others)
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks in all releases together."""
+        return sum(each.num_tasks for each in self.releases)
 
     @cached_property
     def units(self) -> Units:
@@ -245,26 +258,31 @@ class SharedEffects(PublicPosterior[str]):
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
         release, own = cls._own_tree(tree, structure)
-        layout_of(release)
-        return cls(release, structure, float(tree.attrs["seconds"]), own, prior=prior)
+        stored = [tree.children[name] for name in tree.children if name.startswith(_OTHER)]
+        others = tuple(Release.from_xarray(each.to_dataset()) for each in stored)
+        for number, each in enumerate(stored):
+            own[f"{_OTHER}{number}"] = each.copy()
+        checked_releases([release, *others])
+        return cls(release, structure, float(tree.attrs["seconds"]), own, prior=prior, others=others)
 
     def __repr__(self) -> str:
         sizes = self._tree.children["posterior"].sizes
         return (
-            f"SharedEffects({len(self.coefficients)} effects of {self.release.num_tasks} tasks, {sizes['chain']} chains of "
+            f"SharedEffects({len(self.coefficients)} effects of {self.num_tasks} tasks, {sizes['chain']} chains of "
             f"{sizes['draw']} draws, {self.seconds:.3g} s)\n  {self.guarantee}"
         )
 
     def _facts(self) -> Mapping[str, object]:
         return {
             "effects": ", ".join(map(str, self.coefficients)),
-            "tasks": self.release.num_tasks,
+            "tasks": self.num_tasks,
+            **({"releases": len(self.releases)} if self.others else {}),
             "seat": self.seat,
         }
 
 
 def shared_effects(
-    release: Release,
+    release: Release | Sequence[Release],
     *,
     structure: str = "full",
     prior: EffectsPrior | None = None,
@@ -275,10 +293,13 @@ def shared_effects(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> SharedEffects:
-    """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given a release, with NUTS.
+    """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given releases, with NUTS.
 
     Args:
-        release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``.
+        release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``; or several, that of the owners
+            first, of the same columns and reference values: another consortium's, or next year's. Every task in them counts
+            as one of its own: where the same tasks are in two of them, average effects have an interval as of twice as many
+            tasks, which is too narrow where the spread between tasks is large beside the noise.
         structure: of the covariance between tasks:
 
             - "full": effects may go together, and differ in size.
@@ -306,24 +327,46 @@ def shared_effects(
     >>> shared.average_effects().columns.to_list()
     ['mean', 'sd', 'lower', 'upper', 'positive', 'tau', 'tau_lower', 'tau_upper', 'i2']
     """
-    if not isinstance(release, Release):
-        raise ValueError(f"release: expected a Release, got {type(release).__name__}; make one with mpmtl_prob.release")
-    layout_of(release)
+    own, others = checked_releases(release)
     one_of("structure", structure, STRUCTURES)
     checked = check_prior(EffectsPrior() if prior is None else prior)
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
-    seen = observed_effects(release, checked)
-    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), (seen,), int(warmup), watched=_watched, keep=_kept)
+    seen = observed_effects(own, checked)
+    given = (seen, tuple(observed_effects(each, checked) for each in others))
+    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), given, int(warmup), watched=_watched, keep=_kept)
 
     def posterior(
         drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedEffects]
     ) -> SharedEffects:
-        tree = _as_tree(release, drawn, statistics)
-        tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
-        return SharedEffects(release, structure, seconds, tree, extend, prior=checked)
+        import xarray as xr  # with pandas, nearly a second to import
 
-    start = _start(seen, structure)
+        tree = _as_tree(own, drawn, statistics)
+        for number, each in enumerate(others):
+            tree[f"{_OTHER}{number}"] = xr.DataTree(each.to_xarray())
+        tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
+        return SharedEffects(own, structure, seconds, tree, extend, prior=checked, others=others)
+
+    start = _start(seen, structure, given[1])
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
+
+
+def checked_releases(given: Any) -> tuple[Release, tuple[Release, ...]]:
+    """Return the owners' release and others. Raises ValueError for what are no releases of the same effects, in one unit."""
+    release, *others = given if isinstance(given, list | tuple) and given else [given]
+    for each in (release, *others):
+        if not isinstance(each, Release):
+            raise ValueError(
+                f"release: expected a Release, got {type(each).__name__}; make one with mpmtl_prob.release"
+            )
+    layout = layout_of(release)
+    for number, each in enumerate(others, 2):
+        other = layout_of(each)
+        if (other.coefficients, other.reference) != (layout.coefficients, layout.reference):
+            raise ValueError(
+                f"release: expected the effects {list(layout.coefficients)} in the same units in all releases, got others in "
+                f"release {number}; their columns and reference values have to be the same"
+            )
+    return release, tuple(others)
 
 
 def layout_of(release: Release) -> EffectsLayout:
@@ -391,17 +434,16 @@ def _tails(probability: float) -> tuple[float, float]:
     return tail, 1 - tail
 
 
-def _start(seen: EffectsRelease, structure: str) -> dict[str, Any]:
+def _start(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease] = ()) -> dict[str, Any]:
     """Unconstrained values round which chains start."""
     groups, d = np.shape(seen.averages)
-    start: dict[str, Any] = {
-        "mu_away": np.zeros(d),
-        "size": np.zeros(groups),
-        "level": np.full(groups, 1.0),
-        "determined_spread_site": -0.5,
-    }
+    accuracy: dict[str, Any] = {"level": np.full(groups, 1.0), "determined_spread_site": -0.5}
     if d > 1:
-        start |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
+        accuracy |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
+    start: dict[str, Any] = {"mu_away": np.zeros(d), "size": np.zeros(groups)} | accuracy
+    for number in range(len(others)):
+        start |= {f"{other_site(number)}/{name}": value for name, value in accuracy.items()}
+    if d > 1:
         of_shape: dict[str, dict[str, Any]] = {
             "full": {"unevenness": 0.0, "diagonal": np.zeros(d), "below": np.zeros(d * (d - 1) // 2)},
             "diagonal": {"unevenness": 0.0, "diagonal": np.zeros(d)},

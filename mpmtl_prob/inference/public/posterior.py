@@ -67,6 +67,11 @@ class PublicPosterior[S](ABC):
         """That of the release: everything after it is post-processing."""
         return self.release.guarantee
 
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """All releases that it conditions on, each with a guarantee of its own."""
+        return (self.release,)
+
     def draws(self, name: str) -> FloatArray:
         """All draws of a variable of the group ``posterior``, (S, ...), chains one after the other."""
         values: FloatArray = self._tree.children["posterior"].dataset[name].values
@@ -116,9 +121,10 @@ class PublicPosterior[S](ABC):
 
         Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
 
-        Where nothing is proved of the release, the file is for its owner alone (mode 0600).
+        Where nothing is proved of a release, the file is for its owner alone (mode 0600).
         """
-        write_netcdf(self.as_stored(), path, private=self.guarantee.proved is None)
+        unproved = any(each.guarantee.proved is None for each in self.releases)
+        write_netcdf(self.as_stored(), path, private=unproved)
 
     def as_stored(self) -> xr.DataTree:
         """The tree as :meth:`save` writes it, of which :meth:`from_tree` makes an equal posterior."""
