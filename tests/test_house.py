@@ -48,6 +48,7 @@ ROOMS = """
     mpmtl_prob
     cli.demo cli.options privacy.__main__
     cli.demo_federated cli.desk
+    cli.stages
     cli.adapt cli.demonstration cli.federated cli.plan cli.reproduce cli.tasks
     cli.main
     cli

@@ -10,10 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpmtl_prob.cli import stages
+
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
 
-WHAT = {"demo": "all owners in this process", "sites": "a Flower link and its nodes, processes on this machine"}
+WHAT = {
+    "demo": "all owners in this process",
+    "sites": "a Flower link and its nodes, processes on this machine",
+    "step": "a site of a study, from files: answers one stage a call",
+    "coordinate": "the server of a study, from files: asks one stage a call, and writes the release at the end",
+}
 _TRUST = ("curator", "secure_sum", "no_curator")
 
 
@@ -32,6 +39,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
     parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
     parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
+    stages.add(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
     if options.trust not in _TRUST:
         raise ValueError(f"--trust: expected one of {', '.join(_TRUST)}, got {options.trust!r}")
-    (_demo if options.what == "demo" else _sites)(options)
+    commands = {"demo": _demo, "sites": _sites, "step": stages.step, "coordinate": stages.coordinate}
+    commands[options.what](options)
 
 
 def _demo(options: argparse.Namespace) -> None:
