@@ -11,7 +11,7 @@ origin of the numbers. Of symmetric matrices the lower triangle is kept. What re
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,20 +30,28 @@ _CHUNK = 2**18  # numbers
 
 def packed(group: xr.Dataset) -> xr.Dataset:
     """Return a group whose draws are as above, to be written to a file; other variables as they are, compressed."""
-    out = group.drop_vars([str(name) for name in group.data_vars])
+    out = group.drop_vars(list(group.data_vars))
+    for part in packed_parts(group):
+        out = out.assign(part.variables)
+    return out
+
+
+def packed_parts(group: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Return :func:`packed` without the coordinates, a variable after another: of all draws it is half as much again."""
+    import xarray as xr  # with pandas, nearly a second to import
+
     for name, variable in group.data_vars.items():
-        values = variable.values
-        if variable.dims[:2] != _DRAWS or values.dtype != np.float64 or not np.isfinite(values).all():
-            out[name] = variable
-        else:
+        out, values = {name: variable.variable.copy(deep=False)}, variable.values
+        if variable.dims[:2] == _DRAWS and values.dtype == np.float64 and np.isfinite(values).all():
             rest = variable.dims[2:]
             if _symmetric(values, rest):
                 values, rest = values[..., *np.tril_indices(values.shape[-1])], (_TRIANGLE.format(name),)
             away, around, unit = _in_single(values)
-            out[name] = ((*_DRAWS, *rest), away, dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)})
-            out[_AROUND.format(name)], out[_UNIT.format(name)] = (rest, around), (rest, unit)
+            attributes = dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)}
+            out[name] = xr.Variable((*_DRAWS, *rest), away, attributes)
+            out[_AROUND.format(name)], out[_UNIT.format(name)] = (xr.Variable(rest, each) for each in (around, unit))
         out[name].encoding = _compressed(out[name].shape)
-    return out
+        yield xr.Dataset(out)
 
 
 def unpacked(group: xr.Dataset) -> xr.Dataset:

@@ -419,6 +419,36 @@ def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
         assert [record for record in caplog.records if "Compiling" in record.getMessage()]
 
 
+QUICK = {"chains": 1, "warmup": 5, "draws": 5, "progress_bar": False}
+
+
+def owners(tasks, **options):
+    release = mp.release(tasks, epsilon=1.0, unsafe_seed=0)
+    shared = mp.inference.shared_covariance(release, **QUICK)
+    mp.inference.task_posteriors(tasks, shared, chains=1, draws=5, progress_bar=False, **options)
+
+
+SAMPLED = {
+    "curator": lambda tasks: mp.inference.fit(mp.models.low_rank, tasks, kernel="mala", **QUICK),
+    "rounds": lambda tasks: mp.inference.private_langevin(
+        LowRank(0.5, rounds=3, clip=1.0, curvature=5.0, start="zero", unsafe_seed=0), tasks, progress_bar=False
+    ),
+    "owners": owners,
+    "owners, jointly": lambda tasks: owners(tasks, method="joint"),  # rows up to the next power of two
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_other_numbers_of_rows_compile_no_sampler(name, caplog):
+    SAMPLED[name](ragged((3, 30, 40, 7, 9)))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        for sizes in ((4, 30, 40, 7, 9), (3, 17, 64, 5, 16), (4, 32, 33, 8, 10)):
+            SAMPLED[name](ragged(sizes))
+        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+        SAMPLED[name](ragged((4, 30, 40, 7, 9), d=4))  # or this test would see nothing
+        assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
 def test_of_few_rows_only_few_sizes_are_compiled_for(caplog):
     estimator = MultiTask(TraceNorm(), 0.3, max_iterations=20, tolerance=1e-2)
