@@ -55,22 +55,24 @@ def packed_parts(group: xr.Dataset) -> Iterator[xr.Dataset]:
 
 
 def unpacked(group: xr.Dataset) -> xr.Dataset:
-    """Return the group that :func:`packed` was given, up to what is lost; one of an earlier version as it is."""
-    out = group
-    for name, variable in group.data_vars.items():
-        if _PLACE not in variable.attrs:
+    """Return the group that :func:`packed` was given, up to what is lost; one of an earlier version as it is.
+
+    The one that it is given is written over: of a variable there are never more than one in both forms.
+    """
+    for name in list(group.data_vars):
+        if name not in group or _PLACE not in group[name].attrs:
             continue
         around, unit = (group[kind.format(name)].values for kind in (_AROUND, _UNIT))
-        values = variable.values.astype(np.float64)
+        values = group[name].values.astype(np.float64)
+        dims, attributes = group[name].dims, dict(group[name].attrs)
+        for each in (name, _AROUND.format(name), _UNIT.format(name)):
+            del group[each]
         values *= unit
         values += around
-        dims = tuple(json.loads(variable.attrs[_PLACE]))
-        if variable.dims[2:] == (_TRIANGLE.format(name),):
+        if dims[2:] == (_TRIANGLE.format(name),):
             values = _squares(values)
-        attributes = {key: value for key, value in variable.attrs.items() if key != _PLACE}
-        out = out.drop_vars([str(name), _AROUND.format(name), _UNIT.format(name)])
-        out[name] = (dims, values, attributes)
-    return out[list(group.data_vars.keys() & out.data_vars.keys())]
+        group[name] = (tuple(json.loads(attributes.pop(_PLACE))), values, attributes)
+    return group
 
 
 def _symmetric(values: FloatArray, dims: Sequence[Hashable]) -> bool:

@@ -107,6 +107,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             W = constants["mean"].values
             tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
             groups = {k: group.to_dataset() for k, group in tree.children.items()}
+            tree["posterior"].dataset = xr.Dataset()  # whose draws it would keep until all are read
             groups |= {"posterior": unpacked(groups["posterior"]), "constant_data": constants.drop_vars("mean")}
             own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
         own.attrs |= attributes
