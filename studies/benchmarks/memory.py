@@ -380,6 +380,8 @@ def main() -> None:
     cells, files = report.get("cells", {}), report.get("files", {})
     numbers: dict[str, Any] = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
     numbers["before"] = _revision(options.before) if options.before else report.get("before")
+    if report:  # put together of several runs
+        numbers["command"] = "python studies/benchmarks/memory.py --before CHECKOUT --files"
 
     def write() -> None:
         ordered = {each: cells[each] for each in CELLS if each in cells}
