@@ -28,9 +28,11 @@ p { margin: .4rem 0; } .quiet { color: #4a5568; font-size: .9rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .6rem 0; }
 th, td { padding: .25rem .7rem; border-bottom: 1px solid #e2e8f0; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } caption { text-align: left; color: #4a5568; padding-bottom: .3rem; }
-img, svg { max-width: 100%; height: auto; } details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; }
+figure { margin: .6rem 0; } img, svg { width: 100%; min-width: 34rem; height: auto; }
+details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; }
 @media print { @page { size: A4; margin: 18mm; } body { font-size: 11pt; max-width: none; padding: 0; }
-  h2 { break-after: avoid; } figure, table, svg { break-inside: avoid; } details > * { display: block; } }
+  img, svg { min-width: 0; } h2 { break-after: avoid; }
+  figure, table, svg { break-inside: avoid; } details > * { display: block; } }
 """
 #: Columns of tables, in words.
 _HEADS = {
@@ -73,12 +75,13 @@ def report(
             f"<p class='mark'>Private to {escape(model.participant)}. It holds results from its own records, of which no "
             "guarantee says anything.</p>"
         )
-    for title, text in board.paragraphs(release.guarantee, words):
+    promise = release.guarantee.promise()
+    for title, text in board.paragraphs(promise, words):
         parts.append(_section(title, text))
         if title == "Your " + words.row + "s":
             parts.append(_flow(release, words))
-        if release.guarantee.proved is not None and title == "How much can be learnt":
-            parts.append(_bar(board.odds(release.guarantee)))
+        if promise.odds is not None and title == "How much can be learnt":
+            parts.append(_bar(promise.odds))
     if known is not None:
         parts.append(_findings(known, model, study, words))
     if contact:
@@ -107,7 +110,7 @@ def _who(release: Release, words: board.Words) -> str:
 
 
 def _section(title: str, text: str) -> str:
-    return f"<h2>{escape(title)}</h2><p>{escape(text)}</p>"
+    return f"<h2>{escape(title)}</h2><p>{escape(text).replace(' %', '&nbsp;%')}</p>"
 
 
 def _flow(release: Release, words: board.Words) -> str:
@@ -134,7 +137,7 @@ def _flow(release: Release, words: board.Words) -> str:
     said = (
         f"Records stay at each {words.task}; {numbers} numbers of each are added up; the sum with noise is published."
     )
-    return f"<svg viewBox='0 0 680 100' role='img' aria-label='{escape(said, quote=True)}'>{drawn}{arrows}</svg>"
+    return _drawn(100, said, drawn + arrows)
 
 
 def _bar(moved: board.Odds) -> str:
@@ -149,9 +152,13 @@ def _bar(moved: board.Odds) -> str:
         for i, (label, share) in enumerate(rows)
     )
     said = "; ".join(f"{label} {board.percent(share)}" for label, share in rows)
-    return (
-        f"<svg viewBox='0 0 680 {10 + 30 * len(rows)}' role='img' aria-label='{escape(said, quote=True)}'>{drawn}</svg>"
-    )
+    return _drawn(10 + 30 * len(rows), said, drawn)
+
+
+def _drawn(height: int, said: str, shapes: str) -> str:
+    """A picture of shapes, and what it says to whoever cannot see it."""
+    label = escape(said, quote=True)
+    return f"<div class='wide'><svg viewBox='0 0 680 {height}' role='img' aria-label='{label}'>{shapes}</svg></div>"
 
 
 def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | None, words: board.Words) -> str:
@@ -203,9 +210,8 @@ def _picture(shared: SharedEffects, model: OwnModel | None) -> str:
     figure.savefig(held, format="png", dpi=130)
     plt.close(figure)
     said = "Effects with intervals, as in the table" + ("" if model is None else ", and this participant's own")
-    return (
-        f"<figure><img alt='{said}' src='data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}'></figure>"
-    )
+    source = f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
+    return f"<figure class='wide'><img alt='{said}' src='{source}'></figure>"
 
 
 def _for_experts(release: Release, study: Schema | None, shared: SharedEffects | None) -> str:

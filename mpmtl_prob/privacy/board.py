@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
-from mpmtl_prob._util.checks import whole
-from mpmtl_prob.privacy.units import Adjacency, Unit
-
-if TYPE_CHECKING:
-    from mpmtl_prob.privacy.guarantee import Guarantee
+from mpmtl_prob.privacy.units import Adjacency
 
 
 class Words(NamedTuple):
@@ -40,51 +35,36 @@ class Odds(NamedTuple):
     typical: float | None
 
 
-def odds(guarantee: Guarantee, group: int = 1) -> Odds:
-    """Return how far a belief of one half can move, about one task, or about several that belong together.
+class Promise(NamedTuple):
+    """What is promised to a task, or to several that belong together.
 
-    Raises:
-        ValueError: nothing is proved, or a group that is none.
-    """
-    if guarantee.proved is None:
-        raise ValueError(f"guarantee: expected one of which something is proved. {guarantee.reason}")
-    if whole("group", group) > 1:
-        delta = guarantee.proved.delta
-        # a privacy loss lies above eps + t with probability delta(eps) / (1 - e^-t) at most; t = log 2
-        epsilon = guarantee.for_group(group).epsilon(delta) + np.log(2)
-        return Odds(float(expit(epsilon)), min(1.0, 2 * delta), None)
-    found = guarantee.membership_odds(0.5)
-    return Odds(found.cap, found.above, found.typical)
-
-
-def paragraphs(guarantee: Guarantee, words: Words | None = None, group: int = 1) -> list[tuple[str, str]]:
-    """Return headings and paragraphs.
-
-    Args:
-        guarantee: of a release.
-        words: what the study calls things.
+    Attributes:
+        adjacency: what its data are compared with.
+        odds: how far a belief can move; None where nothing is promised.
+        reason: why, in words.
         group: how many tasks belong together, such as the hospitals of one owner.
-
-    Raises:
-        ValueError: a guarantee of another unit than whole tasks, or a group that is none.
     """
-    say = Words() if words is None else words
-    if guarantee.unit != Unit.TASK:
-        raise ValueError(
-            f"audience: expected a guarantee that protects whole tasks with audience='board', got one of a {guarantee.unit}"
-        )
+
+    adjacency: Adjacency
+    odds: Odds | None
+    reason: str
+    group: int = 1
+
+
+def paragraphs(promise: Promise, say: Words) -> list[tuple[str, str]]:
+    """Return headings and paragraphs about a promise to whole tasks, in a study's words."""
     patients = (
         f"No {say.row}'s record leaves the {say.task}. What leaves it is one short list of numbers about all of its "
         f"{say.row}s together: estimates, and how exact these are. They are added to those of the other {say.task}s, "
         "and random noise is added to the sum before anybody sees it who takes no part in the adding. "
     )
-    if guarantee.proved is None or guarantee.proved.delta >= 1:
+    if promise.odds is None:
         return [
             (
                 f"Your {say.row}s",
                 patients + "Of this result nothing is proved: treat it as if it showed those numbers.",
             ),
-            ("Why", guarantee.reason),
+            ("Why", promise.reason),
         ]
     promised = (
         f"The promise is about the {say.task} as a whole, and so about each of its {say.row}s: with any others in "
@@ -93,19 +73,17 @@ def paragraphs(guarantee: Guarantee, words: Words | None = None, group: int = 1)
     )
     return [
         (f"Your {say.row}s", patients + promised),
-        ("How much can be learnt", _learnt(guarantee, say, group)),
+        ("How much can be learnt", _learnt(promise, promise.odds, say)),
         ("What is not promised", _not_promised(say)),
     ]
 
 
-def _learnt(guarantee: Guarantee, say: Words, group: int) -> str:
-    assert guarantee.proved is not None
-    one = f"one {say.task}" if group == 1 else f"{group} {say.task}s that belong together"
-    moved = odds(guarantee, group)
+def _learnt(promise: Promise, moved: Odds, say: Words) -> str:
+    one = f"one {say.task}" if promise.group == 1 else f"{promise.group} {say.task}s that belong together"
     typically = "" if moved.typical is None else f" Typically it would be {percent(moved.typical)}."
     unknown = (
         f"which of two sets of data are those of {one}, the true ones or others"
-        if guarantee.proved.adjacency == Adjacency.REPLACE
+        if promise.adjacency == Adjacency.REPLACE
         else f"whether the data of {one} are in it or were left out"
     )
     return (
