@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import signal
 import sys
@@ -15,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob.cli.options import exclude_option, open_ledger
+from mpmtl_prob.cli.options import exclude_option, open_ledger, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,21 +145,6 @@ def read_rows(path: Path) -> pd.DataFrame:
 def tell(options: argparse.Namespace, text: str) -> None:
     """Say something beside what is printed."""
     print(f"mpmtl-prob {options.name}: {text}", file=sys.stderr)
-
-
-def print_json(said: Any) -> None:
-    """Print one valid JSON document: numbers that are none, or infinite, are null."""
-    print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
-
-
-def _plain(said: Any) -> Any:
-    if isinstance(said, dict):
-        return {str(key): _plain(value) for key, value in said.items()}
-    if isinstance(said, list | tuple):
-        return [_plain(value) for value in said]
-    if isinstance(said, float) and not math.isfinite(said):
-        return None
-    return said
 
 
 @contextmanager
