@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpmtl_prob.cli import stages
-from mpmtl_prob.cli.options import print_json
+from mpmtl_prob.cli.options import print_json, shows_progress
 
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
@@ -62,7 +62,7 @@ def _demo(options: argparse.Namespace) -> None:
 
     shown = demo_federated.run(
         options.data, options.epsilon, trust=options.trust, draws=options.draws, seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )  # fmt: skip
     if options.json:
         print_json(shown.to_dict())
@@ -84,7 +84,7 @@ def _sites(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
-            outcome = sites.run(config, progress_bar=not options.quiet)
+            outcome = sites.run(config, progress_bar=shows_progress(options))
     except RunFailed as error:
         raise ValueError(str(error)) from error
     if options.json:

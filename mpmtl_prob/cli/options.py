@@ -69,6 +69,16 @@ def read_reference(options: argparse.Namespace) -> Reference | None:
     return None if options.reference is None else reference.read_reference(options.reference, "--reference")
 
 
+def shows_progress(options: argparse.Namespace) -> bool:
+    """Whether a bar is shown: on a terminal. Elsewhere it would be hundreds of lines, and one says that it takes a while."""
+    if options.quiet:
+        return False
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    print(f"mpmtl-prob {options.name}: at work; there are progress bars on a terminal alone", file=sys.stderr)
+    return False
+
+
 def print_json(said: Any) -> None:
     """Print one valid JSON document: numbers that are none, or infinite, are null."""
     print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)

@@ -15,6 +15,7 @@ from mpmtl_prob.cli.options import (
     print_json,
     read_reference,
     reference_option,
+    shows_progress,
     tell_features,
 )
 
@@ -250,18 +251,19 @@ def fit(options: argparse.Namespace) -> None:
     whole("--draws", options.draws)
     check_place("--out", options.out)
     _check_fit(options, tasks, release)  # before the sampler runs
+    shown = shows_progress(options)
     shared = inference.shared_covariance(
         release,
         chains=options.chains,
         warmup=min(options.draws, WARMUP),
         draws=options.draws,
         seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shown,
     )
     leave_one_out = "not_in_release" if options.newcomers else "auto"
     own = inference.task_posteriors(
         tasks, shared, likelihood=options.likelihood, leave_one_out=leave_one_out, seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shown,
     )  # fmt: skip
     own.save(options.out)
     if isinstance(own, OwnerEffects):
@@ -368,7 +370,7 @@ def compare(options: argparse.Namespace) -> None:
         reference=reference,
         draws=options.draws,
         seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )
     comparison = evaluation.compare(fits, test)
     if options.json:

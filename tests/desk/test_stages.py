@@ -242,3 +242,12 @@ def test_options_of_one_side_are_asked_for(tmp_path, capsys):
     assert "--participant: expected it with federated step" in capsys.readouterr().err
     assert run("federated", "coordinate") == 2
     assert "--study: expected it with federated coordinate" in capsys.readouterr().err
+
+
+def test_an_id_is_no_path(tmp_path):
+    from mpmtl_prob.desk.stages import Stage
+
+    (tmp_path / "out").mkdir()
+    place = Stage("0" * 64, "../x", "a/b", "../../etc", "H 1", {"x": b"y"}).save(tmp_path / "out")
+    assert place.parent == tmp_path / "out"
+    assert Stage.load(place, "0" * 64).sender == "../../etc"
