@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -94,11 +94,22 @@ def check_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
-def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, private: bool) -> None:
-    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`."""
+def write_netcdf(
+    data: xr.Dataset | xr.DataTree,
+    path: str | os.PathLike[str],
+    *,
+    private: bool,
+    parts: Iterable[tuple[str, xr.Dataset]] = (),
+) -> None:
+    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`.
+
+    ``parts`` are further variables with the names of their groups, of which one after another is asked for and written.
+    """
     check_there(os.path.dirname(os.path.abspath(path)))
     with atomic_write(path, private=private) as unfinished:
         data.to_netcdf(unfinished, engine="h5netcdf")
+        for group, part in parts:
+            part.to_netcdf(unfinished, mode="a", group=group, engine="h5netcdf")
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
+from mpmtl_prob.privacy import board
 from mpmtl_prob.privacy.accounting.composition import compute_delta
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds, compute_profile, membership_odds
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
@@ -135,8 +137,24 @@ class Guarantee:
     def _repr_html_(self) -> str:
         return card("Guarantee", self.facts(), self.reason)
 
-    def explain(self) -> str:
-        """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
+    def explain(
+        self, audience: str = "analyst", *, task: str = "organisation", row: str = "person", group: int = 1
+    ) -> str:
+        """The guarantee in words: against whom it holds, what it compares, and what it does not cover.
+
+        Args:
+            audience: "analyst", with eps and delta; or "board", for people who decide whether an organisation takes part:
+                patients first, and odds in plain words.
+            task: for a board, what it calls whoever takes part, such as "hospital".
+            row: for a board, whom data are about, such as "patient".
+            group: for a board, how many tasks belong together, such as the hospitals of one owner.
+
+        Raises:
+            ValueError: another audience, a guarantee that is not about whole tasks for a board, or a group that is none.
+        """
+        if one_of("audience", audience, ("analyst", "board")) == "board":
+            parts = board.paragraphs(self, board.Words(task, row), group)
+            return "\n\n".join(f"{heading}. {text}" for heading, text in parts)
         arithmetic = _ARITHMETIC.get(self.arithmetic, "")
         against = "anybody" if self.adversary == ANYBODY and self.unit == Unit.PERSON else self.adversary
         persons = _PERSONS.format(unit=self.unit) if self.shared_subjects and self.proved else ""
