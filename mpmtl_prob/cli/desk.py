@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import signal
 import sys
@@ -15,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob.cli.options import exclude_option, open_ledger
+from mpmtl_prob.cli.options import exclude_option, open_ledger, print_json, shows_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,21 +145,6 @@ def read_rows(path: Path) -> pd.DataFrame:
 def tell(options: argparse.Namespace, text: str) -> None:
     """Say something beside what is printed."""
     print(f"mpmtl-prob {options.name}: {text}", file=sys.stderr)
-
-
-def print_json(said: Any) -> None:
-    """Print one valid JSON document: numbers that are none, or infinite, are null."""
-    print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
-
-
-def _plain(said: Any) -> Any:
-    if isinstance(said, dict):
-        return {str(key): _plain(value) for key, value in said.items()}
-    if isinstance(said, list | tuple):
-        return [_plain(value) for value in said]
-    if isinstance(said, float) and not math.isfinite(said):
-        return None
-    return said
 
 
 @contextmanager
@@ -394,13 +377,11 @@ def fit(options: argparse.Namespace) -> None:
     desk.model.check_release(study, release)
     own_message = _own_message(options, study, release.lattice)
     rows = read_rows(options.csv)
-    options.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tell(options, f"sampling, {options.chains} chains of {options.draws} draws")
-    with warnings_told(options):
+    with results_folder(options.out), warnings_told(options):
         own = desk.fit(
             study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
-            seed=options.seed, progress_bar=not options.quiet and sys.stderr.isatty(),
+            seed=options.seed, progress_bar=shows_progress(options),
         )  # fmt: skip
     for line in own.told:
         tell(options, line)
@@ -408,6 +389,19 @@ def fit(options: argparse.Namespace) -> None:
     _tell_model(options, own, written)
     if own.shared.num_draws < options.draws:  # the files hold what was drawn by then
         raise KeyboardInterrupt
+
+
+@contextmanager
+def results_folder(folder: Path) -> Iterator[None]:
+    """A folder for its owner alone, made before anything is sampled; gone again where nothing came to be in it."""
+    new = not folder.exists()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            folder.rmdir()
+        raise
 
 
 def _own_message(options: argparse.Namespace, study: Schema, lattice: float | None) -> Message | None:

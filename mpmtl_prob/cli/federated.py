@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpmtl_prob.cli import stages
+from mpmtl_prob.cli.options import print_json, shows_progress
 
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
+    from mpmtl_prob.federated.flower.sites import Config
 
 WHAT = {
     "demo": "all owners in this process",
@@ -61,14 +62,16 @@ def _demo(options: argparse.Namespace) -> None:
 
     shown = demo_federated.run(
         options.data, options.epsilon, trust=options.trust, draws=options.draws, seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )  # fmt: skip
-    print(json.dumps(shown.to_dict(), indent=2) if options.json else f"\n{shown}")
+    if options.json:
+        print_json(shown.to_dict())
+    else:
+        print(f"\n{shown}")
 
 
 def _sites(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release
-    from mpmtl_prob.cli import demo
     from mpmtl_prob.federated.flower.sites import RunFailed, Sites
 
     if options.folder is None:
@@ -77,22 +80,15 @@ def _sites(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--folder: the sites in {str(options.folder)!r} have answered a run, and answer one; take another"
         )
-    tasks, _, _ = demo.load(options.data, options.seed)
-    parts = [
-        {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
-    ]
-    config = {
-        "epsilon": options.epsilon, "trust": options.trust, "num-tasks": tasks.num_tasks,
-        "features": _names(tasks), "timeout": options.timeout, "dropouts": 0,
-    }  # fmt: skip
+    parts, config = _of_demo(options) if options.study is None else stages.of_study(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
-            outcome = sites.run(config, progress_bar=not options.quiet)
+            outcome = sites.run(config, progress_bar=shows_progress(options))
     except RunFailed as error:
         raise ValueError(str(error)) from error
     if options.json:
-        print(json.dumps(outcome, indent=2))
+        print_json(outcome)
         return
     print(Release.load(options.folder / "out" / "release.nc"))
     print(
@@ -101,6 +97,20 @@ def _sites(options: argparse.Namespace) -> None:
     print(
         f"written to {options.folder / 'out'}/: outcome.json, release.nc; the link and every node have a log beside it"
     )
+
+
+def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
+    """Configurations of nodes and of the run, of a demonstration's data."""
+    from mpmtl_prob.cli import demo
+
+    tasks, _, _ = demo.load(options.data, options.seed)
+    parts: list[Config] = [
+        {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
+    ]
+    return parts, {
+        "epsilon": options.epsilon, "trust": options.trust, "num-tasks": tasks.num_tasks,
+        "features": _names(tasks), "timeout": options.timeout, "dropouts": 0,
+    }  # fmt: skip
 
 
 def _names(tasks: TaskData) -> str:

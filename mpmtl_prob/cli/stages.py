@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
     from mpmtl_prob.desk.coordinator import Coordinator
     from mpmtl_prob.desk.site import SiteDesk
+    from mpmtl_prob.federated.flower.sites import Config
     from mpmtl_prob.schema import Schema
 
 _AGREED = "agreed.json"
@@ -36,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the options of the two."""
     group = parser.add_argument_group("step and coordinate")
     study_options(group, required=False)
-    group.add_argument("--csv", type=Path, help="step: this site's rows, one a line")
+    group.add_argument("--csv", type=Path, help="step: this site's rows, one a line; sites: those of all")
     group.add_argument(
         "--state", type=Path, help="folder that keeps what is needed for the next call; nobody else reads it"
     )
@@ -46,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--no-estimate", action="store_true", help='step: send "no estimate", which says nothing of any row'
     )
     group.add_argument("--key", type=Path, help="step: this site's private key, where the study has its public one")
-    group.add_argument("--yes", action="store_true", help="step: agree without being asked, in a script")
+    group.add_argument("--yes", action="store_true", help="step, sites: agree without being asked, in a script")
     group.add_argument("--close", action="store_true", help="coordinate: go on; who has not answered has vanished")
     group.add_argument("--dropouts", type=int, help="coordinate: how many sites may vanish; default a third")
     group.add_argument(
@@ -180,3 +181,28 @@ def _finish(options: argparse.Namespace, study: Schema, server: Coordinator) -> 
     assert server.summed is not None
     said = {"run": server.run, "stage": None, "sites": server.summed.sites, "out": str(written)}
     say(options, said | {"guarantee": release.guarantee.to_dict()}, f"{release}\nwritten to {written}, for everybody")
+
+
+def of_study(options: argparse.Namespace) -> tuple[list[Config], Config]:
+    """Configurations of nodes and of a run of ``sites``, of a study whose rows are all in one table on this machine."""
+    _needed(options, "csv")
+    study = read_study(options)
+    if not study.participants:
+        raise ValueError("--study: expected a file that lists its participants, who are shared out among the nodes")
+    if not 2 <= options.nodes <= study.num_tasks:
+        raise ValueError(f"--nodes: expected 2 to {study.num_tasks}, the number of {study.task}s, got {options.nodes}")
+    study.tasks(read_rows(options.csv))  # what would be refused by a node, before any is started
+    if not options.yes:
+        raise ValueError(
+            f"--yes: expected it, as messages of all {study.num_tasks} {study.task}s leave their nodes; what leaves one, and "
+            "what is promised, mpmtl-prob message shows"
+        )
+    common = {
+        "study": str(options.study.resolve()),
+        "data": str(options.csv.resolve()),
+        "trust": options.trust,
+        "agreed": study.digest,
+    }
+    ids = [study.participants[i :: options.nodes] for i in range(options.nodes)]
+    parts: list[Config] = [common | {"participants": ",".join(each)} for each in ids]
+    return parts, {"study": common["study"], "trust": options.trust, "timeout": options.timeout, "dropouts": 0}

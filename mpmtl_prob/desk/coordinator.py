@@ -6,7 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Coordinator:
         else:
             m, names = schema.num_tasks, schema.coefficients
             self.invitation = invite(
-                schema.spec, m, names, sites=m, trust=trust, dropouts=dropouts, colluders=colluders
+                schema.spec, m, names, sites=m, trust=trust, dropouts=dropouts, colluders=colluders, study=schema.digest
             )
         self.stage: str | None = None
         self.summed: Summed | None = None
@@ -130,8 +130,7 @@ class Coordinator:
         """
         if self.summed is None:
             raise ValueError("stage: expected a run at its end, got one that waits for answers")
-        found = settle(self.invitation, self.summed.total, self.summed.sites, ledger=ledger)
-        return replace(found, study=self.schema.digest)
+        return settle(self.invitation, self.summed.total, self.summed.sites, ledger=ledger)
 
     def _replay(self) -> None:
         """The protocol up to now, which follows from what came back."""

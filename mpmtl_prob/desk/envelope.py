@@ -89,8 +89,8 @@ def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> d
             )
         body = _opened(said, key, name)
     vector = body.get("vector")
-    if not isinstance(vector, list) or not all(isinstance(one, int | float) for one in vector):
-        raise ValueError(f"{name}: expected a vector in it, got something else")
+    if not isinstance(vector, list) or not all(isinstance(one, int | float) and abs(one) <= 1 for one in vector):
+        raise ValueError(f"{name}: expected a vector of length 1 at most in it, got something else")
     return {**said, "vector": [float(one) for one in vector]}
 
 

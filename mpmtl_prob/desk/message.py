@@ -69,7 +69,7 @@ class Message:
             f"What leaves: {what}. No row of any {schema.row} leaves.",
             f"Who sees it: {seen}.",
             f"What is published: one sum over {m} {schema.task}s, with noise. What is promised to each, against all who "
-            "sees no more than that: whoever held it for 50 % likely that these are its data holds it for at most "
+            "see no more than that: whoever held it for 50 % likely that these are its data holds it for at most "
             f"{100 / (1 + math.exp(-eps)):.0f} % likely after the release (eps = {eps:g}; but for delta = {delta:.2g}).",
         ]
         if numbers:

@@ -34,6 +34,41 @@ _WITH_ROWS = ("send", "mask")
 OWN_COPY = "message.own.json"
 
 
+@dataclass(frozen=True)
+class StudyPolicy(SitePolicy):
+    """What a site of a study insists upon: the columns, units and promise of the study's file, whatever it is invited to.
+
+    Attributes:
+        schema: of the study.
+    """
+
+    schema: Schema | None = None
+
+    @classmethod
+    def of(cls, schema: Schema, trust: str = "secure_sum", **options: Any) -> StudyPolicy:
+        """That of a study's file, and of further fields of :class:`mpmtl_prob.federated.SitePolicy`."""
+        said = schema.promise
+        promise = {"epsilon": said["epsilon"], "adjacency": said["adjacency"]}
+        promise["delta"] = said["delta"] or default_delta(schema.num_tasks)
+        return cls(trust, schema=schema, **promise | options)
+
+    def check(self, invitation: Invitation, *, signed: bool = False) -> None:
+        """As that of :class:`mpmtl_prob.federated.SitePolicy`.
+
+        Raises:
+            RunRefused: the invitation is to something else than the study, or to less than it promises.
+        """
+        assert self.schema is not None
+        terms, expected = invitation.terms, self.schema.terms()
+        if invitation.study != self.schema.digest:
+            raise RunRefused(f"invitation: expected one to this study, {self.schema.digest[:12]}, got another")
+        if terms.effects != expected.effects or (terms.message, terms.scaling) != (expected.message, expected.scaling):
+            raise RunRefused("invitation: expected the columns and units of the study's file, got others")
+        if terms.num_tasks != self.schema.num_tasks:
+            raise RunRefused(f"invitation: expected {self.schema.num_tasks} {self.schema.task}s, got {terms.num_tasks}")
+        super().check(invitation, signed=signed)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteDesk:
     """A participant's desk in a run without a curator.
@@ -92,16 +127,21 @@ class SiteDesk:
         """
         if asked.invitation is None:
             raise ValueError(f"inbox: expected an invitation in {asked.name!r}, got none")
-        self._check(asked.invitation)
+        if asked.invitation.sites != self.schema.num_tasks:
+            raise RunRefused(f"invitation: expected {self.schema.num_tasks} sites of one {self.schema.task} each")
         check_place("outbox", Path(outbox) / "answer")
         rows = source() if asked.stage in _WITH_ROWS else None
         if asked.stage in _WITH_ROWS:
             self._keep(rows, asked.invitation)
         sent: TaskData | ArrayLike = silent(asked.invitation.terms)[:, None] if rows is None else rows
         site = PersistentSite(
-            number_of(self.schema, self.participant), sent, self.state, ledger=self.ledger, policy=self._policy(),
+            number_of(self.schema, self.participant),
+            sent,
+            self.state,
+            ledger=self.ledger,
+            policy=StudyPolicy.of(self.schema, self.trust),
             signer=self._signer(),
-        )  # fmt: skip
+        )
         with warnings.catch_warnings():
             if rows is None:  # which has no names of columns, by which it could be known
                 warnings.simplefilter("ignore")
@@ -127,19 +167,6 @@ class SiteDesk:
             warnings.simplefilter("ignore")  # it will be said again
             vector = silent(invitation.terms) if rows is None else message(rows, invitation.terms)[:, 0]
         Message(self.schema, self.participant, vector).save_own(self.own_copy, self.key)
-
-    def _policy(self) -> SitePolicy:
-        said = self.schema.promise
-        delta = said["delta"] or default_delta(self.schema.num_tasks)
-        return SitePolicy(trust=self.trust, epsilon=said["epsilon"], delta=delta, adjacency=said["adjacency"])
-
-    def _check(self, invitation: Invitation) -> None:
-        """Raise RunRefused for an invitation to something else than the study."""
-        terms, expected = invitation.terms, self.schema.terms()
-        if terms.effects != expected.effects or (terms.message, terms.scaling) != (expected.message, expected.scaling):
-            raise RunRefused("invitation: expected the columns and units of the study's file, got others")
-        if (terms.num_tasks, invitation.sites) != (self.schema.num_tasks, self.schema.num_tasks):
-            raise RunRefused(f"invitation: expected {self.schema.num_tasks} sites of one {self.schema.task} each")
 
     def _signer(self) -> Signer | None:
         """Its own key and those of the others, where the study has them."""

@@ -13,6 +13,7 @@ import binascii
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ class Stage:
     @property
     def name(self) -> str:
         """Of its file."""
-        return f"{self.run[:8]}-{self.stage}-from-{self.sender}-to-{self.receiver}.json"
+        parts = self.run[:8], self.stage, "from", self.sender, "to", self.receiver
+        return "-".join(map(_of_a_file, parts)) + ".json"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write it to a folder (mode 0600), and return the place."""
@@ -94,7 +96,15 @@ class Stage:
                 f"{name}: made with another study file (its hash is {texts[0][:12]}, this one's {study[:12]})"
             )
         study_of, run, stage, sender, receiver = texts
+        if invited is not None and invited.agreed.run.hex() != run:
+            raise ValueError(f"{name}: expected an invitation to the run that it is of, got one to another")
         return cls(study_of, run, stage, sender, receiver, message, invited)
+
+
+def _of_a_file(text: str) -> str:
+    """Text as part of a file's name: an id comes from a file that somebody else wrote, and is no path."""
+    safe = re.sub(r"[^\w.]", "_", text)
+    return safe if safe == text else f"{safe}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _checksum(said: dict[str, Any]) -> str:

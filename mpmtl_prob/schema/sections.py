@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.cells import check_spelling, label_text
 
 #: What no section is without: whether its numbers are agreed upon, or come from a draft.
 SETTLED = "settled"
+_LARGEST = 1e100
 
 
 class Section:
@@ -87,6 +87,7 @@ class Section:
         if not isinstance(value, list | tuple) or not all(isinstance(one, str | int) for one in value):
             raise self.error(key, f"expected a list of names, got {value!r}")
         names = tuple(label_text(one) for one in value)
+        check_spelling(f"[{self.name}]: {key}", "task", dict.fromkeys(names))
         if len(names) < least:
             raise self.error(key, f"expected at least {least}, got {len(names)}")
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -112,8 +113,9 @@ class Section:
         return value
 
     def _number(self, key: str, value: Any, what: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"expected {what}, got {value!r}")
-        if abs(value) > 1e100:
-            raise self.error(key, f"expected {what} of an ordinary size, got {value!r}")
+        if not abs(value) <= _LARGEST:
+            got = repr(value) if isinstance(value, float) else "a larger one"
+            raise self.error(key, f"expected {what}, up to {_LARGEST:g}, got {got}")
         return float(value)

@@ -171,12 +171,15 @@ def test_an_invitation_to_something_else_than_the_study_is_refused(tmp_path):
     folders = Folders(tmp_path)
     schema = mp.Schema.read(tmp_path / "H0" / "study.toml")
     site = SiteDesk(schema, "H0", tmp_path / "H0" / "state")
-    spec, names = schema.spec, schema.coefficients
+    spec, names, digest = schema.spec, schema.coefficients, schema.digest
+    other = mp.Reference({"age": (0, 1), "insurance[private]": (0, 1)})
     for invitation, message in (
-        (federated.invite(3.0, 8, names, 0.01, reference=mp.Reference({"age": (0, 1), "insurance[private]": (0, 1)})),
+        (federated.invite(3.0, 8, names, 0.01, reference=other, study=digest),
          "columns and units of the study"),
-        (federated.invite(spec, 9, names), "8 sites of one hospital each"),
-        (federated.invite(30.0, 8, names, 0.01, reference=schema.reference), "epsilon: at 3 this site accepts"),
+        (federated.invite(spec, 9, names, sites=8, study=digest), "expected 8 hospitals, got 9"),
+        (federated.invite(spec, 8, names), "one to this study"),
+        (federated.invite(spec, 8, names, sites=4, study=digest), "8 sites of one hospital each"),
+        (federated.invite(30.0, 8, names, 0.01, reference=schema.reference, study=digest), "epsilon: at 3 this site accepts"),
     ):  # fmt: skip
         asked = Stage(schema.digest, invitation.agreed.run.hex(), "advertise", "server", "H0", {}, invitation)
         with pytest.raises(federated.RunRefused, match=message):
@@ -239,3 +242,12 @@ def test_options_of_one_side_are_asked_for(tmp_path, capsys):
     assert "--participant: expected it with federated step" in capsys.readouterr().err
     assert run("federated", "coordinate") == 2
     assert "--study: expected it with federated coordinate" in capsys.readouterr().err
+
+
+def test_an_id_is_no_path(tmp_path):
+    from mpmtl_prob.desk.stages import Stage
+
+    (tmp_path / "out").mkdir()
+    place = Stage("0" * 64, "../x", "a/b", "../../etc", "H 1", {"x": b"y"}).save(tmp_path / "out")
+    assert place.parent == tmp_path / "out"
+    assert Stage.load(place, "0" * 64).sender == "../../etc"
