@@ -7,9 +7,10 @@ import errno
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,6 +106,13 @@ def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False
     """Write text, whole or not at all; ``private`` as for :func:`atomic_write`."""
     with atomic_write(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's pairs, of which JSON itself would keep the last of a name without a word. Raises ValueError."""
+    if twice := [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
+    return dict(pairs)
 
 
 def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mpmtl_prob._util.files import each_once
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
@@ -70,7 +71,7 @@ class Schema(StudyTable):
         try:
             text = place.read_text(encoding="utf-8")
             if place.suffix == ".json":
-                return cls.from_dict(json.loads(text, object_pairs_hook=_once, parse_constant=_no_number))
+                return cls.from_dict(json.loads(text, object_pairs_hook=each_once, parse_constant=_no_number))
             return cls.from_dict(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} is no file of a study: {error}") from None
@@ -265,14 +266,6 @@ def _unsettled(said: Mapping[str, Any]) -> tuple[str, ...]:
             raise ValueError(f"[{name}]: {SETTLED}: expected true or false, got {settled!r}")
         found += [] if settled else [f"[{name}]"]
     return tuple(found)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's pairs, of which JSON itself would keep the last of a name without a word."""
-    names = [key for key, _ in pairs]
-    if twice := [key for key in names if names.count(key) > 1]:
-        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
-    return dict(pairs)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from mpmtl_prob.data.cells import label_text
 
 #: What no section is without: whether its numbers are agreed upon, or come from a draft.
 SETTLED = "settled"
+#: What no text of a study or a message has in it, since it is shown on a terminal before somebody agrees: characters that
+#: move the cursor, end a line, or turn the direction of reading; and half characters, which no file holds.
+UNSAID = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Section:
