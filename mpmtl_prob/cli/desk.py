@@ -186,12 +186,13 @@ def _new(option: str, path: Path) -> None:
 def schema(options: argparse.Namespace) -> None:
     """Write a draft of a study's file."""
     from mpmtl_prob._util.files import read_cells, write_text
+    from mpmtl_prob.data.cells import label_text
     from mpmtl_prob.schema.draft import Example, draft
 
     _new("--out", options.out)
     frame = read_cells("--from", options.example)
     example = Example(
-        {str(name): frame[name].tolist() for name in frame},
+        {label_text(name): frame[name].tolist() for name in frame},
         options.task,
         options.target,
         options.tasks,

@@ -113,8 +113,10 @@ class Number:
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
         """Return the cells as numbers, each read by itself."""
         values, problems = [], []
+        means_empty = {number for text in empty if math.isfinite(number := as_number(text))}
         for cell in cells:
-            value, problem = (math.nan, EMPTY) if is_empty(cell, empty) else self._cell(cell)
+            nothing = is_empty(cell, empty) or as_number(cell) in means_empty  # -9, -9.0 and "-9" are one number
+            value, problem = (math.nan, EMPTY) if nothing else self._cell(cell)
             values.append(value)
             problems.append(problem)
         found = np.array(values, dtype=np.float64)
@@ -244,7 +246,7 @@ class Category:
         for cell in cells:
             level = _level(cell)
             value = place.get(level)
-            problem = "" if value is not None else EMPTY if is_empty(cell, empty) else UNKNOWN
+            problem = "" if value is not None else EMPTY if is_empty(cell, empty) or level in empty else UNKNOWN
             values.append(math.nan if value is None else value)
             problems.append(problem)
         return Read(np.array(values, dtype=np.float64), np.array(problems, dtype=object))

@@ -69,6 +69,10 @@ def task_data(schema: StudyTable, frame: Any, participant: str | None) -> TaskDa
     """As :meth:`mpmtl_prob.Schema.tasks`."""
     columns = _columns(schema, frame, targets=True)
     ids: list[str | None] = [participant] if participant is not None else [*dict.fromkeys(_ids(schema, columns))]
+    if schema.participants and (others := set(ids) - {None, *schema.participants} if participant is None else ()):
+        raise ValueError(
+            f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
+        )
     parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
     return _as_tasks(schema, parts)
 
@@ -236,8 +240,8 @@ def _whose(
 
 def _check_persons(schema: StudyTable, cells: Sequence[Any]) -> None:
     """Raise ValueError where a person has several rows: groups within groups, which no message describes."""
-    names = [label_text(cell) for cell in cells if not is_empty(cell, schema.empty)]
-    if several := sum(count > 1 for count in Counter(names).values()):
+    names = Counter(label_text(cell) for cell in cells if not is_empty(cell, schema.empty))
+    if several := sum(count > 1 for name, count in names.items() if name not in schema.empty):
         raise ValueError(
             f"{schema.person}: expected one {schema.row} a person, got {several} persons with more: such rows are nested, "
             f"which no message describes; summarise them per person, or take the person as the {schema.task}"

@@ -21,7 +21,7 @@ from mpmtl_prob.releases.spec import ReleaseSpec, Terms
 from mpmtl_prob.schema.columns import EMPTY_CELLS, Number, column_of
 from mpmtl_prob.schema.outcome import Outcome
 from mpmtl_prob.schema.rows import task_data
-from mpmtl_prob.schema.sections import SETTLED, Section
+from mpmtl_prob.schema.sections import SETTLED, Section, check_texts
 from mpmtl_prob.schema.table import StudyTable
 
 #: With fewer tasks the usual delta, 1 / (m log m), promises little, and is said by whoever plans the study.
@@ -85,6 +85,7 @@ class Schema(StudyTable):
         """The schema of a file's sections. Raises ValueError for others."""
         if not isinstance(said, Mapping):
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got {type(said).__name__}")
+        check_texts(said)
         if others := [name for name in said if name not in _SECTIONS]:
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got [{others[0]}]")
         if missing := [name for name in ("study", "target", "columns", "release") if name not in said]:
@@ -173,7 +174,7 @@ class Schema(StudyTable):
             "target": self.target.to_dict(),
             "columns": [column.to_dict() for column in self.columns.values()],
             "promise": dict(self.promise),
-            "formula": None if self.formula is None else " ".join(self.formula.split()),
+            "formula": None if self.formula is None else _one_line(self.formula),
             "person": self.person,
             "empty": list(self.empty),
             "keys": dict(sorted(self.keys.items())),
@@ -212,6 +213,11 @@ def _who(study: Section) -> tuple[int, tuple[str, ...]]:
             raise study.error("tasks", f"expected {len(ids)}, as there are participants, got {study.take('tasks')}")
         return len(ids), ids
     return study.whole("tasks", what="how many tasks there are, or the ids of all participants"), ()
+
+
+def _one_line(formula: str) -> str:
+    """A formula without its line ends. Blanks inside a line stay: in the name of a column they make it another."""
+    return " ".join(line.strip() for line in formula.splitlines() if line.strip())
 
 
 def _empty(study: Section) -> tuple[str, ...]:
