@@ -98,8 +98,15 @@ def check_there(path: str | os.PathLike[str]) -> None:
 def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, private: bool) -> None:
     """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`."""
     check_there(os.path.dirname(os.path.abspath(path)))
+    import xarray as xr  # with pandas, nearly a second to import
+
     with atomic_write(path, private=private) as unfinished:
-        data.to_netcdf(unfinished, engine="h5netcdf")
+        if isinstance(data, xr.Dataset):  # such as a release that was paid for: HDF5 ends the process where the disk is full
+            content = data.to_netcdf(engine="h5netcdf")
+            with open(unfinished, "wb") as file:
+                file.write(content)
+        else:  # draws, which would take their size in memory once more
+            data.to_netcdf(unfinished, engine="h5netcdf")
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:

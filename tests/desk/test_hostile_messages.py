@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -116,3 +118,32 @@ def test_what_is_encrypted_and_no_message_is_refused(sealed, tmp_path, monkeypat
     (tmp_path / "H2.json").write_text(json.dumps({**said, "checksum": envelope._checksum(said)}))
     with pytest.raises(ValueError, match=r"H2\.json': (expected a vector in it|it is not encrypted to)"):
         desk.Message.load(schema, tmp_path / "H2.json", key)
+
+
+FULL = """
+import resource, sys
+import jax
+jax.config.update("jax_enable_x64", True)
+import numpy as np
+import mpmtl_prob as mp
+
+released = mp.release(np.eye(3), 1.0, 0.1)
+for size in (100, 3000):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        released.save(sys.argv[1])
+    except OSError:
+        print("refused")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+released.save(sys.argv[1])
+print(mp.Release.load(sys.argv[1]).num_tasks)
+"""
+
+
+def test_a_disk_that_is_full_while_a_release_is_written_is_an_error_and_no_crash(tmp_path):
+    """The release is paid for by then: with the process it would be lost. HDF5 itself ends the process where it cannot write."""
+    place = tmp_path / "release.nc"
+    done = subprocess.run([sys.executable, "-c", FULL, place], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["refused", "refused", "3"], "")
+    assert [path.name for path in tmp_path.iterdir()] == ["release.nc"]
