@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Room that is kept for a release before it is paid for.
 _ROOM = 2_000_000
+#: What ends a process from outside: by hand, by a scheduler, or with a connection that is lost.
+_INTERRUPTS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
 MODEL, COEFFICIENTS, AVERAGES, PICTURE = "model.nc", "coefficients.csv", "average_effects.csv", "forest.png"
 
 
@@ -339,19 +341,21 @@ def _until_written(path: Path) -> Iterator[None]:
     """Keep room for a release before it is paid for, and hold interrupts back until it is written."""
     held: list[int] = []
     reserved = Path(f"{path}.{os.getpid()}.reserved")
-    before = None
+    before: dict[int, Any] = {}
     try:
         with open(reserved, "wb") as file:
             file.write(bytes(_ROOM))
             file.flush()
             os.fsync(file.fileno())
-        before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+                before[number] = signal.signal(number, lambda number, _: held.append(number))
         reserved.unlink()
         yield
     finally:
         reserved.unlink(missing_ok=True)
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
 
@@ -373,9 +377,9 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, desk
     from mpmtl_prob.sampling.nuts import WARMUP
 
-    study, place = read_study(options), options.out / MODEL
-    if os.path.lexists(place):
-        raise ValueError(f"--out: expected a folder without {MODEL}, got {str(options.out)!r}; take another")
+    study = read_study(options)
+    if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:
+        raise ValueError(f"--out: expected a folder without {there[0]}, got {str(options.out)!r}; take another")
     release = Release.load(options.release)
     desk.model.check_release(study, release)
     own_message = _own_message(options, study)
@@ -470,12 +474,12 @@ def _tell_model(options: argparse.Namespace, own: OwnModel, written: list[str]) 
 
 def predict(options: argparse.Namespace) -> None:
     """Predict rows without a target, and write them in the order of the table."""
-    from mpmtl_prob._util.files import check_place, write_text
+    from mpmtl_prob._util.files import write_text
     from mpmtl_prob.desk import OwnModel
     from mpmtl_prob.schema.columns import Category
 
     own, rows = OwnModel.load(options.model), read_rows(options.csv)
-    check_place("--out", options.out)
+    _new("--out", options.out)
     found = own.predict(rows, options.probability)
     found.index = found.index + 1
     found.index.name = "row"

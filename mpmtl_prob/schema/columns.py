@@ -7,6 +7,7 @@ levels, types or values the others have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -245,7 +246,7 @@ class Category:
         values, problems = [], []
         for cell in cells:
             level = _level(cell)
-            value = place.get(level)
+            value = place.get(level, place.get(re.sub(r"^(-?\d+)\.0+$", r"\1", level)))  # 1.0, as text
             problem = "" if value is not None else EMPTY if is_empty(cell, empty) or level in empty else UNKNOWN
             values.append(math.nan if value is None else value)
             problems.append(problem)
