@@ -101,7 +101,9 @@ def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *
     import xarray as xr  # with pandas, nearly a second to import
 
     with atomic_write(path, private=private) as unfinished:
-        if isinstance(data, xr.Dataset):  # such as a release that was paid for: HDF5 ends the process where the disk is full
+        if isinstance(
+            data, xr.Dataset
+        ):  # such as a release that was paid for: HDF5 ends the process where the disk is full
             content = data.to_netcdf(engine="h5netcdf")
             with open(unfinished, "wb") as file:
                 file.write(content)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 #: Room that is kept for a release before it is paid for.
 _ROOM = 2_000_000
 #: What ends a process from outside: by hand, by a scheduler, or with a connection that is lost.
-_INTERRUPTS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+_INTERRUPTS = [
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+]
 MODEL, COEFFICIENTS, AVERAGES, PICTURE = "model.nc", "coefficients.csv", "average_effects.csv", "forest.png"
 
 

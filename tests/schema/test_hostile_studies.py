@@ -153,12 +153,20 @@ def test_errors_of_whole_tables_show_no_cell_of_the_task_column():
 @pytest.mark.parametrize("levels", [[1, 2, 3], ["1", "2", "3"]])
 def test_levels_that_are_whole_numbers_are_read_from_any_type(levels):
     """Pandas makes 1 a 1.0 where another cell of the column is empty, and writes it so."""
-    whole = said("columns", "insurance", value={"kind": "category", "levels": levels, "missing": "drop", "unknown": "drop"})
+    whole = said(
+        "columns", "insurance", value={"kind": "category", "levels": levels, "missing": "drop", "unknown": "drop"}
+    )
     schema, frame = Schema.from_dict(whole), patients("H1").assign(insurance=[*range(1, 4)] * 8)
     expected = read_rows(schema, frame.iloc[1:]).X
     number = frame["insurance"].astype(float)
     number.iloc[0] = np.nan
-    for column in (number, number.astype(object), number.astype(str), number.astype("Int64"), number.astype("category")):
+    for column in (
+        number,
+        number.astype(object),
+        number.astype(str),
+        number.astype("Int64"),
+        number.astype("category"),
+    ):
         assert np.array_equal(read_rows(schema, frame.assign(insurance=column)).X, expected)
     assert len(read_rows(schema, frame.assign(insurance="01")).X) == 0
     assert len(read_rows(schema, frame.assign(insurance="1.5")).X) == 0
