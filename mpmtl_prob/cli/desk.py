@@ -365,6 +365,8 @@ def _until_written(path: Path) -> Iterator[None]:
 def _written(options: argparse.Namespace, release: Release) -> Path:
     """Where a release is that was paid for: elsewhere, if need be."""
     try:
+        if os.path.lexists(options.out):  # since it was looked for
+            raise FileExistsError(options.out)
         release.save(options.out)
     except OSError:
         elsewhere = Path(tempfile.mkdtemp(prefix="mpmtl-prob-")) / options.out.name

@@ -26,6 +26,8 @@ from mpmtl_prob.schema.table import StudyTable
 
 #: With fewer tasks the usual delta, 1 / (m log m), promises little, and is said by whoever plans the study.
 _FEW_TASKS = 30
+#: Texts that mean that a cell is empty, with each of which every cell is compared.
+_MOST_EMPTY = 100
 _SECTIONS = ("study", "target", "columns", "release", "keys")
 
 
@@ -123,8 +125,12 @@ class Schema(StudyTable):
         effects: dict[Hashable, float] = {
             name: column.effect
             for name, column in self.columns.items()
-            if isinstance(column, Number) and column.effect is not None and name in features
+            if isinstance(column, Number) and column.effect is not None
         }
+        if others := [name for name in effects if name not in features]:
+            raise ValueError(
+                f"[columns.{others[0]}]: effect: expected none, as the formula has no {others[0]} by itself"
+            )
         if self.target.kind != "number":
             return Reference(features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline)
         values = self.target.values
@@ -224,6 +230,8 @@ def _empty(study: Section) -> tuple[str, ...]:
     texts = study.take("missing_values", list(EMPTY_CELLS))
     if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise study.error("missing_values", f"expected a list of texts, got {texts!r}")
+    if len(texts) > _MOST_EMPTY:
+        raise study.error("missing_values", f"expected at most {_MOST_EMPTY} texts, got {len(texts)}")
     return ("", *(one.strip() for one in texts if one.strip()))
 
 

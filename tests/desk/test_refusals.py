@@ -327,6 +327,21 @@ def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written
     shutil.rmtree(os.path.dirname(calls[1]))
 
 
+def test_a_release_that_somebody_else_has_put_there_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+    real = desk.publish
+
+    def meanwhile(*arguments, **options):
+        (here / "release.nc").write_bytes(b"another, which was paid for too")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(desk, "publish", meanwhile)
+    assert run(*publishing(here, "--json")) == 2
+    assert (here / "release.nc").read_bytes() == b"another, which was paid for too"
+    place = json.loads(capsys.readouterr().out)["out"]
+    assert mp.Release.load(place).num_tasks == 8
+    shutil.rmtree(os.path.dirname(place))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_waits_for_a_release_that_is_paid_for(here, monkeypatch, number):
     real = desk.publish

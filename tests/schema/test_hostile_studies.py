@@ -170,3 +170,65 @@ def test_levels_that_are_whole_numbers_are_read_from_any_type(levels):
         assert np.array_equal(read_rows(schema, frame.assign(insurance=column)).X, expected)
     assert len(read_rows(schema, frame.assign(insurance="01")).X) == 0
     assert len(read_rows(schema, frame.assign(insurance="1.5")).X) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            ("columns", "age", "missing"),
+            -1,
+            r"\[columns.age\]: missing: expected a number in the range \[1.0, 99.0\], got -1.0",
+        ),
+        (
+            ("columns", "age", "centre"),
+            0,
+            r"\[columns.age\]: centre: expected a number in the range \[1.0, 99.0\], got 0.0",
+        ),
+    ],
+)
+def test_what_stands_in_for_an_empty_cell_is_possible(path, value, message):
+    """Its logarithm would else be none, and only hospitals with an empty cell would be refused: which they are is private."""
+    whole = said("columns", "age", "range", value=[1, 99])
+    whole["study"]["formula"] = "log(age)"
+    whole["columns"]["age"]["missing"] = "indicator"
+    whole["columns"]["age"][path[-1]] = value
+    with pytest.raises(ValueError, match=message):
+        Schema.from_dict(whole)
+
+
+def test_what_earlier_studies_say_is_of_a_coefficient_that_is_there():
+    """It was left out without a word where the column has no effect of its own."""
+    whole = said("columns", "age", "effect", value=0.05)
+    assert Schema.from_dict(whole).reference.effects == {"age": 0.05}
+    whole["study"]["formula"] = "poly(age, 2)"
+    with pytest.raises(
+        ValueError, match=r"\[columns.age\]: effect: expected none, as the formula has no age by itself"
+    ):
+        Schema.from_dict(whole)
+
+
+def test_texts_that_mean_empty_are_few():
+    """Every cell is compared with each of them."""
+    with pytest.raises(ValueError, match="missing_values: expected at most 100 texts, got 100000"):
+        Schema.from_dict(said("study", "missing_values", value=[str(i) for i in range(100_000)]))
+
+
+class Teller:
+    """A cell whose error tells what it is."""
+
+    def __str__(self):
+        raise RuntimeError("Mrs Miller")
+
+    __repr__ = __ne__ = __eq__ = __hash__ = __str__
+
+
+@pytest.mark.parametrize("column", ["hospital", "person", "age", "insurance", "stay"])
+def test_a_cell_whose_own_error_tells_of_it_tells_nobody(column):
+    whole = said("study", "person", value="person")
+    frame = patients("H1").assign(person=range(24)).astype(object)
+    frame.at[3, column] = Teller()
+    try:
+        read_rows(Schema.from_dict(whole), frame)
+    except ValueError as error:
+        assert "Miller" not in str(error)
