@@ -7,9 +7,10 @@ import errno
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -106,8 +107,15 @@ def write_netcdf(
     ``parts`` are further variables with the names of their groups, of which one after another is asked for and written.
     """
     check_there(os.path.dirname(os.path.abspath(path)))
+    import xarray as xr  # with pandas, nearly a second to import
+
     with atomic_write(path, private=private) as unfinished:
-        data.to_netcdf(unfinished, engine="h5netcdf")
+        if isinstance(data, xr.Dataset):  # such as a release that was paid for: HDF5 ends the process on a full disk
+            content = data.to_netcdf(engine="h5netcdf")
+            with open(unfinished, "wb") as file:
+                file.write(content)
+        else:  # draws, which would take their size in memory once more
+            data.to_netcdf(unfinished, engine="h5netcdf")
         for group, part in parts:
             part.to_netcdf(unfinished, mode="a", group=group, engine="h5netcdf")
 
@@ -116,6 +124,13 @@ def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False
     """Write text, whole or not at all; ``private`` as for :func:`atomic_write`."""
     with atomic_write(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's pairs, of which JSON itself would keep the last of a name without a word. Raises ValueError."""
+    if twice := [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
+    return dict(pairs)
 
 
 def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 #: Room that is kept for a release before it is paid for.
 _ROOM = 2_000_000
+#: What ends a process from outside: by hand, by a scheduler, or with a connection that is lost.
+_INTERRUPTS = [
+    number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
+]
 MODEL, COEFFICIENTS, AVERAGES, PICTURE = "model.nc", "coefficients.csv", "average_effects.csv", "forest.png"
 
 
@@ -171,12 +175,13 @@ def check_new(option: str, path: Path) -> None:
 def schema(options: argparse.Namespace) -> None:
     """Write a draft of a study's file."""
     from mpmtl_prob._util.files import read_cells, write_text
+    from mpmtl_prob.data.cells import label_text
     from mpmtl_prob.schema.draft import Example, draft
 
     check_new("--out", options.out)
     frame = read_cells("--from", options.example)
     example = Example(
-        {str(name): frame[name].tolist() for name in frame},
+        {label_text(name): frame[name].tolist() for name in frame},
         options.task,
         options.target,
         options.tasks,
@@ -328,11 +333,15 @@ def _facts(inbox: Inbox, release: Release, written: Path) -> dict[str, Any]:
 def held_interrupts() -> Iterator[None]:
     """An interrupt waits until this is done, and is one then."""
     held: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    before: dict[int, Any] = {}
     try:
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+                before[number] = signal.signal(number, lambda number, _: held.append(number))
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
 
@@ -356,6 +365,8 @@ def until_written(path: Path) -> Iterator[None]:
 def write_release(options: argparse.Namespace, release: Release) -> Path:
     """Where a release is that was paid for: elsewhere, if need be."""
     try:
+        if os.path.lexists(options.out):  # since it was looked for
+            raise FileExistsError(options.out)
         release.save(options.out)
     except OSError:
         elsewhere = Path(tempfile.mkdtemp(prefix="mpmtl-prob-")) / options.out.name
@@ -370,9 +381,9 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, desk
     from mpmtl_prob.sampling.nuts import WARMUP
 
-    study, place = read_study(options), options.out / MODEL
-    if os.path.lexists(place):
-        raise ValueError(f"--out: expected a folder without {MODEL}, got {str(options.out)!r}; take another")
+    study = read_study(options)
+    if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:
+        raise ValueError(f"--out: expected a folder without {there[0]}, got {str(options.out)!r}; take another")
     release = Release.load(options.release)
     desk.model.check_release(study, release)
     own_message = _own_message(options, study, release.lattice)
@@ -478,12 +489,12 @@ def _tell_model(options: argparse.Namespace, own: OwnModel, written: list[str]) 
 
 def predict(options: argparse.Namespace) -> None:
     """Predict rows without a target, and write them in the order of the table."""
-    from mpmtl_prob._util.files import check_place, write_text
+    from mpmtl_prob._util.files import write_text
     from mpmtl_prob.desk import OwnModel
     from mpmtl_prob.schema.columns import Category
 
     own, rows = OwnModel.load(options.model), read_rows(options.csv)
-    check_place("--out", options.out)
+    check_new("--out", options.out)
     found = own.predict(rows, options.probability)
     found.index = found.index + 1
     found.index.name = "row"

@@ -12,16 +12,24 @@ import base64
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mpmtl_prob._util.files import each_once
+from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.desk.keys import cryptography, private_class, public_key, public_text
 from mpmtl_prob.schema.schema import Schema
+from mpmtl_prob.schema.sections import UNSAID
 
 FORMAT = "mpmtl-prob message 1"
 _HEAD = ("format", "study", "participant", "nonce")
 _SALT = b"mpmtl-prob message"
+#: Bytes of the largest file that is read: a message of a thousand coefficients takes a twentieth of it.
+_LARGEST = 1_000_000
+#: Bytes that a number of an encrypted message has room for, with what stands between two of them.
+_NUMBER = 26
 
 
 def packed(
@@ -89,17 +97,23 @@ def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> d
             )
         body = _opened(said, key, name)
     vector = body.get("vector")
-    if not isinstance(vector, list) or not all(isinstance(one, int | float) and abs(one) <= 1 for one in vector):
+    if not isinstance(vector, list) or not all(type(one) in (int, float) and abs(one) <= 1 for one in vector):
         raise ValueError(f"{name}: expected a vector of length 1 at most in it, got something else")
     return {**said, "vector": [float(one) for one in vector]}
 
 
 def _read(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        file = os.stat(path)
+        if not stat.S_ISREG(file.st_mode) or file.st_size > _LARGEST:  # a pipe is waited for, and a device has no end
+            raise ValueError(name)
+        said = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=each_once)
         if said["format"] != FORMAT or not isinstance(said["body"], dict):
             raise ValueError(name)
         if not all(isinstance(said[key], str) for key in (*_HEAD, "checksum")):
+            raise ValueError(name)
+        who = said["participant"]
+        if any(UNSAID.search(said[key]) for key in _HEAD) or not who or who != label_text(who):
             raise ValueError(name)
     except FileNotFoundError:
         raise
@@ -144,8 +158,13 @@ def _sealed(curator: str, said: Mapping[str, Any]) -> dict[str, str]:
     return {
         "key": public_text("x25519", once),
         "number": number.hex(),
-        "sealed": base64.b64encode(cipher.encrypt(number, _bytes(said["body"]), head)).decode(),
+        "sealed": base64.b64encode(cipher.encrypt(number, _padded(said["body"]), head)).decode(),
     }
+
+
+def _padded(body: Mapping[str, Any]) -> bytes:
+    """The body with blanks behind it: its length would else tell how many digits its numbers have, or that they are zeros."""
+    return _bytes(body).ljust(_NUMBER * (len(body["vector"]) + 1))
 
 
 def _opened(said: Mapping[str, Any], key: Any, name: str) -> dict[str, Any]:
@@ -155,7 +174,7 @@ def _opened(said: Mapping[str, Any], key: Any, name: str) -> dict[str, Any]:
         head = _bytes({part: said[part] for part in _HEAD})
         text = cipher.decrypt(bytes.fromhex(body["number"]), base64.b64decode(body["sealed"]), head)
         found: dict[str, Any] = json.loads(text)
-        return found
+        return found if isinstance(found, dict) else {}
     except Exception:  # of whatever was edited
         raise ValueError(f"{name}: it is not encrypted to this curator's key, or was edited since") from None
 

@@ -99,7 +99,8 @@ class OwnModel:
 
         In it are draws of the coefficients, alone and with the release, and of the residual deviation, the study's file,
         and the release with its posterior. Nothing in it is kept per row: no outcome, no column, no likelihood. With about as
-        many rows as coefficients, the coefficients can reveal outcomes to somebody who knows the columns; and with any number
+        many rows as coefficients, the coefficients can reveal outcomes to somebody who knows the columns; outcomes of few
+        kinds, such as labels or whole days, with several times as many, as few cases are left to try; and with any number
         of rows the last outcome to somebody who knows the columns and all others.
         """
         tree = self.own.to_arviz()

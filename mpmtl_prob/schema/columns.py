@@ -7,6 +7,7 @@ levels, types or values the others have.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -94,12 +95,16 @@ class Number:
         centre = section.number("centre", what=f"a public guess of its average, {where}")
         scale = section.positive("scale", what=f"a public guess of its standard deviation, above 0, {where}")
         effect = section.number("effect") if "effect" in section else None
+        bounds, missing = section.pair("range"), _missing(section)
+        for key, value in (("centre", centre), ("missing", missing)):
+            if bounds is not None and not isinstance(value, str) and not bounds[0] <= value <= bounds[1]:
+                raise section.error(key, f"expected a number in the range {list(bounds)}, got {value!r}")
         return {
             "centre": centre,
             "scale": scale,
             "unit": section.take("unit", ""),
-            "range": section.pair("range"),
-            "missing": _missing(section),
+            "range": bounds,
+            "missing": missing,
             "out_of_range": section.choice("out_of_range", ERROR, (ERROR, DROP, CLIP)),
             "missing_share": _share(section),
             "effect": effect,
@@ -113,8 +118,10 @@ class Number:
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
         """Return the cells as numbers, each read by itself."""
         values, problems = [], []
+        means_empty = {number for text in empty if math.isfinite(number := as_number(text))}
         for cell in cells:
-            value, problem = (math.nan, EMPTY) if is_empty(cell, empty) else self._cell(cell)
+            nothing = is_empty(cell, empty) or as_number(cell) in means_empty  # -9, -9.0 and "-9" are one number
+            value, problem = (math.nan, EMPTY) if nothing else self._cell(cell)
             values.append(value)
             problems.append(problem)
         found = np.array(values, dtype=np.float64)
@@ -242,9 +249,9 @@ class Category:
         place = {level: float(i) for i, level in enumerate(self.levels)}
         values, problems = [], []
         for cell in cells:
-            level = _level(cell)
-            value = place.get(level)
-            problem = "" if value is not None else EMPTY if is_empty(cell, empty) else UNKNOWN
+            level = text_of(cell)
+            value = place.get(level, place.get(re.sub(r"^(-?\d+)\.0+$", r"\1", level)))  # 1.0, as text
+            problem = "" if value is not None else EMPTY if is_empty(cell, empty) or level in empty else UNKNOWN
             values.append(math.nan if value is None else value)
             problems.append(problem)
         return Read(np.array(values, dtype=np.float64), np.array(problems, dtype=object))
@@ -318,7 +325,8 @@ def _shares(section: Section, levels: tuple[str, ...]) -> tuple[float, ...]:
     return tuple(map(float, shares))
 
 
-def _level(cell: Any) -> str:
+def text_of(cell: Any) -> str:
+    """Return the text by which a cell is compared with names, and none of a cell that has no text."""
     try:
         return label_text(cell)
     except Exception:  # a cell may be any object, and its error would tell of it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ _FLAT = 0.05
 _MOST_BUILT = 1000
 #: An expression of more columns has too many places, and is no expression that somebody reads aloud.
 _MOST_COLUMNS = 3
+#: A message is as long as there are columns, and the noise on all pairs of them would drown it long before.
+_MOST_BUILT = 1000
 
 
 class Built(NamedTuple):
@@ -61,6 +64,7 @@ class Design:
         self.columns = columns
         self.terms = tuple((Plain(name),) for name in columns) if terms is None else tuple(terms)
         self._check()
+        self._check_number()
         self._parts = {factor: self._described(factor) for term in self.terms for factor in term}
         if (many := sum(math.prod(len(self._parts[factor]) for factor in term) for term in self.terms)) > _MOST_BUILT:
             raise ValueError(f"[study]: formula: expected at most {_MOST_BUILT} columns of the model, got {many}")
@@ -69,7 +73,7 @@ class Design:
         ]  # whose absence has an effect of its own
         self.built = tuple(itertools.chain(*map(self._of_term, self.terms), map(self._of_absence, self.marked)))
         names = [one.name for one in self.built]
-        if twice := [name for name in names if names.count(name) > 1]:
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise ValueError(f"[study]: formula: expected different columns, got {twice[0]!r} twice")
 
     @property
@@ -117,12 +121,35 @@ class Design:
                         f"{' * '.join(each.label for each in term)}"
                     )
 
+    def _check_number(self) -> None:
+        """Raise ValueError for more columns than a message can say anything of, before they are made."""
+        sizes = {factor: self._size(factor) for term in self.terms for factor in term}
+        if (number := sum(math.prod(sizes[factor] for factor in term) for term in self.terms)) > _MOST_BUILT:
+            raise ValueError(
+                f"[columns]: expected at most {_MOST_BUILT} columns of the model, got {number}; leave some out, or count "
+                "levels together"
+            )
+
+    def _size(self, factor: Factor) -> int:
+        """How many columns a factor has."""
+        if isinstance(factor, Powers):
+            return factor.degree
+        if isinstance(factor, Spline):
+            return len(factor.knots) + factor.degree
+        column = self.columns[factor.column] if isinstance(factor, Plain) else None
+        return len(column.levels) - 1 if isinstance(column, Category) else 1
+
     def _check_factor(self, factor: Factor) -> None:
         names = columns_of(factor)
         for name in names:
             if name not in self.columns:
                 raise ValueError(
                     f"[study]: formula: expected columns that [columns] declares, {', '.join(self.columns)}, got {name!r}"
+                )
+            if isinstance(factor, Plain) and factor.category and not isinstance(self.columns[name], Category):
+                raise ValueError(
+                    f"[study]: formula: C({name}): expected a category, got a column of numbers; take C away, or declare its "
+                    f"levels in [columns.{name}]"
                 )
             if not isinstance(factor, Plain) and isinstance(self.columns[name], Category):
                 raise ValueError(f"[study]: formula: {factor.label}: expected a column of numbers, got a category")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 #: What may be called, with an example that works.
@@ -24,14 +24,15 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`\n]+)`|(?P<sign>\*\*|[-+*:/()\[\],=~|]))"
 )
 #: A formula is read aloud in a meeting; longer or deeper ones are no formulas, and would take all memory.
-_LONGEST, _DEEPEST, _CROSSED = 2000, 12, 8
+_LONGEST, _DEEPEST, _MOST_TERMS, _OPERATIONS = 2000, 12, 1000, 50
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A column as it is: a number, or the levels of a category."""
+    """A column as it is: a number, or the levels of a category, which ``C`` says that it is."""
 
     column: str
+    category: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -162,7 +163,7 @@ class _Reader:
             if self.tokens[:2] != [("name", self.target), ("sign", "~")]:
                 _refuse(f"expected the target {self.target!r} alone before ~")
             self.place = 2
-        fixed, varying = self._sum(0, at_top=True)
+        fixed, varying, _ = self._sum(0, at_top=True)
         if self.place < len(self.tokens):
             _refuse(f"expected + - * or : between terms, got {self.tokens[self.place][1]!r}")
         found = self._expanded(fixed)
@@ -175,11 +176,15 @@ class _Reader:
             )
         return found
 
-    def _sum(self, depth: int, *, at_top: bool = False) -> tuple[str, str | None]:
-        """Read terms up to the end or a closing bracket; they come as text with names made here, and what varies apart."""
+    def _sum(self, depth: int, *, at_top: bool = False) -> tuple[str, str | None, int]:
+        """Read terms up to the end or a closing bracket; they come as text with names made here, what varies apart.
+
+        The last is how many there are at most: of products of a and b terms ab, and a + b beside them where they cross.
+        """
         if depth > _DEEPEST:
             _refuse(f"expected brackets up to {_DEEPEST} deep")
         text, varying, operator = "", None, "+"
+        added, crossing = 0, 1
         while True:
             kind, word = self._next("a column")
             crossed = operator != "+"
@@ -194,27 +199,34 @@ class _Reader:
                 crossed = True
             else:
                 crossed = False
-                text += (f" {operator} " if text else "") + self._operand(kind, word, depth)
+                operand, number = self._operand(kind, word, depth)
+                text += (f" {operator} " if text else "") + operand
+                if operator in "+-":
+                    added, crossing = added + crossing - 1, 1
+                crossing *= number + 1
+                if added + crossing - 1 > _MOST_TERMS:
+                    _refuse(f"expected at most {_MOST_TERMS} terms")
             if self._peek() not in (("sign", "+"), ("sign", "-"), ("sign", "*"), ("sign", ":")):
-                return text, varying
+                return text, varying, added + crossing - 1
             operator = self._next("")[1]
             if operator != "+" and (crossed or not text):  # what was read last is no column
                 _refuse(f"expected a column before {operator!r}")
-            if operator == "*" and sum(token == ("sign", "*") for token in self.tokens) > _CROSSED:
-                _refuse(f"expected at most {_CROSSED} crossings with *")
 
-    def _operand(self, kind: str, word: str, depth: int) -> str:
+    def _operand(self, kind: str, word: str, depth: int) -> tuple[str, int]:
         if (kind, word) == ("sign", "("):
-            inner, _ = self._sum(depth + 1)
+            inner, _, number = self._sum(depth + 1)
             self._expect(")")
-            return f"({inner})"
+            return f"({inner})", number
         if kind != "name":
             hint = "; write a + a:b for a / b" if word == "/" else ""
             _refuse(f"expected a column, got {word!r}{hint}")
         factor: Factor = self._call(word) if self._peek() == ("sign", "(") else Plain(self._column(word))
         if factor not in self.factors:
             self.factors.append(factor)
-        return f"f{self.factors.index(factor)}"
+        place = self.factors.index(factor)
+        if isinstance(factor, Plain) and factor.category:
+            self.factors[place] = factor
+        return f"f{place}", 1
 
     def _bar_ahead(self) -> bool:
         """Whether the bracket that was just opened has a bar in it."""
@@ -228,7 +240,7 @@ class _Reader:
         return False
 
     def _random(self) -> str:
-        inside, _ = self._sum(1)
+        inside, _, _ = self._sum(1)
         self._expect("|")
         if self._peek() == ("sign", "|"):
             _refuse("expected one bar: with || effects would be independent, and here they may go together")
@@ -248,7 +260,10 @@ class _Reader:
         if name == "I":
             start = self.place
             expression = self._arithmetic(0)
-            text = "".join(word for _, word in self.tokens[start : self.place])
+            read = self.tokens[start : self.place]
+            if sum(token in _TIGHT for token in read) > _OPERATIONS:
+                _refuse(f"I: expected at most {_OPERATIONS} operations")
+            text = "".join(word for _, word in read)
             self._expect(")")
             if not any(True for _ in _names(expression)):
                 _refuse("I: expected a column in it, got numbers alone")
@@ -374,7 +389,7 @@ def _factor(name: str, column: str, arguments: dict[str, float | tuple[float, ..
         hint = "; name its knots, as places that follow from rows differ between hospitals" if name == "bs" else hint
         _refuse(f"{name}: expected {' and '.join(known) or 'a column alone'}, got {others[0]!r}{hint}")
     if name == "C":
-        return Plain(column)
+        return Plain(column, category=True)
     if name == "log":
         return Log(column)
     if name == "poly":

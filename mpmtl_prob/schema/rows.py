@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.cells import cells_of, frame_columns, label_text
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.schema.columns import Read, is_empty
+from mpmtl_prob.schema.columns import Read, is_empty, text_of
 from mpmtl_prob.schema.table import StudyTable
 
 _SHOWN = 5
@@ -68,9 +68,14 @@ class StudyRows:
 def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] | None) -> TaskData:
     """As :meth:`mpmtl_prob.Schema.tasks`."""
     columns = _columns(schema, frame, targets=True)
+    known = participant is not None
     if participant is None:
         participant = list(dict.fromkeys(_ids(schema, columns)))
     ids: list[str | None] = [participant] if isinstance(participant, str) else [*participant]
+    if schema.participants and not known and (others := set(ids) - {None, *schema.participants}):
+        raise ValueError(
+            f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
+        )
     parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
     return _as_tasks(schema, parts)
 
@@ -133,7 +138,7 @@ def _ids(schema: StudyTable, columns: dict[str, Any]) -> list[str]:
         raise ValueError(
             f"{schema.task}: {len(none)} of {len(cells)} {schema.row}s have none, the first is row {none[0] + 1}"
         )
-    return [label_text(cell) for cell in cells]
+    return [text_of(cell) for cell in cells]
 
 
 def _of_one(
@@ -238,8 +243,8 @@ def _whose(
 
 def _check_persons(schema: StudyTable, cells: Sequence[Any]) -> None:
     """Raise ValueError where a person has several rows: groups within groups, which no message describes."""
-    names = [label_text(cell) for cell in cells if not is_empty(cell, schema.empty)]
-    if several := sum(count > 1 for count in Counter(names).values()):
+    names = Counter(text_of(cell) for cell in cells if not is_empty(cell, schema.empty))
+    if several := sum(count > 1 for name, count in names.items() if name not in schema.empty):
         raise ValueError(
             f"{schema.person}: expected one {schema.row} a person, got {several} persons with more: such rows are nested, "
             f"which no message describes; summarise them per person, or take the person as the {schema.task}"

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mpmtl_prob._util.files import each_once
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
@@ -20,11 +21,13 @@ from mpmtl_prob.releases.spec import ReleaseSpec, Terms
 from mpmtl_prob.schema.columns import EMPTY_CELLS, Number, column_of
 from mpmtl_prob.schema.outcome import Outcome
 from mpmtl_prob.schema.rows import task_data
-from mpmtl_prob.schema.sections import SETTLED, Section
+from mpmtl_prob.schema.sections import SETTLED, Section, check_texts
 from mpmtl_prob.schema.table import StudyTable
 
 #: With fewer tasks the usual delta, 1 / (m log m), promises little, and is said by whoever plans the study.
 _FEW_TASKS = 30
+#: Texts that mean that a cell is empty, with each of which every cell is compared.
+_MOST_EMPTY = 100
 _SECTIONS = ("study", "target", "columns", "release", "keys")
 
 
@@ -70,7 +73,7 @@ class Schema(StudyTable):
         try:
             text = place.read_text(encoding="utf-8")
             if place.suffix == ".json":
-                return cls.from_dict(json.loads(text, object_pairs_hook=_once, parse_constant=_no_number))
+                return cls.from_dict(json.loads(text, object_pairs_hook=each_once, parse_constant=_no_number))
             return cls.from_dict(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} is no file of a study: {error}") from None
@@ -84,6 +87,7 @@ class Schema(StudyTable):
         """The schema of a file's sections. Raises ValueError for others."""
         if not isinstance(said, Mapping):
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got {type(said).__name__}")
+        check_texts(said)
         if others := [name for name in said if name not in _SECTIONS]:
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got [{others[0]}]")
         if missing := [name for name in ("study", "target", "columns", "release") if name not in said]:
@@ -121,8 +125,12 @@ class Schema(StudyTable):
         effects: dict[Hashable, float] = {
             name: column.effect
             for name, column in self.columns.items()
-            if isinstance(column, Number) and column.effect is not None and name in features
+            if isinstance(column, Number) and column.effect is not None
         }
+        if others := [name for name in effects if name not in features]:
+            raise ValueError(
+                f"[columns.{others[0]}]: effect: expected none, as the formula has no {others[0]} by itself"
+            )
         if self.target.kind != "number":
             return Reference(features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline)
         values = self.target.values
@@ -172,7 +180,7 @@ class Schema(StudyTable):
             "target": self.target.to_dict(),
             "columns": [column.to_dict() for column in self.columns.values()],
             "promise": dict(self.promise),
-            "formula": None if self.formula is None else " ".join(self.formula.split()),
+            "formula": None if self.formula is None else _one_line(self.formula),
             "person": self.person,
             "empty": list(self.empty),
             "keys": dict(sorted(self.keys.items())),
@@ -213,10 +221,17 @@ def _who(study: Section) -> tuple[int, tuple[str, ...]]:
     return study.whole("tasks", what="how many tasks there are, or the ids of all participants"), ()
 
 
+def _one_line(formula: str) -> str:
+    """A formula without its line ends. Blanks inside a line stay: in the name of a column they make it another."""
+    return " ".join(line.strip() for line in formula.splitlines() if line.strip())
+
+
 def _empty(study: Section) -> tuple[str, ...]:
     texts = study.take("missing_values", list(EMPTY_CELLS))
     if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
         raise study.error("missing_values", f"expected a list of texts, got {texts!r}")
+    if len(texts) > _MOST_EMPTY:
+        raise study.error("missing_values", f"expected at most {_MOST_EMPTY} texts, got {len(texts)}")
     return ("", *(one.strip() for one in texts if one.strip()))
 
 
@@ -265,14 +280,6 @@ def _unsettled(said: Mapping[str, Any]) -> tuple[str, ...]:
             raise ValueError(f"[{name}]: {SETTLED}: expected true or false, got {settled!r}")
         found += [] if settled else [f"[{name}]"]
     return tuple(found)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's pairs, of which JSON itself would keep the last of a name without a word."""
-    names = [key for key, _ in pairs]
-    if twice := [key for key in names if names.count(key) > 1]:
-        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
-    return dict(pairs)
 
 
 def _no_number(text: str) -> NoReturn:

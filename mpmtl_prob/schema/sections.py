@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +12,11 @@ from mpmtl_prob.data.cells import check_spelling, label_text
 
 #: What no section is without: whether its numbers are agreed upon, or come from a draft.
 SETTLED = "settled"
-_LARGEST = 1e100
+#: Of rows, tasks, or anything that is counted.
+_MOST, _LARGEST = 10**9, 1e100
+#: What no text of a study or a message has in it, since it is shown on a terminal before somebody agrees: characters that
+#: move the cursor, end a line, or turn the direction of reading; and half characters, which no file holds.
+UNSAID = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Section:
@@ -65,7 +72,7 @@ class Section:
     def whole(self, key: str, default: int | None = None, *, what: str = "a whole number of at least 1") -> int:
         """A whole number above 0. Raises ValueError for another value, or none without a default."""
         value = self._needed(key, default, what)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
             raise self.error(key, f"expected {what}, got {value!r}")
         return value
 
@@ -90,7 +97,7 @@ class Section:
         check_spelling(f"[{self.name}]: {key}", "task", dict.fromkeys(names))
         if len(names) < least:
             raise self.error(key, f"expected at least {least}, got {len(names)}")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, times in Counter(names).items() if times > 1):
             raise self.error(key, f"expected every name once, got {twice[0]!r} more than once")
         return names
 
@@ -113,9 +120,25 @@ class Section:
         return value
 
     def _number(self, key: str, value: Any, what: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
             raise self.error(key, f"expected {what}, got {value!r}")
-        if not abs(value) <= _LARGEST:
+        if abs(value) > _LARGEST:  # also whole numbers that no double holds
             got = repr(value) if isinstance(value, float) else "a larger one"
             raise self.error(key, f"expected {what}, up to {_LARGEST:g}, got {got}")
         return float(value)
+
+
+def check_texts(said: object) -> None:
+    """Raise ValueError for a text, or a name, with characters of ``UNSAID``. A formula may be on several lines."""
+    rest: list[tuple[str, object]] = [("", said)]
+    while rest:
+        key, value = rest.pop()
+        if isinstance(value, Mapping):
+            rest += [("", name) for name in value] + [(str(name), each) for name, each in value.items()]
+        elif isinstance(value, list | tuple):
+            rest += [(key, each) for each in value]
+        elif isinstance(value, str) and UNSAID.search(re.sub(r"[\r\n\t]", " ", value) if key == "formula" else value):
+            raise ValueError(
+                f"{key or 'names'!a}: expected text without line ends, control characters and others that a terminal does "
+                f"not show as they are, got {value!a}"
+            )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.schema.columns import EMPTY_CELLS, Column
 from mpmtl_prob.schema.design import Design
 from mpmtl_prob.schema.formula import Term, read_formula
@@ -46,6 +47,11 @@ class StudyTable:
                 raise ValueError(
                     f"[columns.{name}]: expected a column of its own for every purpose, got {name!r} twice"
                 )
+        if odd := [name for name in (*roles, *self.columns) if name != label_text(name)]:
+            raise ValueError(
+                f"{odd[0]!r}: expected names without blanks around them, in Unicode's normal form C, as those of tables are "
+                f"read, got another; write {label_text(odd[0])!r}"
+            )
         _ = self.design  # whose errors are the file's
 
     @cached_property

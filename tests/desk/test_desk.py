@@ -1,5 +1,6 @@
 """A study from files and a shell: coordinator, curator, hospitals and a newcomer, each in a folder of its own."""
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from scipy.optimize import least_squares
 import mpmtl_prob as mp
 from mpmtl_prob import desk
 from mpmtl_prob.cli import main
+from mpmtl_prob.schema import read_rows
 
 QUICK = ["--chains", "2", "--draws", "200", "--quiet"]
 
@@ -212,6 +214,25 @@ def test_outcomes_are_to_be_had_from_coefficients_of_few_rows_alone(study, rows,
     error = np.sqrt(np.mean((guess - outcomes) ** 2))
     assert (error < 0.01) == recovered
     assert recovered or error > 1
+
+
+def test_outcomes_of_two_kinds_are_to_be_had_from_coefficients_of_several_times_as_many_rows(study):
+    """Numbers of few kinds leave few cases to try: of 10 rows 1024, and one of them alone gives these 3 coefficients."""
+    schema, release = mp.Schema.read(study / "H1" / "study.toml"), mp.Release.load(study / "H1" / "release.nc")
+    shared = mp.inference.shared_effects(release, chains=2, warmup=140, draws=200, progress_bar=False)
+    frame = patients("H1", 10, seed=4)
+    frame["age"] += np.arange(10)  # no two rows are alike
+    X, names = read_rows(schema, frame).X, schema.coefficients[:-1]
+
+    def coefficients(cases):
+        tasks = mp.TaskData.from_lists([X] * len(cases), list(cases), features=names).with_intercept()
+        options = {"leave_one_out": "not_in_release", "draws": 1, "chains": 1}
+        return mp.inference.task_posteriors(tasks, shared, **options).W
+
+    every = np.array(list(itertools.product([5.0, 9.0], repeat=10)))
+    truth = every[629]
+    away = np.abs(coefficients(every) - coefficients(truth[None])).max(axis=0)
+    assert np.flatnonzero(away < 1e-9).tolist() == [629]
 
 
 def replaced(frame):

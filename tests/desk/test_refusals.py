@@ -327,16 +327,34 @@ def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written
     shutil.rmtree(os.path.dirname(calls[1]))
 
 
-def test_an_interrupt_waits_for_a_release_that_is_paid_for(here, monkeypatch):
+def test_a_release_that_somebody_else_has_put_there_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+    real = desk.publish
+
+    def meanwhile(*arguments, **options):
+        (here / "release.nc").write_bytes(b"another, which was paid for too")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(desk, "publish", meanwhile)
+    assert run(*publishing(here, "--json")) == 2
+    assert (here / "release.nc").read_bytes() == b"another, which was paid for too"
+    place = json.loads(capsys.readouterr().out)["out"]
+    assert mp.Release.load(place).num_tasks == 8
+    shutil.rmtree(os.path.dirname(place))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_waits_for_a_release_that_is_paid_for(here, monkeypatch, number):
     real = desk.publish
 
     def interrupted(*arguments, **options):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         return real(*arguments, **options)
 
     monkeypatch.setattr(desk, "publish", interrupted)
+    before = signal.getsignal(number)
     assert run(*publishing(here)) == 130
     assert mp.Release.load(here / "release.nc").num_tasks == 8
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize(
@@ -393,6 +411,8 @@ def fitting(here, *more):
          "expected at least one patient that the study keeps, got none; 24 of 24 patients are dropped for their age"),
         (lambda here: (here / "results").mkdir() or (here / "results" / "model.nc").touch(), ["--newcomer"],
          "--out: expected a folder without model.nc"),
+        (lambda here: (here / "results").mkdir() or (here / "results" / "forest.png").touch(), ["--newcomer"],
+         "--out: expected a folder without forest.png"),
     ],
 )  # fmt: skip
 def test_a_fit_of_something_else_is_refused_before_anything_is_sampled(
@@ -462,6 +482,12 @@ def test_predictions_for_another_hospital_or_without_a_column_are_refused(releas
         )
         assert message in capsys.readouterr().err
         assert not (tmp_path / "p.csv").exists()
+    patients("H1").to_csv(tmp_path / "new.csv", index=False)
+    before = (tmp_path / "new.csv").read_bytes()
+    over = ["--csv", tmp_path / "new.csv", "--out", tmp_path / "new.csv"]
+    assert run("predict", "--model", tmp_path / "model.nc", *over) == 2
+    assert "--out: expected a file that is not there yet" in capsys.readouterr().err
+    assert (tmp_path / "new.csv").read_bytes() == before
     own.own.save(tmp_path / "plain.nc")
     with pytest.raises(ValueError, match="expected a model of a study"):
         desk.OwnModel.load(tmp_path / "plain.nc")
