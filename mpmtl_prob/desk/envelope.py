@@ -98,7 +98,7 @@ def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> d
         body = _opened(said, key, name)
     vector = body.get("vector")
     if not isinstance(vector, list) or not all(type(one) in (int, float) and abs(one) <= 1 for one in vector):
-        raise ValueError(f"{name}: expected a vector in it, of length 1 at most, got something else")
+        raise ValueError(f"{name}: expected a vector of length 1 at most in it, got something else")
     return {**said, "vector": [float(one) for one in vector]}
 
 

@@ -240,6 +240,7 @@ def test_nothing_in_a_formula_is_run(tmp_path, monkeypatch, text):
         ("age + (age | hospital) + (age | hospital)", "expected one"),
         ("age - 1", "the intercept, which every study has"),
         ("age / insurance", "expected . - . or : between terms, got '/'"),
+        ("C(insurance)" + "*age" * 8 + "*insurance", "expected at most 1000 terms"),
         ("bs(age, df=4)", "name its knots"),
         ("bs(age, knots=[30])", r"\[columns.age\]: range: expected it for bs\(age\)"),
         ("age:insurance", "expected age beside it too; write age . insurance"),
