@@ -33,8 +33,6 @@ from mpmtl_prob.schema.formula import (
 _PLACES = (-1.5932, -0.9674, -0.5895, -0.2822, 0.0, 0.2822, 0.5895, 0.9674, 1.5932)
 #: Where curves are flat at all these places, their scale is taken to be this.
 _FLAT = 0.05
-#: Columns of a model, of which a release could say nothing any more.
-_MOST_BUILT = 1000
 #: An expression of more columns has too many places, and is no expression that somebody reads aloud.
 _MOST_COLUMNS = 3
 #: A message is as long as there are columns, and the noise on all pairs of them would drown it long before.
@@ -66,8 +64,6 @@ class Design:
         self._check()
         self._check_number()
         self._parts = {factor: self._described(factor) for term in self.terms for factor in term}
-        if (many := sum(math.prod(len(self._parts[factor]) for factor in term) for term in self.terms)) > _MOST_BUILT:
-            raise ValueError(f"[study]: formula: expected at most {_MOST_BUILT} columns of the model, got {many}")
         self.marked = [
             name for name in self.used if columns[name].missing == INDICATOR
         ]  # whose absence has an effect of its own
