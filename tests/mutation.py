@@ -445,7 +445,7 @@ MUTANTS = [
            "        if private:\n", "        if not path:\n",
            "releases/test_files.py::test_private_files_are_their_owners_alone"),
     Mutant("owners' models for everybody", "inference/owner/posterior.py",
-           "write_netcdf(tree, path, private=True)", "write_netcdf(tree, path, private=False)",
+           "write_netcdf(tree, path, private=True, parts=parts)", "write_netcdf(tree, path, private=False, parts=parts)",
            "test_files_of_0_3_0.py::test_owners_models_are_written_for_their_owner_alone"),
     Mutant("everybody's rows for everybody", "inference/curator/posterior.py",
            "write_netcdf(tree, path, private=True)", "write_netcdf(tree, path, private=False)",

@@ -20,6 +20,7 @@ ROOMS = """
     privacy.units privacy.lattice
     privacy.mechanisms
     privacy.accounting
+    privacy.board
     privacy.guarantee
     privacy.ledger_file
     privacy.ledger
@@ -42,13 +43,14 @@ ROOMS = """
     theory
     adaptation
     evaluation threat_models federated
-    desk
     plots scikit extend
+    desk
     _moved
     mpmtl_prob
     cli.demo cli.options privacy.__main__
     cli.demo_federated cli.desk
-    cli.adapt cli.demonstration cli.federated cli.plan cli.reproduce cli.tasks
+    cli.stages
+    cli.adapt cli.demonstration cli.federated cli.plan cli.report cli.reproduce cli.tasks
     cli.main
     cli
     __main__

@@ -40,6 +40,15 @@ def for_chain(chain: int, tree: Any) -> Any:
     return tree if len(devices) == 1 else jax.device_put(tree, devices[chain % len(devices)])
 
 
+def for_chains[T](number: int, tree: T) -> list[T]:
+    """A pytree on the device of each of so many chains, once a device; nobody may write to its arrays."""
+    devices = jax.local_devices()
+    placed = (
+        [jax.device_put(tree, device) for device in devices[:number]] if len(devices) > 1 else [without_copies(tree)]
+    )
+    return [placed[i % len(devices)] for i in range(number)]
+
+
 def without_copies[T](tree: T) -> T:
     """A pytree of JAX's arrays that on a processor are where NumPy has them, if they are aligned; nobody may write to these.
 

@@ -6,9 +6,10 @@ import csv
 import errno
 import json
 import os
+import stat
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -95,26 +96,47 @@ def check_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
-def write_netcdf(data: xr.Dataset | xr.DataTree, path: str | os.PathLike[str], *, private: bool) -> None:
-    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`."""
+def write_netcdf(
+    data: xr.Dataset | xr.DataTree,
+    path: str | os.PathLike[str],
+    *,
+    private: bool,
+    parts: Iterable[tuple[str, xr.Dataset]] = (),
+) -> None:
+    """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`.
+
+    ``parts`` are further variables with the names of their groups, of which one after another is asked for and written.
+    """
     check_there(os.path.dirname(os.path.abspath(path)))
     import xarray as xr  # with pandas, nearly a second to import
 
     with atomic_write(path, private=private) as unfinished:
-        if isinstance(
-            data, xr.Dataset
-        ):  # such as a release that was paid for: HDF5 ends the process where the disk is full
-            content = data.to_netcdf(engine="h5netcdf")
-            with open(unfinished, "wb") as file:
+        if isinstance(data, xr.Dataset):
+            content = data.to_netcdf(engine="h5netcdf")  # in memory: HDF5 ends the process where the disk is full, and
+            with open(unfinished, "wb") as file:  # with it would go a release that was paid for
                 file.write(content)
         else:  # draws, which would take their size in memory once more
             data.to_netcdf(unfinished, engine="h5netcdf")
+        for group, part in parts:
+            part.to_netcdf(unfinished, mode="a", group=group, engine="h5netcdf")
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
     """Write text, whole or not at all; ``private`` as for :func:`atomic_write`."""
     with atomic_write(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def text_of_file(path: str | os.PathLike[str], largest: int) -> str:
+    """Return the text of a file that somebody else has written, of so many bytes at most.
+
+    Raises ValueError for a larger one, and for a pipe, which would be waited for, or a device, which has no end.
+    """
+    file = os.stat(path)
+    if not stat.S_ISREG(file.st_mode) or file.st_size > largest:
+        raise ValueError(f"{os.fspath(path)!r}: expected a file of at most {largest} bytes, got another")
+    with open(path, encoding="utf-8") as opened:
+        return opened.read()
 
 
 def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from mpmtl_prob.cli.options import check_budgets
+from mpmtl_prob.cli.options import check_budgets, shows_progress
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         draws=options.draws,
         seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )
     if options.json:
         print((options.out / "comparison.json").read_text(), end="")

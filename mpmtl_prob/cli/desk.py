@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import signal
 import sys
@@ -15,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob.cli.options import exclude_option, open_ledger
+from mpmtl_prob.cli.options import exclude_option, open_ledger, print_json, shows_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +111,9 @@ def _add_publish(command: Callable[..., argparse.ArgumentParser]) -> None:
     publishing.add_argument("--out", type=Path, required=True, help="NetCDF file to write, which is not there yet")
 
 
-def study_options(parser: argparse.ArgumentParser, *, participant: bool = True, required: bool = True) -> None:
+def study_options(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, participant: bool = True, required: bool = True
+) -> None:
     """Add ``--study`` and what goes with it."""
     parser.add_argument("--study", type=Path, required=required, help="the study's file, TOML or JSON")
     parser.add_argument(
@@ -151,21 +151,6 @@ def tell(options: argparse.Namespace, text: str) -> None:
     print(f"mpmtl-prob {options.name}: {text}", file=sys.stderr)
 
 
-def print_json(said: Any) -> None:
-    """Print one valid JSON document: numbers that are none, or infinite, are null."""
-    print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
-
-
-def _plain(said: Any) -> Any:
-    if isinstance(said, dict):
-        return {str(key): _plain(value) for key, value in said.items()}
-    if isinstance(said, list | tuple):
-        return [_plain(value) for value in said]
-    if isinstance(said, float) and not math.isfinite(said):
-        return None
-    return said
-
-
 @contextmanager
 def warnings_told(options: argparse.Namespace) -> Iterator[None]:
     """What is warned of is said in a line."""
@@ -176,7 +161,7 @@ def warnings_told(options: argparse.Namespace) -> Iterator[None]:
         tell(options, f"warning: {one.message}")
 
 
-def _new(option: str, path: Path) -> None:
+def check_new(option: str, path: Path) -> None:
     """Raise ValueError where a file is there already, or none can be written."""
     from mpmtl_prob._util.files import check_place
 
@@ -193,7 +178,7 @@ def schema(options: argparse.Namespace) -> None:
     from mpmtl_prob.data.cells import label_text
     from mpmtl_prob.schema.draft import Example, draft
 
-    _new("--out", options.out)
+    check_new("--out", options.out)
     frame = read_cells("--from", options.example)
     example = Example(
         {label_text(name): frame[name].tolist() for name in frame},
@@ -209,7 +194,7 @@ def schema(options: argparse.Namespace) -> None:
             options,
             "levels and types alone were taken from the example; --public-example takes numbers from one that is public",
         )
-    _said(
+    say(
         options,
         {"out": str(options.out)},
         f"written to {options.out}: a draft. Settle every section that says settled = false",
@@ -222,16 +207,17 @@ def write_keys(options: argparse.Namespace) -> None:
     from mpmtl_prob.desk.keys import KINDS, write_key
 
     one_of("--role", options.role, tuple(KINDS))
-    _new("--out", options.out)
+    check_new("--out", options.out)
     public = write_key(options.out, options.role)
-    _said(options, {"public": public, "out": str(options.out)}, public)
+    say(options, {"public": public, "out": str(options.out)}, public)
     tell(
         options,
         f"the private key is in {options.out}; the line above goes to [keys] in the study's file, by a way you trust",
     )
 
 
-def _said(options: argparse.Namespace, said: dict[str, Any], text: str) -> None:
+def say(options: argparse.Namespace, said: dict[str, Any], text: str) -> None:
+    """Print what a command has to say, as JSON or in words."""
     if options.json:
         print_json(said)
     else:
@@ -242,8 +228,8 @@ def message(options: argparse.Namespace) -> None:
     """Make a message, show it, ask, and write it."""
     from mpmtl_prob import desk
 
-    study, key = read_study(options), _key(options, "participant")
-    _new("--out", options.out)
+    study, key = read_study(options), own_key(options, "participant")
+    check_new("--out", options.out)
     if options.csv is None and not options.no_estimate:
         raise ValueError("--csv: expected this hospital's rows, or --no-estimate with --participant, got neither")
     with warnings_told(options):
@@ -261,19 +247,23 @@ def message(options: argparse.Namespace) -> None:
         "written": [str(path) for path in written],
     }
     own = f"; {written[1]} is your own copy, which fit needs and nobody else gets" if len(written) > 1 else ""
-    _said(options, said, f"written to {written[0]}, for the curator{own}")
+    say(options, said, f"written to {written[0]}, for the curator{own}")
 
 
-def agree(options: argparse.Namespace, found: Message) -> Message:
-    """Return the message that leaves, after it was shown. Raises ValueError where nobody agreed."""
+def agree(options: argparse.Namespace, found: Message, seen: str | None = None) -> Message:
+    """Return the message that leaves, after it was shown, and by whom it is ``seen``.
+
+    Raises:
+        ValueError: nobody agreed.
+    """
     from mpmtl_prob.desk import make_message
 
     if options.yes:
-        print(found.describe(), file=sys.stderr)
+        print(found.describe(seen=seen), file=sys.stderr)
         return found
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise ValueError("--yes: expected it where there is no terminal to ask on, got none; nothing was written")
-    print(found.describe(numbers=True), file=sys.stderr)
+    print(found.describe(numbers=True, seen=seen), file=sys.stderr)
     print(
         'Write this message? "yes"; or "no estimate", which says nothing of your rows while you still take part; or "stop": ',
         end="", file=sys.stderr, flush=True,
@@ -286,7 +276,8 @@ def agree(options: argparse.Namespace, found: Message) -> Message:
     raise ValueError("nobody said yes, and nothing was written")
 
 
-def _key(options: argparse.Namespace, role: str) -> Any:
+def own_key(options: argparse.Namespace, role: str) -> Any:
+    """The private key that an option names, if it does."""
     from mpmtl_prob.desk.keys import read_key
 
     return None if options.key is None else read_key(options.key, role)
@@ -297,8 +288,8 @@ def publish(options: argparse.Namespace) -> None:
     from mpmtl_prob import desk
 
     study = read_study(options)
-    _new("--out", options.out)
-    inbox = desk.collect(study, options.messages, without=options.without, key=_key(options, "curator"))
+    check_new("--out", options.out)
+    inbox = desk.collect(study, options.messages, without=options.without, key=own_key(options, "curator"))
     if inbox.without:
         tell(
             options,
@@ -310,10 +301,10 @@ def publish(options: argparse.Namespace) -> None:
     if options.ledger is not None and options.total is None and not options.ledger.exists():
         raise ValueError("--total: expected the eps that a new ledger declares, such as --total 2, got none")
     ledger = open_ledger(options, delta=delta, adjacency=law.adjacency, unit="task")
-    with _until_written(options.out):
+    with until_written(options.out):
         release = desk.publish(inbox, ledger=ledger)
-        written = _written(options, release)
-    _said(options, _facts(inbox, release, written), f"{release}\nwritten to {written}")
+        written = write_release(options, release)
+    say(options, _facts(inbox, release, written), f"{release}\nwritten to {written}")
     if ledger is not None and not options.json:
         print(f"\n{ledger}")
     if written != options.out:
@@ -339,30 +330,37 @@ def _facts(inbox: Inbox, release: Release, written: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _until_written(path: Path) -> Iterator[None]:
-    """Keep room for a release before it is paid for, and hold interrupts back until it is written."""
+def held_interrupts() -> Iterator[None]:
+    """An interrupt waits until this is done, and is one then."""
     held: list[int] = []
-    reserved = Path(f"{path}.{os.getpid()}.reserved")
-    before: dict[int, Any] = {}
+    heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
+    before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in heard}
     try:
-        with open(reserved, "wb") as file:
-            file.write(bytes(_ROOM))
-            file.flush()
-            os.fsync(file.fileno())
-        for number in _INTERRUPTS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-                before[number] = signal.signal(number, lambda number, _: held.append(number))
-        reserved.unlink()
         yield
     finally:
-        reserved.unlink(missing_ok=True)
         for number, handler in before.items():
             signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
 
 
-def _written(options: argparse.Namespace, release: Release) -> Path:
+@contextmanager
+def until_written(path: Path) -> Iterator[None]:
+    """Keep room for a release before it is paid for, and hold interrupts back until it is written."""
+    reserved = Path(f"{path}.{os.getpid()}.reserved")
+    try:
+        with open(reserved, "wb") as file:
+            file.write(bytes(_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+        with held_interrupts():
+            reserved.unlink()
+            yield
+    finally:
+        reserved.unlink(missing_ok=True)
+
+
+def write_release(options: argparse.Namespace, release: Release) -> Path:
     """Where a release is that was paid for: elsewhere, if need be."""
     try:
         if os.path.lexists(options.out):  # since it was looked for
@@ -386,15 +384,13 @@ def fit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out: expected a folder without {there[0]}, got {str(options.out)!r}; take another")
     release = Release.load(options.release)
     desk.model.check_release(study, release)
-    own_message = _own_message(options, study)
+    own_message = _own_message(options, study, release.lattice)
     rows = read_rows(options.csv)
-    options.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    tell(options, f"sampling, {options.chains} chains of {options.draws} draws")
-    with warnings_told(options):
+    with results_folder(options.out), warnings_told(options):
         own = desk.fit(
             study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
-            seed=options.seed, progress_bar=not options.quiet and sys.stderr.isatty(),
+            seed=options.seed, progress_bar=shows_progress(options),
         )  # fmt: skip
     for line in own.told:
         tell(options, line)
@@ -404,12 +400,25 @@ def fit(options: argparse.Namespace) -> None:
         raise KeyboardInterrupt
 
 
-def _own_message(options: argparse.Namespace, study: Schema) -> Message | None:
+@contextmanager
+def results_folder(folder: Path) -> Iterator[None]:
+    """A folder for its owner alone, made before anything is sampled; gone again where nothing came to be in it."""
+    new = not folder.exists()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            folder.rmdir()
+        raise
+
+
+def _own_message(options: argparse.Namespace, study: Schema, lattice: float | None) -> Message | None:
     """The message that was sent, if any. Raises ValueError where it is not said whether one was."""
     from mpmtl_prob.desk import Message
 
     if options.message is not None:
-        return Message.load(study, options.message)
+        return Message.load(study, options.message, lattice=lattice)
     if options.newcomers:
         return None
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -425,7 +434,7 @@ def _own_message(options: argparse.Namespace, study: Schema) -> Message | None:
     )
     answer = sys.stdin.readline().strip()
     options.newcomers = not answer
-    return Message.load(study, answer) if answer else None
+    return Message.load(study, answer, lattice=lattice) if answer else None
 
 
 def write_results(own: OwnModel, folder: Path) -> list[str]:
@@ -483,7 +492,7 @@ def predict(options: argparse.Namespace) -> None:
     from mpmtl_prob.schema.columns import Category
 
     own, rows = OwnModel.load(options.model), read_rows(options.csv)
-    _new("--out", options.out)
+    check_new("--out", options.out)
     found = own.predict(rows, options.probability)
     found.index = found.index + 1
     found.index.name = "row"
@@ -493,7 +502,7 @@ def predict(options: argparse.Namespace) -> None:
         tell(options, f"{none} of {len(found)} {own.schema.row}s have no prediction, as the study drops such rows")
     target, said = own.schema.target, {"rows": len(found), "without": none, "out": str(options.out)}
     what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column
-    _said(
+    say(
         options,
         said,
         f"written to {options.out}: {len(found)} rows, {options.probability:.0%} intervals of {what}",

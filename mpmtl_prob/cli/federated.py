@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpmtl_prob.cli import stages
+from mpmtl_prob.cli.options import print_json, shows_progress
+
 if TYPE_CHECKING:
     from mpmtl_prob.data.tasks import TaskData
+    from mpmtl_prob.federated.flower.sites import Config
 
-WHAT = {"demo": "all owners in this process", "sites": "a Flower link and its nodes, processes on this machine"}
+WHAT = {
+    "demo": "all owners in this process",
+    "sites": "a Flower link and its nodes, processes on this machine",
+    "step": "a site of a study, from files: answers one stage a call",
+    "coordinate": "the server of a study, from files: asks one stage a call, and writes the release at the end",
+}
 _TRUST = ("curator", "secure_sum", "no_curator")
 
 
@@ -32,6 +40,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
     parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
     parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
+    stages.add(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -44,7 +53,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
     if options.trust not in _TRUST:
         raise ValueError(f"--trust: expected one of {', '.join(_TRUST)}, got {options.trust!r}")
-    (_demo if options.what == "demo" else _sites)(options)
+    commands = {"demo": _demo, "sites": _sites, "step": stages.step, "coordinate": stages.coordinate}
+    commands[options.what](options)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -52,14 +62,16 @@ def _demo(options: argparse.Namespace) -> None:
 
     shown = demo_federated.run(
         options.data, options.epsilon, trust=options.trust, draws=options.draws, seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )  # fmt: skip
-    print(json.dumps(shown.to_dict(), indent=2) if options.json else f"\n{shown}")
+    if options.json:
+        print_json(shown.to_dict())
+    else:
+        print(f"\n{shown}")
 
 
 def _sites(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release
-    from mpmtl_prob.cli import demo
     from mpmtl_prob.federated.flower.sites import RunFailed, Sites
 
     if options.folder is None:
@@ -68,22 +80,15 @@ def _sites(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--folder: the sites in {str(options.folder)!r} have answered a run, and answer one; take another"
         )
-    tasks, _, _ = demo.load(options.data, options.seed)
-    parts = [
-        {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
-    ]
-    config = {
-        "epsilon": options.epsilon, "trust": options.trust, "num-tasks": tasks.num_tasks,
-        "features": _names(tasks), "timeout": options.timeout, "dropouts": 0,
-    }  # fmt: skip
+    parts, config = _of_demo(options) if options.study is None else stages.of_study(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
-            outcome = sites.run(config, progress_bar=not options.quiet)
+            outcome = sites.run(config, progress_bar=shows_progress(options))
     except RunFailed as error:
         raise ValueError(str(error)) from error
     if options.json:
-        print(json.dumps(outcome, indent=2))
+        print_json(outcome)
         return
     print(Release.load(options.folder / "out" / "release.nc"))
     print(
@@ -92,6 +97,20 @@ def _sites(options: argparse.Namespace) -> None:
     print(
         f"written to {options.folder / 'out'}/: outcome.json, release.nc; the link and every node have a log beside it"
     )
+
+
+def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
+    """Configurations of nodes and of the run, of a demonstration's data."""
+    from mpmtl_prob.cli import demo
+
+    tasks, _, _ = demo.load(options.data, options.seed)
+    parts: list[Config] = [
+        {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
+    ]
+    return parts, {
+        "epsilon": options.epsilon, "trust": options.trust, "num-tasks": tasks.num_tasks,
+        "features": _names(tasks), "timeout": options.timeout, "dropouts": 0,
+    }  # fmt: skip
 
 
 def _names(tasks: TaskData) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,3 +67,28 @@ def read_reference(options: argparse.Namespace) -> Reference | None:
     from mpmtl_prob.data import reference
 
     return None if options.reference is None else reference.read_reference(options.reference, "--reference")
+
+
+def shows_progress(options: argparse.Namespace) -> bool:
+    """Whether a bar is shown: on a terminal. Elsewhere it would be hundreds of lines, and one says that it takes a while."""
+    if options.quiet:
+        return False
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    print(f"mpmtl-prob {options.name}: at work; there are progress bars on a terminal alone", file=sys.stderr)
+    return False
+
+
+def print_json(said: Any) -> None:
+    """Print one valid JSON document: numbers that are none, or infinite, are null."""
+    print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
+
+
+def _plain(said: Any) -> Any:
+    if isinstance(said, dict):
+        return {str(key): _plain(value) for key, value in said.items()}
+    if isinstance(said, list | tuple):
+        return [_plain(value) for value in said]
+    if isinstance(said, float) and not math.isfinite(said):
+        return None
+    return said

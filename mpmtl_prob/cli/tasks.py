@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +12,10 @@ from mpmtl_prob.cli.options import (
     check_budgets,
     exclude_option,
     open_ledger,
+    print_json,
     read_reference,
     reference_option,
+    shows_progress,
     tell_features,
 )
 
@@ -250,18 +251,19 @@ def fit(options: argparse.Namespace) -> None:
     whole("--draws", options.draws)
     check_place("--out", options.out)
     _check_fit(options, tasks, release)  # before the sampler runs
+    shown = shows_progress(options)
     shared = inference.shared_covariance(
         release,
         chains=options.chains,
         warmup=min(options.draws, WARMUP),
         draws=options.draws,
         seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shown,
     )
     leave_one_out = "not_in_release" if options.newcomers else "auto"
     own = inference.task_posteriors(
         tasks, shared, likelihood=options.likelihood, leave_one_out=leave_one_out, seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shown,
     )  # fmt: skip
     own.save(options.out)
     if isinstance(own, OwnerEffects):
@@ -308,7 +310,7 @@ def _tell_weights(options: argparse.Namespace, own: OwnerPosteriors) -> None:
     summary = own.subspace(max(1, min(3, own.shared.release.num_features - 1)))  # of rank d there is nothing to say
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
-        print(json.dumps({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)}))
+        print_json({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)})
     else:
         print(f"{own.shared}\n{own}\n{own.diagnose()}\n{summary}\nwritten to {options.out}")
 
@@ -330,7 +332,7 @@ def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
             "seconds": own.seconds,
             "out": str(options.out),
         }
-        print(json.dumps(said, default=str))
+        print_json(said)
         return
     _print_effects(own)
     written = [str(path) for path in (options.out, options.coefficients) if path is not None]
@@ -368,7 +370,10 @@ def compare(options: argparse.Namespace) -> None:
         reference=reference,
         draws=options.draws,
         seed=options.seed,
-        progress_bar=not options.quiet,
+        progress_bar=shows_progress(options),
     )
     comparison = evaluation.compare(fits, test)
-    print(json.dumps(comparison.to_dicts(), indent=2) if options.json else comparison)
+    if options.json:
+        print_json(comparison.to_dicts())
+    else:
+        print(comparison)

@@ -8,6 +8,7 @@ from mpmtl_prob._util.arrays import FloatArray
 
 #: The name of the feature that is 1 in every row.
 NAME = "intercept"
+_AT_ONCE = 2**16  # numbers
 
 
 def contrasts(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -18,14 +19,23 @@ def contrasts(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Source: Helmert's matrix.
     """
-    if len(y) == 1:
-        return np.zeros_like(X), np.zeros_like(y)
-    rows = np.column_stack([X, y])
+    rows = in_place(np.column_stack([X, y]))
+    return rows[:, :-1], rows[:, -1]
+
+
+def in_place(rows: FloatArray) -> FloatArray:
+    """Return :func:`contrasts` of rows (n, d+1) whose last column is the target, in their place."""
+    if len(rows) == 1:
+        return np.zeros_like(rows)
     k = np.arange(1.0, len(rows))[:, None]
+    step = max(1, _AT_ONCE // len(rows))
     with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
         rows -= rows[0].copy()  # first, so that columns without variation are zero, and a far origin costs no digits
-        H = np.cumsum(rows, axis=0)[:-1]
-        H /= k
-        np.subtract(rows[1:], H, out=H)
-        H *= np.sqrt(k / (k + 1))
-    return H[:, :-1], H[:, -1]
+        for at in range(0, rows.shape[1], step):  # a few columns at a time: memory
+            some = rows[:, at : at + step]
+            H = np.cumsum(some, axis=0)[:-1]
+            H /= k
+            np.subtract(some[1:], H, out=H)
+            H *= np.sqrt(k / (k + 1))
+            some[1:] = H
+    return rows[1:]

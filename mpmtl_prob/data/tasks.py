@@ -18,7 +18,7 @@ from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import column_names
 from mpmtl_prob.data.columns import by_appearance, of_frame, task_labels
-from mpmtl_prob.data.contrasts import NAME, contrasts
+from mpmtl_prob.data.contrasts import NAME, in_place
 from mpmtl_prob.data.gram import Gram, grams, squares
 from mpmtl_prob.data.lists import of_lists, of_targets
 from mpmtl_prob.data.observations import Observations, check_plain, of_every_row
@@ -472,8 +472,10 @@ class TaskData:
         offsets, d = offsets_of(counts), self.num_features - 1
         rows, targets = np.empty((offsets[-1], d)), np.empty(offsets[-1])
         for i, (begin, end) in enumerate(pairwise(offsets)):
-            X, y = self.rows_of(i)
-            rows[begin:end], targets[begin:end] = contrasts(X[:, :-1], y)
+            own, y = self.rows_of(i)
+            own[:, -1] = y  # in the place of the constant
+            own = in_place(own)
+            rows[begin:end], targets[begin:end] = own[:, :-1], own[:, -1]
         return type(self)(
             rows=rows,
             targets=targets,

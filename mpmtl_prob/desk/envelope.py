@@ -12,12 +12,10 @@ import base64
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from mpmtl_prob._util.files import each_once
+from mpmtl_prob._util.files import each_once, text_of_file
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.desk.keys import cryptography, private_class, public_key, public_text
 from mpmtl_prob.schema.schema import Schema
@@ -97,17 +95,14 @@ def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> d
             )
         body = _opened(said, key, name)
     vector = body.get("vector")
-    if not isinstance(vector, list) or not all(type(one) in (int, float) and abs(one) < 1e100 for one in vector):
-        raise ValueError(f"{name}: expected a vector in it, got something else")
+    if not isinstance(vector, list) or not all(type(one) in (int, float) and abs(one) <= 1 for one in vector):
+        raise ValueError(f"{name}: expected a vector of length 1 at most in it, got something else")
     return {**said, "vector": [float(one) for one in vector]}
 
 
 def _read(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     try:
-        file = os.stat(path)
-        if not stat.S_ISREG(file.st_mode) or file.st_size > _LARGEST:  # a pipe is waited for, and a device has no end
-            raise ValueError(name)
-        said = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=each_once)
+        said = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
         if said["format"] != FORMAT or not isinstance(said["body"], dict):
             raise ValueError(name)
         if not all(isinstance(said[key], str) for key in (*_HEAD, "checksum")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,12 @@ class Message:
         """Whether it is the message of "no estimate"."""
         return not self.vector[:-1].any()
 
-    def describe(self, *, numbers: bool = False) -> str:
+    def describe(self, *, numbers: bool = False, seen: str | None = None) -> str:
         """What is about to leave, who will see it, and what is promised, in words.
 
         Args:
             numbers: with those of the message, for the eyes of whoever sends it.
+            seen: who sees it, in words; default the curator.
         """
         schema, names = self.schema, self.schema.coefficients
         eps, m = schema.promise["epsilon"], schema.num_tasks
@@ -60,17 +61,15 @@ class Message:
         what = f"an estimate for each of {len(names)} coefficients ({', '.join(names)}) and how accurate each is, of length 1"
         if self.says_nothing:
             what = f'the message of "no estimate": nothing of any {schema.row} is in it'
-        seen = (
-            "to whom it is encrypted"
-            if "curator" in schema.keys
-            else "and whoever gets the file, which is not encrypted"
-        )
+        if seen is None:
+            sealed = "curator" in schema.keys
+            seen = "the curator, " + ("to whom it is encrypted" if sealed else "and whoever gets the file, in clear")
         lines = [
             f"Message of {self.participant} for the study {schema.title or schema.target.column} ({schema.digest[:12]}).",
             f"What leaves: {what}. No row of any {schema.row} leaves.",
-            f"Who sees it: the curator of the study, {seen}.",
-            f"What the curator publishes: one sum over {m} {schema.task}s, with noise. What is promised to each, against "
-            "everybody but the curator: whoever held it for 50 % likely that these are its data holds it for at most "
+            f"Who sees it: {seen}.",
+            f"What is published: one sum over {m} {schema.task}s, with noise. What is promised to each, against all who "
+            "see no more than that: whoever held it for 50 % likely that these are its data holds it for at most "
             f"{100 / (1 + math.exp(-eps)):.0f} % likely after the release (eps = {eps:g}; but for delta = {delta:.2g}).",
         ]
         if numbers:
@@ -110,21 +109,30 @@ class Message:
             write_text(place, text, private=True)
         return places
 
+    def save_own(self, path: str | os.PathLike[str], key: Any = None) -> None:
+        """Write the own copy of a message that went another way (mode 0600), for :func:`mpmtl_prob.desk.fit`."""
+        head = {"study": self.schema.digest, "participant": self.participant, "nonce": self.nonce}
+        write_text(path, envelope.packed(self.schema, head, self.vector.tolist(), key, sealed=False), private=True)
+
     @classmethod
-    def load(cls, schema: Schema, path: str | os.PathLike[str], key: Any = None) -> Message:
+    def load(
+        cls, schema: Schema, path: str | os.PathLike[str], key: Any = None, *, lattice: float | None = None
+    ) -> Message:
         """Read a file that :meth:`save` wrote.
 
         Args:
             schema: of the study.
             path: of the file.
             key: the curator's private one, where the study has its public one.
+            lattice: the grid of the release that it went into, which may be another than the study's; default the study's.
 
         Raises:
             ValueError: a file that is no message of this study, was edited, or no bounded vector.
         """
         said, terms = envelope.unpacked(schema, path, key), schema.terms()
         vector = np.array(said["vector"], dtype=np.float64)
-        check_vector(vector, terms, repr(os.fspath(path)))
+        finest = terms.lattice if lattice is None else min(lattice, terms.lattice)
+        check_vector(vector, replace(terms, lattice=finest), repr(os.fspath(path)))
         vector.setflags(write=False)
         return cls(schema, said["participant"], vector, nonce=said["nonce"])
 
@@ -154,21 +162,21 @@ def make_message(schema: Schema, frame: Any, participant: str | None = None, *, 
         who = label_text(participant)
         if schema.participants and who not in schema.participants:
             raise ValueError(f"participant: expected one of the study's {len(schema.participants)}, got {who!r}")
-        return Message(schema, who, _silent(terms), 0)
+        return Message(schema, who, silent(terms), 0)
     rows = read_rows(schema, frame, participant)
     if not len(rows.kept):
         told = (
             *rows.told,
             f'no {schema.row} is left: the message says "no estimate", and the {schema.task} counts all the same',
         )
-        return Message(schema, rows.participant, _silent(terms), 0, told)
+        return Message(schema, rows.participant, silent(terms), 0, told)
     vector = message(rows.tasks(schema), terms)[:, 0]
     vector.setflags(write=False)
     return Message(schema, rows.participant, vector, len(rows.kept), rows.told)
 
 
-def _silent(terms: Terms) -> FloatArray:
-    """The message of a task that knows nothing."""
+def silent(terms: Terms) -> FloatArray:
+    """Return the message of a task that knows nothing, (D,)."""
     vector = np.zeros((len(terms.features), 1))
     vector[-1] = 1.0
     sent: FloatArray = terms.bounded(vector)[:, 0]

@@ -49,12 +49,15 @@ class Invitation:
         trust: who sees what.
         sites: how many are invited, numbered from 0.
         agreed: on the sum; ``least`` is how many sites have to be in it.
+        study: the hash of the study's file, :attr:`mpmtl_prob.Schema.digest`, which the release remembers; None where there
+            is none.
     """
 
     terms: Terms
     trust: Trust
     sites: int
     agreed: Agreed
+    study: str | None = None
 
     @property
     def share(self) -> GaussianShares:
@@ -86,6 +89,8 @@ class Invitation:
         }
         if said.effects is not None:
             numbers["effects"] = said.effects.to_dict()
+        if self.study is not None:
+            numbers["study"] = self.study
         agreed = [self.agreed.run.hex(), *self.agreed[1:]]
         text = json.dumps([numbers, self.trust, self.sites, agreed], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
@@ -102,6 +107,7 @@ def invite(
     dropouts: int | None = None,
     colluders: int = 1,
     partners: int | None = None,
+    study: str | None = None,
     **options: Any,
 ) -> Invitation:
     """The terms of one release over several sites, from public numbers alone.
@@ -122,6 +128,7 @@ def invite(
             one site with 1.
         partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
             for thousands, the more the more may vanish: see ``Invitation.risk``.
+        study: the hash of the study's file, if there is one.
         options: further fields of :class:`ReleaseSpec`: ``mechanism`` ("wishart" or "gaussian", where the server adds the
             noise; shares are Gaussian), ``adjacency``, ``scaling`` (default "pareto"), ``message`` ("clip" shortens
             vectors to length 1 where they are longer), and ``reference``, whose values travel with the invitation: messages
@@ -149,7 +156,7 @@ def invite(
     agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
     no_curator = how is Trust.NO_CURATOR
     settled = _with_shares(spec, m, features, d, agreed.least, colluders) if no_curator else spec.terms(m, features)
-    return Invitation(settled, how, n, agreed)
+    return Invitation(settled, how, n, agreed, study)
 
 
 def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[str, Any]) -> ReleaseSpec:

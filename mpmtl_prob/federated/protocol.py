@@ -282,8 +282,10 @@ def settle(
         if ledger is not None:
             raise ValueError("ledger: expected none where sites add the noise; theirs have paid")
         law = replace(invitation.share, owners=sites)
-        return from_noisy_sum(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
-    return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
+        found = from_noisy_sum(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
+    else:
+        found = publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
+    return found if invitation.study is None else replace(found, study=invitation.study)
 
 
 def _reach(invitation: Invitation, sites: int) -> float:

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.hidden_arrays import shown
-from mpmtl_prob.data.gram import Gram
+from mpmtl_prob.data.gram import Gram, grams
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models.local import LocalCoordinates, local_coordinates
 from mpmtl_prob.models.noise import NoisyRelease, of_law
@@ -159,7 +159,7 @@ def observe(
     Raises:
         ValueError: an argument outside its range, a release of other tasks or features, or noise without a known density.
     """
-    gram = tasks.gram
+    gram = grams(tasks.rows_of, tasks.num_tasks, tasks.num_features)  # which the tasks need not keep
     priors = PRIORS[model]
     rough = _rough_fit(gram, priors[0])
     noise = _positive_prior("sigma", sigma, rough.sigma)
@@ -279,5 +279,5 @@ def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None
         clip=np.asarray(release.mechanisms[0].clip),
         direction=np.asarray(release.message == "direction"),
         # an owner sends v = S^{-1} w, with its own scale S
-        coordinates=conjugate.scales(tasks.gram, release.scaling),
+        coordinates=conjugate.scales_of(tasks.squares, tasks.row_counts, release.scaling),
     )

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import expit
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
+from mpmtl_prob.privacy import board
 from mpmtl_prob.privacy.accounting.composition import compute_delta
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds, compute_profile, membership_odds
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
@@ -135,8 +138,24 @@ class Guarantee:
     def _repr_html_(self) -> str:
         return card("Guarantee", self.facts(), self.reason)
 
-    def explain(self) -> str:
-        """The guarantee for people: against whom it holds, what it compares, and what it does not cover."""
+    def explain(
+        self, audience: str = "analyst", *, organisation: str = "organisation", person: str = "person", group: int = 1
+    ) -> str:
+        """The guarantee in words: against whom it holds, what it compares, and what it does not cover.
+
+        Args:
+            audience: "analyst", with eps and delta; or "board", for people who decide whether an organisation takes part:
+                patients first, and odds in plain words.
+            organisation: for a board, what it calls a task, such as "hospital".
+            person: for a board, whom data are about, such as "patient".
+            group: for a board, how many tasks belong together, such as the hospitals of one owner.
+
+        Raises:
+            ValueError: another audience, a guarantee that is not about whole tasks for a board, or a group that is none.
+        """
+        if one_of("audience", audience, ("analyst", "board")) == "board":
+            parts = board.paragraphs(self.promise(group), board.Words(organisation, person))
+            return "\n\n".join(f"{heading}. {text}" for heading, text in parts)
         arithmetic = _ARITHMETIC.get(self.arithmetic, "")
         against = "anybody" if self.adversary == ANYBODY and self.unit == Unit.PERSON else self.adversary
         persons = _PERSONS.format(unit=self.unit) if self.shared_subjects and self.proved else ""
@@ -144,6 +163,27 @@ class Guarantee:
         return "\n\n".join(
             part for part in (self._promise(), self._odds(), persons, self._papers(), self.reason, scope) if part
         )
+
+    def promise(self, group: int = 1) -> board.Promise:
+        """What is promised to one task, or to a group that belongs together, as a board is told.
+
+        Raises:
+            ValueError: a guarantee of another unit than whole tasks, one that does not know its noise laws, or a group
+                that is none.
+        """
+        if self.unit != Unit.TASK:
+            raise ValueError(f"guarantee: expected one that protects whole tasks for a board, got one of a {self.unit}")
+        whole("group", group)
+        if self.proved is None or self.proved.delta >= 1:
+            return board.Promise(Adjacency.REPLACE, None, self.reason, group)
+        if group == 1:
+            moved = self.membership_odds()
+            odds = board.Odds(moved.cap, moved.above, moved.typical)
+        else:
+            # a privacy loss lies above eps + t with probability delta(eps) / (1 - e^-t) at most; t = log 2
+            epsilon = self.for_group(group).epsilon(self.proved.delta) + np.log(2)
+            odds = board.Odds(float(expit(epsilon)), min(1.0, 2 * self.proved.delta), None)
+        return board.Promise(Adjacency.of(self.proved.adjacency), odds, self.reason, group)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for :meth:`from_dict`; without the laws."""

@@ -224,17 +224,23 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
 def _message(own: Observations, layout: EffectsLayout) -> FloatArray:
     with np.errstate(all="ignore"):  # a warning would tell of one task
         units = layout.units(own.X, own.y)
-        if layout.outcome == "number":
+        if layout.outcome == "number" and _constant_target(own.y, layout):
+            shrunk = Shrunk(*np.zeros((2, own.X.shape[1])))
+        elif layout.outcome == "number":
             shrunk = shrunk_estimate(*rows_of_numbers(own, units), layout.effect_variance)
         else:
             rows = predictors(own, units, layout.outcome)
             shrunk = generalized_estimate(rows, OF_OUTCOMES[layout.outcome], layout.effect_variance)
-        if (
-            layout.reference is None and not own.y.any()
-        ):  # a target without variation says nothing of effects per its own scale
-            shrunk = Shrunk(*(np.zeros_like(part) for part in shrunk))
         vector = layout.vector(shrunk)
     return _or_silent(vector)
+
+
+def _constant_target(y: FloatArray, layout: EffectsLayout) -> bool:
+    """Whether a task's targets do not vary: as if its effects were known exactly, which is not to be believed.
+
+    One row says something of levels; but of a zero there is no scale, where every task has its own.
+    """
+    return (layout.reference is None and not y.any()) or (len(y) > 1 and bool((y == y[0]).all()))
 
 
 def rows_of_numbers(own: Observations, units: Units) -> tuple[FloatArray, FloatArray]:

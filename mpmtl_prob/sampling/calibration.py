@@ -77,9 +77,9 @@ def chain_for_each(
 
     def chain(i: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
         state, args, kept = compiled.init(keys[i], begin[i], (data[i],)), (data[i],), []
-        for steps in loop.chunks(-(-warmup // thin)):
+        for steps in compiled.chunks(state, -(-warmup // thin)):
             state, _ = compiled.advance(state, args, steps)
-        for steps in loop.chunks(draws):
+        for steps in compiled.chunks(state, draws):
             state, found = compiled.advance(state, args, steps)
             kept.append(jax.tree.map(lambda x, steps=steps: np.asarray(x)[:steps], found))
         samples, statistics = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)

@@ -13,17 +13,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
-from mpmtl_prob._util.devices import for_chain
+from mpmtl_prob._util.devices import for_chain, for_chains
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.sampling import _numpyro
 from mpmtl_prob.sampling._threefry import keys
@@ -31,32 +32,61 @@ from mpmtl_prob.sampling.flat import FlatNUTS
 
 Draws = dict[str, NDArray[Any]]
 
-_CHUNK = 25  # iterations between two updates of the progress bar
+_CHUNK = 25  # iterations between two updates of the progress bar, at most
+_MOST = 1_200_000  # numbers that are kept of them, at most: they are there several times over
 
 
 class Program(NamedTuple):
     """A kernel's compiled loop of one chain, in three parts."""
 
     first: Callable[..., Any]  #: key, unconstrained values or None, model arguments -> state
-    fill: Callable[..., Any]  #: room, state, model arguments, number of draws -> state, room filled so far
+    fill: Callable[..., Any]  #: state, model arguments, number of draws -> state, room for draws filled so far
     constrain: Callable[..., Any]  #: unconstrained draws, model arguments -> draws
     kept: Callable[[Any], Any]  #: state -> what is kept of it: unconstrained values, statistics
     weighs: bool  #: ``first`` leaves potential energy and gradient to a step of the loop
 
     def loop(self, state: Any, args: Any, steps: Any) -> Any:
         """The state after so many draws, and (unconstrained draws, statistics), padded."""
-        room = jax.tree.map(lambda leaf: np.zeros((_CHUNK, *leaf.shape), leaf.dtype), self.kept(state))
-        return self.fill(room, state, args, steps)
+        return self.fill(state, args, steps)
+
+    def most(self, state: Any) -> int:
+        """How many draws fit the loop: fewer where one has very many numbers."""
+        return num_draws(self.kept(state))
+
+    def chunks(self, state: Any, total: int) -> list[int]:
+        """A number of draws in parts that fit the loop."""
+        most = self.most(state)
+        return [most] * (total // most) + [total % most] * (total % most > 0)
 
     def init(self, key: Any, params: Any, args: Any) -> Any:
         """The first state. ``params`` are unconstrained values or None."""
         state = self.first(key, params, args)
         return _numpyro.weighed(state, lambda state: self.loop(state, args, 1)[0]) if self.weighs else state
 
-    def advance(self, state: Any, args: Any, steps: Any) -> Any:
-        """The state after so many draws, and (draws, statistics), padded."""
+    def advance(self, state: Any, args: Any, steps: Any, keep: Callable[[Any], Any] = dict) -> Any:
+        """The state after so many draws, and (draws, statistics), padded; of the draws only what is to be kept."""
         state, (draws, statistics) = self.loop(state, args, steps)
-        return state, (self.constrain(draws, args), statistics)
+        if self.most(state) == _CHUNK:
+            return state, (keep(self.constrain(draws, args)), statistics)
+        one_draw = lambda draws: keep(self.constrain(draws, args))
+        return state, (_one_by_one(one_draw, draws, max(steps, 1)), statistics)
+
+
+def num_draws(kept: Any) -> int:
+    """How many draws are made at a time, of which this is kept."""
+    return max(1, min(_CHUNK, _MOST // sum(np.size(leaf) for leaf in jax.tree.leaves(kept))))
+
+
+def _one_by_one(function: Callable[[Any], Any], draws: Any, number: int) -> Any:
+    """What a function makes of each of so many draws: of all beside each other it takes several times what they are."""
+    draws, found = jax.tree.map(np.asarray, draws), None
+    for i in range(number):
+        one = jax.tree.map(np.asarray, function(jax.tree.map(lambda every, i=i: every[i : i + 1], draws)))
+        if found is None:
+            found = jax.tree.map(lambda each: np.empty((number, *each.shape[1:]), each.dtype), one)
+        for every, each in zip(jax.tree.leaves(found), jax.tree.leaves(one), strict=True):
+            every[i] = each[0]
+    return found
 
 
 class ChainStates(NamedTuple):
@@ -101,7 +131,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
         # compiled here too, the gradient would take as long as in the loop
         return _numpyro.raised(_numpyro.without_gradient(state)) if weighs else state
 
-    def fill(room: Any, state: Any, args: Any, steps: Any) -> Any:
+    def fill(state: Any, args: Any, steps: Any) -> Any:
         # the number of steps is traced: a last, shorter chunk does not compile again
         def body(i: Any, carry: Any) -> Any:
             state, found = carry
@@ -110,6 +140,8 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
             lay = lambda every, one: jax.lax.dynamic_update_index_in_dim(every, one, i, 0)
             return state, jax.tree.map(lay, found, kept(state))
 
+        most = num_draws(kept(state))
+        room = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), kept(state))
         return jax.lax.fori_loop(0, steps, body, (state, room))
 
     def kept(state: Any) -> Any:
@@ -143,11 +175,6 @@ def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
         return [one(every[0])]
     with ThreadPoolExecutor(min(len(every), os.cpu_count() or 1)) as pool:
         return list(pool.map(one, every))
-
-
-def chunks(total: int) -> list[int]:
-    """A number of draws in parts that fit the loop."""
-    return [_CHUNK] * (total // _CHUNK) + [total % _CHUNK] * (total % _CHUNK > 0)
 
 
 def init(
@@ -188,44 +215,66 @@ def advance(
     thin: int,
     progress_bar: bool,
     status: Callable[[], str] = lambda: "",
+    keep: Callable[[Draws], Draws] = dict,
 ) -> Iterator[tuple[ChainStates, Draws | None, Draws | None]]:
     """Go on from where chains are until ``warmup`` iterations and ``draws`` draws are done.
 
     Yields after every chunk where the chains are then, with its draws and statistics, (chain, draw, ...); both are None
-    during warm-up. ``warmup`` iterations are rounded up to whole draws. ``said`` is what the progress bar says besides.
+    during warm-up. ``warmup`` iterations are rounded up to whole draws. ``status`` is what the progress bar says besides,
+    ``keep`` what is kept of every chain's draws.
     """
     check_not_forked()
     longest = most_steps(kernel)
-    placed = [for_chain(i, args) for i in range(len(reached.state))]
+    placed = for_chains(len(reached.state), args)
     reached = reached._replace(state=tuple(for_chain(i, state) for i, state in enumerate(reached.state)))
     compiled.advance(reached.state[0], placed[0], 0)  # compiles, once for all threads
+    most = compiled.most(reached.state[0])
     with tqdm(total=warmup + draws * thin, desc="warm-up", disable=not progress_bar) as bar:
         bar.update(reached.warmed + reached.drawn * thin)
         while reached.warmed < warmup or reached.drawn < draws:
             warming = reached.warmed < warmup
             left = -(-(warmup - reached.warmed) // thin) if warming else draws - reached.drawn
-            steps = min(_CHUNK, left)
+            steps = min(most, left)
             work = list(zip(reached.state, placed, strict=True))
-            ran = each(lambda own, steps=steps: compiled.advance(own[0], own[1], steps), work)
-            state = tuple(now for now, _ in ran)
+            # of draws that nobody sees only where they end
+            go_on = compiled.loop if warming else partial(compiled.advance, keep=keep)
+            ran = each(lambda own, go_on=go_on, steps=steps: go_on(own[0], own[1], steps), work)
+            state, of_chains = tuple(now for now, _ in ran), [found for _, found in ran]
+            del work, ran
             if progress_bar:
                 bar.set_description("warm-up" if warming else "sampling")
                 bar.set_postfix_str(status() or kernel.get_diagnostics_str(state[0]), refresh=False)
             bar.update(steps * thin)
             if warming:
                 reached = ChainStates(state, reached.warmed + steps * thin, reached.drawn)
+                of_chains.clear()
                 yield reached, None, None
             else:
                 reached = ChainStates(state, reached.warmed, reached.drawn + steps)
                 stack = lambda *chunks, kept=steps: np.stack([np.asarray(chunk)[:kept] for chunk in chunks])
-                samples, statistics = jax.tree.map(stack, *(found for _, found in ran))
+                samples, statistics = jax.tree.map(stack, *of_chains)
                 if "lp" in statistics:
                     statistics["lp"] = -statistics["lp"]
                 if longest is not None:
                     statistics["reached_max_treedepth"] = statistics["n_steps"] >= longest
+                of_chains.clear()  # before the next ones are there
                 yield reached, samples, statistics
+                del samples, statistics
 
 
-def join(parts: list[Draws]) -> Draws:
-    """Chunks of draws, one after another."""
-    return {k: np.concatenate([part[k] for part in parts], axis=1) for k in parts[0]} if parts else {}
+def join(parts: list[Draws], *, last: bool = False) -> Draws:
+    """Chunks of draws, one after another; the last time, after which nobody needs them, each is let go of in turn."""
+    if not last or not parts:
+        return {k: np.concatenate([part[k] for part in parts], axis=1) for k in parts[0]} if parts else {}
+    joined: Draws = {}
+    for name in list(parts[0]):
+        every, at = [part.pop(name) for part in parts], 0
+        shape = list(every[0].shape)
+        shape[1] = sum(chunk.shape[1] for chunk in every)
+        joined[name] = np.empty(shape, np.result_type(*every))
+        every.reverse()
+        while every:
+            chunk = every.pop()
+            joined[name][:, at : at + chunk.shape[1]] = chunk
+            at += chunk.shape[1]
+    return joined

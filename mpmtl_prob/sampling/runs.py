@@ -87,8 +87,8 @@ class Sampling:
         args: of its model.
         warmup: iterations of adaptation.
         thin: iterations per draw.
-        watched: functionals whose effective draws are shown and counted; default none.
-        keep: what is kept of a chunk of draws; default all.
+        watched: functionals, of what is kept, whose effective draws are shown and counted; default none.
+        keep: what is kept of a chain's draws; default all.
     """
 
     kernel: MCMCKernel
@@ -130,14 +130,16 @@ class Sampling:
         steps = loop.advance(
             self.compiled, self.kernel, self.args, reached,
             warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, status=lambda: said,
+            keep=self.keep,
         )  # fmt: skip
         try:
             for now, samples, statistics in steps:
                 reached = now
                 if samples is not None and statistics is not None:
-                    parts.append((self.keep(samples), statistics))
+                    parts.append((samples, statistics))
                     if watched is not None:
                         seen.append(watched(samples))
+                del samples, statistics
                 after(reached, parts)
                 if reached.drawn < _FEWEST or not seen:
                     continue

@@ -11,7 +11,7 @@ origin of the numbers. Of symmetric matrices the lower triangle is kept. What re
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,39 +30,49 @@ _CHUNK = 2**18  # numbers
 
 def packed(group: xr.Dataset) -> xr.Dataset:
     """Return a group whose draws are as above, to be written to a file; other variables as they are, compressed."""
-    out = group.drop_vars([str(name) for name in group.data_vars])
+    out = group.drop_vars(list(group.data_vars))
+    for part in packed_parts(group):
+        out = out.assign(part.variables)
+    return out
+
+
+def packed_parts(group: xr.Dataset) -> Iterator[xr.Dataset]:
+    """Return :func:`packed` without the coordinates, a variable after another: of all draws it is half as much again."""
+    import xarray as xr  # with pandas, nearly a second to import
+
     for name, variable in group.data_vars.items():
-        values = variable.values
-        if variable.dims[:2] != _DRAWS or values.dtype != np.float64 or not np.isfinite(values).all():
-            out[name] = variable
-        else:
+        out, values = {name: variable.variable.copy(deep=False)}, variable.values
+        if variable.dims[:2] == _DRAWS and values.dtype == np.float64 and np.isfinite(values).all():
             rest = variable.dims[2:]
             if _symmetric(values, rest):
                 values, rest = values[..., *np.tril_indices(values.shape[-1])], (_TRIANGLE.format(name),)
             away, around, unit = _in_single(values)
-            out[name] = ((*_DRAWS, *rest), away, dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)})
-            out[_AROUND.format(name)], out[_UNIT.format(name)] = (rest, around), (rest, unit)
+            attributes = dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)}
+            out[name] = xr.Variable((*_DRAWS, *rest), away, attributes)
+            out[_AROUND.format(name)], out[_UNIT.format(name)] = (xr.Variable(rest, each) for each in (around, unit))
         out[name].encoding = _compressed(out[name].shape)
-    return out
+        yield xr.Dataset(out)
 
 
 def unpacked(group: xr.Dataset) -> xr.Dataset:
-    """Return the group that :func:`packed` was given, up to what is lost; one of an earlier version as it is."""
-    out = group
-    for name, variable in group.data_vars.items():
-        if _PLACE not in variable.attrs:
+    """Return the group that :func:`packed` was given, up to what is lost; one of an earlier version as it is.
+
+    The one that it is given is written over: of a variable there are never more than one in both forms.
+    """
+    for name in list(group.data_vars):
+        if name not in group or _PLACE not in group[name].attrs:
             continue
         around, unit = (group[kind.format(name)].values for kind in (_AROUND, _UNIT))
-        values = variable.values.astype(np.float64)
+        values = group[name].values.astype(np.float64)
+        dims, attributes = group[name].dims, dict(group[name].attrs)
+        for each in (name, _AROUND.format(name), _UNIT.format(name)):
+            del group[each]
         values *= unit
         values += around
-        dims = tuple(json.loads(variable.attrs[_PLACE]))
-        if variable.dims[2:] == (_TRIANGLE.format(name),):
+        if dims[2:] == (_TRIANGLE.format(name),):
             values = _squares(values)
-        attributes = {key: value for key, value in variable.attrs.items() if key != _PLACE}
-        out = out.drop_vars([str(name), _AROUND.format(name), _UNIT.format(name)])
-        out[name] = (dims, values, attributes)
-    return out[list(group.data_vars.keys() & out.data_vars.keys())]
+        group[name] = (tuple(json.loads(attributes.pop(_PLACE))), values, attributes)
+    return group
 
 
 def _symmetric(values: FloatArray, dims: Sequence[Hashable]) -> bool:

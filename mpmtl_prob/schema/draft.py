@@ -70,6 +70,9 @@ def draft(
 
 def _head(example: Example, ids: Sequence[str], row: str) -> str:
     m = len(ids) if example.num_tasks is None else example.num_tasks
+    who = f'tasks = {m}  # how many {example.task}s take part; or, better, their ids:\n# participants = ["H01", "H02"]'
+    if example.public and m == len(ids):
+        who = f"participants = [{', '.join(map(_text, ids))}]"
     return f"""\
 # A study: what everybody agrees on before anybody looks at a row. This file is public.
 # It is a draft: read it aloud in a meeting, correct it, and take out every line "settled = false" whose section is agreed.
@@ -78,8 +81,7 @@ def _head(example: Example, ids: Sequence[str], row: str) -> str:
 [study]
 task = {_text(example.task)}  # the column that says whose a row is
 row = {_text(row)}  # what a row is called
-tasks = {m}  # how many {example.task}s take part; or, better, their ids:
-# participants = ["H01", "H02"]
+{who}
 # person = "patient"  # the column of whom a row is about: several rows of one person are refused
 # missing_values = ["", "NA"]  # what means that a cell is empty
 # formula = "{example.target} ~ age + C(insurance) * emergency + bs(bmi, knots=[20, 25, 30])"  # default: all columns below

@@ -65,14 +65,16 @@ class StudyRows:
         return _as_tasks(schema, [self])
 
 
-def task_data(schema: StudyTable, frame: Any, participant: str | None) -> TaskData:
+def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] | None) -> TaskData:
     """As :meth:`mpmtl_prob.Schema.tasks`."""
     columns = _columns(schema, frame, targets=True)
-    ids: list[str | None] = [participant] if participant is not None else [*dict.fromkeys(_ids(schema, columns))]
-    if schema.participants and (others := set(ids) - {None, *schema.participants} if participant is None else ()):
-        raise ValueError(
-            f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
-        )
+    if participant is None:
+        participant = list(dict.fromkeys(_ids(schema, columns)))
+        if schema.participants and (others := set(participant) - {*schema.participants}):
+            raise ValueError(
+                f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
+            )
+    ids: list[str | None] = [participant] if isinstance(participant, str) else [*participant]
     parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
     return _as_tasks(schema, parts)
 

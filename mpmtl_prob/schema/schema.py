@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -157,12 +157,12 @@ class Schema(StudyTable):
             raise ValueError(f"absent: expected at least two {self.task}s to be left, got {self.num_tasks - absent}")
         return self.spec.terms(self.num_tasks - absent, self.coefficients)
 
-    def tasks(self, frame: Any, participant: str | None = None) -> TaskData:
+    def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
         """Return the rows of a data frame as the study's model takes them, those of every participant one task.
 
         Args:
             frame: of pandas, polars, pyarrow or anything else that narwhals reads.
-            participant: whose rows are meant; default all.
+            participant: whose rows are meant, one or several; default all.
 
         Raises:
             ValueError: columns that are not there, or cells that the study refuses: which, how many, what to do; or a

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.cells import check_spelling, label_text
 
 #: What no section is without: whether its numbers are agreed upon, or come from a draft.
 SETTLED = "settled"
+_LARGEST = 1e100
 #: Of rows, tasks, or anything that is counted.
 _MOST = 10**9
 #: What no text of a study or a message has in it, since it is shown on a terminal before somebody agrees: characters that
@@ -94,6 +94,7 @@ class Section:
         if not isinstance(value, list | tuple) or not all(isinstance(one, str | int) for one in value):
             raise self.error(key, f"expected a list of names, got {value!r}")
         names = tuple(label_text(one) for one in value)
+        check_spelling(f"[{self.name}]: {key}", "task", dict.fromkeys(names))
         if len(names) < least:
             raise self.error(key, f"expected at least {least}, got {len(names)}")
         if twice := sorted(name for name, times in Counter(names).items() if times > 1):
@@ -119,10 +120,11 @@ class Section:
         return value
 
     def _number(self, key: str, value: Any, what: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(key, f"expected {what}, got {value!r}")
-        if abs(value) > 1e100:  # also whole numbers that no double holds
-            raise self.error(key, f"expected {what} of an ordinary size, got {value!r}")
+        if not abs(value) <= _LARGEST:
+            got = repr(value) if isinstance(value, float) else "a larger one"
+            raise self.error(key, f"expected {what}, up to {_LARGEST:g}, got {got}")
         return float(value)
 
 

@@ -103,7 +103,7 @@ def test_json_has_every_task_and_newcomers_take_no_message_out(folder, release, 
         ("[1]", "--reference: expected an object such as .*, got list"),
         (
             '{"features": {}, "targets": [7, 5]}',
-            "--reference: 'targets': expected the keys features, target and effects",
+            "--reference: 'targets': expected the keys features, target, effects, outcome, baseline",
         ),
         ('{"features": {"age": [60, 15]}}', "--reference: 'target': expected it"),
         ('{"features": {"age": [1, 2], "age": [60, 15]}, "target": [7, 5]}', "--reference: 'age': expected it once"),
@@ -145,7 +145,10 @@ def test_options_of_other_messages_are_refused(folder, tmp_path, capsys, more, m
 def test_a_fit_that_cannot_be_is_refused_before_the_sampler_runs(folder, release, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mp.inference, "shared_covariance", None)
     assert main(fitting(folder, release, tmp_path / "own.nc", "--likelihood", "bernoulli")) == 2
-    assert "for likelihood='bernoulli', got others" in capsys.readouterr().err
+    assert (
+        "expected 'gaussian' or 'student_t' with messages of effects of the outcome 'number', got 'bernoulli'"
+        in capsys.readouterr().err
+    )
     without = [option for option in fitting(folder, release, tmp_path / "own.nc") if option != "--intercept"]
     assert main(without) == 2
     assert "tasks: expected them with an intercept, which the messages share" in capsys.readouterr().err

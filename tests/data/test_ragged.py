@@ -12,10 +12,11 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 import mpmtl_prob as mp
-from mpmtl_prob import Prediction, TaskData
+from mpmtl_prob import Prediction, TaskData, federated
 from mpmtl_prob.convex.losses import InGroups, LeastSquares, Logistic, LogisticRows, SquaredRows
 from mpmtl_prob.data.columns import numeric_columns
 from mpmtl_prob.data.padding import LARGEST_VIEW
@@ -202,6 +203,51 @@ def test_nothing_is_as_large_as_a_padded_array(name):
     assert 7 * data < 301 * LONG  # a mask would show as well
     least = traced_peak(lambda: CALLS[name](ragged([20] * 301)))
     assert traced_peak(lambda: CALLS[name](tasks)) - least < 6 * data
+
+
+def federated_run(tasks):
+    m = tasks.num_tasks
+    invitation = federated.invite(1.0, num_tasks=m, features=tasks.num_features, sites=2)
+    sites = [federated.Site(i, tasks.take(range(i, m, 2))) for i in range(2)]
+    federated.run(invitation, sites, progress_bar=False)
+
+
+#: Each with the tasks that it is given, of which nothing was worked out before.
+WAYS_IN = {
+    "fit": lambda tasks: Ridge().fit(tasks),
+    "rounds": lambda tasks: LowRank(0.5, rounds=3, clip=1.0, unsafe_seed=0).fit(tasks),
+    "predict": lambda tasks: Ridge().fit(tasks).predict(tasks).to_pandas(),
+    "intercept": lambda tasks: mp.release(tasks.with_intercept(), epsilon=1.0, unsafe_seed=0),
+    "compare": CALLS["split"],
+    "federated": federated_run,
+}
+
+
+@pytest.mark.parametrize("name", WAYS_IN)
+def test_a_task_of_a_thousand_times_the_rows_takes_four_times_the_data(name):
+    """The data themselves are the first of the four."""
+    few, many = (ragged(sizes, d=10) for sizes in ([20] * 200, [20] * 999 + [20_000]))
+    WAYS_IN[name](few.take(range(200)))  # what is made once
+    least = traced_peak(lambda: WAYS_IN[name](few))
+    assert traced_peak(lambda: WAYS_IN[name](many)) - least < 3 * data_bytes(many)
+
+
+def test_draws_are_written_in_the_place_where_they_are_kept(monkeypatch):
+    """Owners' posteriors take little beside their draws, and so does their file."""
+    from mpmtl_prob.inference.owner import methods
+    from mpmtl_prob.sampling import stored
+
+    tasks, kept = ragged([20] * 600, d=10), []
+    monkeypatch.setattr(methods, "BLOCK", 50)
+    posterior(tasks.take(range(100)))
+    peak = traced_peak(lambda: kept.append(posterior(tasks)))
+    draws = kept[0].draws
+    size = sum(values.nbytes for values in draws.values())
+    assert peak < 1.4 * size
+    names = {"W": ("chain", "draw", "feature", "task"), "sigma": ("chain", "draw", "task")}
+    monkeypatch.setattr(stored, "_CHUNK", 2**12)
+    group = xr.Dataset({f"{name} {i}": (names[name], draws[name][None]) for name in names for i in range(3)})
+    assert traced_peak(lambda: [None for _ in stored.packed_parts(group)]) < 1.5 * draws["W"].nbytes
 
 
 def test_a_table_becomes_tasks_in_a_few_copies():
@@ -416,6 +462,36 @@ def test_other_numbers_of_rows_compile_nothing(estimator, caplog):
             estimator.fit(ragged(sizes, labels=True))
         assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
         estimator.fit(ragged((40, 1, 200, 3, 3), d=4, labels=True))  # or this test would see nothing
+        assert [record for record in caplog.records if "Compiling" in record.getMessage()]
+
+
+QUICK = {"chains": 1, "warmup": 5, "draws": 5, "progress_bar": False}
+
+
+def owners(tasks, **options):
+    release = mp.release(tasks, epsilon=1.0, unsafe_seed=0)
+    shared = mp.inference.shared_covariance(release, **QUICK)
+    mp.inference.task_posteriors(tasks, shared, chains=1, draws=5, progress_bar=False, **options)
+
+
+SAMPLED = {
+    "curator": lambda tasks: mp.inference.fit(mp.models.low_rank, tasks, kernel="mala", **QUICK),
+    "rounds": lambda tasks: mp.inference.private_langevin(
+        LowRank(0.5, rounds=3, clip=1.0, curvature=5.0, start="zero", unsafe_seed=0), tasks, progress_bar=False
+    ),
+    "owners": owners,
+    "owners, jointly": lambda tasks: owners(tasks, method="joint"),  # rows up to the next power of two
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_other_numbers_of_rows_compile_no_sampler(name, caplog):
+    SAMPLED[name](ragged((3, 30, 40, 7, 9)))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        for sizes in ((4, 30, 40, 7, 9), (3, 17, 64, 5, 16), (4, 32, 33, 8, 10)):
+            SAMPLED[name](ragged(sizes))
+        assert not [record for record in caplog.records if "Compiling" in record.getMessage()]
+        SAMPLED[name](ragged((4, 30, 40, 7, 9), d=4))  # or this test would see nothing
         assert [record for record in caplog.records if "Compiling" in record.getMessage()]
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import stat
 import warnings
@@ -384,3 +385,16 @@ def test_labels_and_counts_go_the_same_way(kind, tmp_path):
     else:
         twice = own.predict(new.assign(days=2 * new["days"]))["mean"]
         np.testing.assert_allclose(twice, 2 * found["mean"], rtol=1e-6)
+
+
+def test_nothing_that_a_desk_holds_shows_a_number_of_it(fitted):
+    schema = mp.Schema.read(fitted / "study.toml")
+    sent = desk.Message.load(schema, fitted / "message.json")
+    own = desk.OwnModel.load(fitted / "results" / "model.nc")
+    inbox = desk.Inbox(schema, (sent,), (), schema.terms())
+    rows = mp.schema.read_rows(schema, patients("H0"))
+    for each in (sent, own, inbox, rows):
+        said = f"{each!r} {each} {[each]}"
+        assert not re.search(r"\d\.\d", said), said
+    numbers = [f"{value:.3g}" for value in own.coefficients().to_numpy().ravel()]
+    assert not [number for number in numbers if number in repr(own)]

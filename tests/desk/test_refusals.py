@@ -365,13 +365,17 @@ def test_an_interrupt_waits_for_a_release_that_is_paid_for(here, monkeypatch, nu
         (lambda here: sending(here, "H1", "--yes"), "mpmtl_prob.desk.message.write_text"),
         (lambda here: ["schema", "--from", here / "H1.csv", "--task", "hospital", "--target", "stay", "--epsilon", 1,
                        "--out", here / "draft.toml"], "mpmtl_prob._util.files.write_text"),
+        (lambda here: ["fit", "--study", here / "study.toml", "--csv", here / "H1.csv", "--newcomer", "--release",
+                       here / "inbox" / "release.nc", "--out", here / "results"], "mpmtl_prob.desk.model.shared_effects"),
         (lambda here: ["keys", "--role", "curator", "--out", here / "curator.key"], "mpmtl_prob.desk.keys.write_key"),
     ],
 )  # fmt: skip
-def test_an_interrupt_leaves_nothing_behind(here, capsys, monkeypatch, command, where):
+def test_an_interrupt_leaves_nothing_behind(here, released, capsys, monkeypatch, command, where):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
+    released.save(here / "release.nc")
+    (here / "release.nc").rename(here / "inbox" / "release.nc")
     monkeypatch.setattr(where, interrupt)
     assert run(*command(here)) == 130
     assert "interrupted" in capsys.readouterr().err

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from helpers.studies import IDS, STUDY, patients
 
 import mpmtl_prob as mp
 from mpmtl_prob import federated
@@ -22,7 +24,7 @@ TASKS = mp.datasets.synthetic_low_rank(num_tasks=6, num_features=3, rows=8).trai
 CONFIG = {
     "epsilon": 1.0, "delta": 0.0, "adjacency": "replace", "mechanism": "wishart", "trust": "secure_sum", "num-tasks": 6,
     "features": "3", "sites": 3, "dropouts": 1, "colluders": 0, "partners": 0, "timeout": 0.2, "shards": False, "ledger": "",
-    "total": 1.0, "unsafe-seed": 3, "reference": "",
+    "total": 1.0, "unsafe-seed": 3, "reference": "", "study": "",
 }  # fmt: skip
 
 
@@ -364,3 +366,52 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     assert found["folder"] == Path(tmp_path) / "owner-1"
     with pytest.raises(KeyError):  # a node that was told nothing has no rows
         data.owner({}, {"simulated": "school", "out": "x"})
+
+
+def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(sites.app()))
+    from mpmtl_federated import data
+
+    (tmp_path / "study.toml").write_text(STUDY)
+    frame = pd.concat([patients(name) for name in IDS])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    schema = mp.Schema.read(tmp_path / "study.toml")
+    node = {"folder": str(tmp_path), "data": str(tmp_path / "rows.csv"), "study": str(tmp_path / "study.toml")}
+    for agreed in ("", schema.digest[:7], "0" * 12):
+        with pytest.raises(ValueError, match="agreed: expected the first 8 letters of the study's hash"):
+            data.owner(node | {"agreed": agreed}, {})
+    node |= {"agreed": schema.digest[:12], "participants": "H1, H4"}
+    found = data.owner(node, {})
+    assert found["source"]().tasks == ("H1", "H4")
+    assert np.array_equal(found["source"]().rows, schema.tasks(frame, ["H1", "H4"]).rows)
+    invitation = flower.invited(CONFIG | {"study": node["study"], "out": ""})
+    assert (invitation.study, invitation.terms.num_tasks, invitation.sites) == (schema.digest, 8, 3)
+    names = schema.coefficients
+    found["policy"].check(flower.wire.read(flower.wire.write(invitation)))
+    for other, message in (
+        (federated.invite(schema.spec, 8, names, sites=3), "expected one to this study"),
+        (
+            federated.invite(
+                9.0, 8, schema.coefficients, 0.01, reference=schema.reference, sites=3, study=schema.digest
+            ),
+            "epsilon",
+        ),
+    ):
+        with pytest.raises(federated.RunRefused, match=message):
+            found["policy"].check(other)
+    frame.assign(age="").to_csv(tmp_path / "rows.csv", index=False)
+    assert found["source"]().shape == (6, 2)  # messages of "no estimate"
+
+
+def test_a_release_over_nodes_remembers_its_study(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    schema = mp.Schema.read(tmp_path / "study.toml")
+    parts = [schema.tasks(pd.concat([patients(name) for name in IDS[k::3]])) for k in range(3)]
+    invitation = federated.invite(
+        schema.spec, 8, schema.coefficients, sites=3, dropouts=0, colluders=0, study=schema.digest
+    )
+    found = federated.run(
+        invitation, [federated.Site(k, part) for k, part in enumerate(parts)], unsafe_seed=3, progress_bar=False
+    )
+    assert found.release.study == schema.digest
+    assert invitation.digest != replace(invitation, study=None).digest

@@ -248,3 +248,16 @@ def test_shards_tell_of_units_too(tmp_path):
 def test_vectors_of_ones_own_are_no_rows():
     with pytest.raises(ValueError, match="expected TaskData or TaskShards with message='effects'"):
         mp.release(np.eye(3), 1.0, message="effects")
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_a_task_whose_targets_do_not_vary_sends_what_one_that_knows_nothing_would(rows):
+    """Its residuals are zero, as if its effects were known without error."""
+    X = np.random.default_rng(0).standard_normal((rows, 2))
+    layout = EffectsLayout(("a", "b"), Reference.standard(["a", "b"]))
+    tasks = TaskData.from_lists([X, X], [np.full(rows, 3.0), X[:, 0]], features=["a", "b"])
+    sent = effect_messages(tasks, layout)
+    np.testing.assert_array_equal(sent[:, 0], [0, 0, 0, 1])
+    assert sent[:, 1].any()
+    one = TaskData.from_lists([X[:1]], [[3.0]], features=["a", "b"])
+    assert effect_messages(one, layout)[:2].any()

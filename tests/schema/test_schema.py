@@ -75,6 +75,7 @@ def test_a_study_in_json_is_the_same(schema, tmp_path):
     [
         (("scale = 15", "scale = 0"), r"\[columns.age\]: scale: expected .* above 0, in years, got 0.0"),
         (("scale = 15", "scale = nan"), r"\[columns.age\]: scale: expected .*, got nan"),
+        (("scale = 15", f"scale = {10**400}"), r"\[columns.age\]: scale: expected .*, up to 1e.100, got a larger one"),
         (("scale = 15", ""), r"\[columns.age\]: scale: .* got none; add it"),
         (("centre = 60", "centre = true"), r"\[columns.age\]: centre: .* got True"),
         (("centre = 60", "center = 60\ncentre = 60"), r"\[columns.age\]: 'center': expected the keys centre,"),
@@ -239,6 +240,7 @@ def test_nothing_in_a_formula_is_run(tmp_path, monkeypatch, text):
         ("age + (age | hospital) + (age | hospital)", "expected one"),
         ("age - 1", "the intercept, which every study has"),
         ("age / insurance", "expected . - . or : between terms, got '/'"),
+        ("C(insurance)" + "*age" * 8 + "*insurance", "expected at most 1000 terms"),
         ("bs(age, df=4)", "name its knots"),
         ("bs(age, knots=[30])", r"\[columns.age\]: range: expected it for bs\(age\)"),
         ("age:insurance", "expected age beside it too; write age . insurance"),
@@ -439,3 +441,12 @@ def test_targets_that_are_none_are_refused(said, change, message):
     frame = patients("H2").assign(**{"stay": 1, "days": 2} | change)
     with pytest.raises(ValueError, match=message):
         outcome(said).tasks(frame)
+
+
+def test_more_columns_than_a_release_could_be_of_are_refused():
+    said = _said()
+    levels = {"kind": "category", "levels": [f"L{i}" for i in range(60)]}
+    said["columns"] |= {"a": levels, "b": levels}
+    said["study"]["formula"] = "a * b"
+    with pytest.raises(ValueError, match="expected at most 1000 columns of the model, got 3599"):
+        Schema.from_dict(said)

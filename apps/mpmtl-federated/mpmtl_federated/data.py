@@ -8,15 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mpmtl_prob import TaskData, TaskShards
-from mpmtl_prob._util.files import read_table
+import numpy as np
+
+from mpmtl_prob import Schema, TaskData, TaskShards
+from mpmtl_prob._util.files import read_cells, read_table
+from mpmtl_prob.desk import make_message
+from mpmtl_prob.desk.site import StudyPolicy
 from mpmtl_prob.federated import Signer, SitePolicy
 from mpmtl_prob.privacy import Ledger
 
+#: Letters of a study's hash at least.
+_AGREED = 8
 #: What a node's configuration may say.
 KNOWN = {
     "folder", "data", "task", "target", "exclude", "intercept", "part", "parts", "demo", "trust", "epsilon", "delta",
     "adjacency", "least", "colluders", "runs", "signing-key", "known-keys", "unsafe-seed", "partition-id", "num-partitions",
+    "study", "participants", "agreed",
 }  # fmt: skip
 
 
@@ -42,19 +49,46 @@ def owner(node: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": source(node),
         "folder": folder,
-        "policy": SitePolicy(
-            trust=node.get("trust", "secure_sum"),
-            epsilon=node.get("epsilon"),
-            delta=node.get("delta"),
-            adjacency=node.get("adjacency"),
-            least=node.get("least", 2),
-            colluders=node.get("colluders", 0),
-        ),
+        "policy": policy(node),
         "runs": node.get("runs", 1),
         "ledger": Ledger(ledger) if ledger.exists() else None,
         "signer": signer(node),
         "unsafe_seed": None if seed < 0 else seed,
     }
+
+
+def policy(node: Mapping[str, Any]) -> SitePolicy:
+    """What the owner insists upon; of a study at least what its file says."""
+    names = ("epsilon", "delta", "adjacency", "least", "colluders")
+    said = {name: node[name] for name in names if name in node}
+    trust = node.get("trust", "secure_sum")
+    return SitePolicy(trust=trust, **said) if "study" not in node else StudyPolicy.of(study(node), trust, **said)
+
+
+def study(node: Mapping[str, Any]) -> Schema:
+    """The study's file, to which the owner has agreed once, by its hash.
+
+    Raises:
+        ValueError: nobody has agreed to this file.
+    """
+    found = Schema.read(str(node["study"]))
+    agreed = str(node.get("agreed", ""))
+    if len(agreed) < _AGREED or not found.digest.startswith(agreed):
+        raise ValueError(
+            f"agreed: expected the first {_AGREED} letters of the study's hash or more, of an owner who has read what leaves "
+            f"and what is promised (mpmtl-prob message --study shows both, and the hash), got {agreed!r}"
+        )
+    return found
+
+
+def _of_study(node: Mapping[str, Any]) -> Any:
+    """The rows of the study's participants at this node; their messages where one has no rows that the study keeps."""
+    schema, table = study(node), read_cells("data", str(node["data"]))
+    ids = [name.strip() for name in str(node["participants"]).split(",")] if "participants" in node else [None]
+    made = [make_message(schema, table, name) for name in ids]
+    if all(one.rows for one in made):
+        return schema.tasks(table, [one.participant for one in made])
+    return np.stack([one.vector for one in made], axis=1)
 
 
 def signer(node: Mapping[str, Any]) -> Signer | None:
@@ -72,8 +106,12 @@ def source(node: Mapping[str, Any]) -> Callable[[], TaskData | TaskShards]:
 
     Features are all other columns but those of ``exclude``, names with commas between them; the log lists them.
 
-    Of many tasks ``part`` of ``parts`` is this node's.
+    Of many tasks ``part`` of ``parts`` is this node's. With ``study``, the file that says everything else, ``participants``
+    are whose rows of ``data`` are meant.
     """
+    if "study" in node:
+        study(node)  # whose owner has agreed, before anything is said
+        return lambda: _of_study(node)
     part, parts = int(node.get("part", 0)), int(node.get("parts", 1))
     if "demo" in node:
         return lambda: _some(_demo(str(node["demo"])), part, parts)

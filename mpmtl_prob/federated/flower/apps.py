@@ -32,6 +32,7 @@ from mpmtl_prob.federated.site_policy import SitePolicy
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.spec import default_delta
+from mpmtl_prob.schema.schema import Schema
 
 if TYPE_CHECKING:
     from flwr.app import Message as FlowerMessage
@@ -244,6 +245,8 @@ def main(grid: Grid, config: Mapping[str, Any]) -> Outcome:
 
 def invited(config: Mapping[str, Any]) -> Invitation:
     """The invitation that the configuration of a run describes. Raises ValueError for what no run can have."""
+    if config.get("study"):
+        return _invited_to_study(Schema.read(str(config["study"])), config)
     features, path = str(config["features"]), str(config["reference"])
     names = int(features) if features.isdecimal() else [name.strip() for name in features.split(",")]
     reference = read_reference(path, "reference") if path else None
@@ -267,14 +270,32 @@ def invited(config: Mapping[str, Any]) -> Invitation:
     )
 
 
+def _invited_to_study(study: Schema, config: Mapping[str, Any]) -> Invitation:
+    """The invitation to a study, whose file says what a release is of and what it promises."""
+    return invite(
+        study.spec,
+        study.num_tasks,
+        study.coefficients,
+        sites=config["sites"],
+        trust=config["trust"],
+        dropouts=_unless_negative(config["dropouts"]),
+        colluders=config["colluders"],
+        partners=config["partners"] or None,
+        study=study.digest,
+    )
+
+
 def _ledger(config: Mapping[str, Any]) -> Ledger | None:
     """Of the server. It is declared where it is not there, for releases by the terms of this one."""
     if not config["ledger"]:
         return None
     if Path(config["ledger"]).exists():
         return Ledger(config["ledger"])
-    delta = config["delta"] or default_delta(config["num-tasks"])
-    return Ledger(config["ledger"], epsilon=config["total"], delta=delta, adjacency=config["adjacency"])
+    delta, tasks, adjacency = config["delta"], config["num-tasks"], config["adjacency"]
+    if config.get("study"):
+        study = Schema.read(str(config["study"]))
+        delta, tasks, adjacency = study.promise["delta"], study.num_tasks, study.promise["adjacency"]
+    return Ledger(config["ledger"], epsilon=config["total"], delta=delta or default_delta(tasks), adjacency=adjacency)
 
 
 def _unless_negative(number: int) -> int | None:

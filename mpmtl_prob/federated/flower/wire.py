@@ -27,6 +27,8 @@ def write(invitation: Invitation) -> bytes:
     }
     if said.effects is not None:
         fields["effects"] = said.effects.to_dict()
+    if invitation.study is not None:
+        fields["study"] = invitation.study
     return json.dumps(fields, sort_keys=True).encode()
 
 
@@ -54,6 +56,9 @@ def read(text: bytes) -> Invitation:
             positive("lattice", said["lattice"]), said["message"], said["scaling"],
             effects=EffectsLayout.from_dict(fields["effects"]) if "effects" in fields else None,
         )  # fmt: skip
-        return Invitation(settled, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed)
+        study = fields.get("study")
+        if study is not None and not isinstance(study, str):
+            raise TypeError("study")
+        return Invitation(settled, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed, study)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"invitation: expected one that this version wrote: {error}") from error

@@ -15,6 +15,7 @@ from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import one_of, whole
+from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
@@ -116,9 +117,20 @@ def fit(
     args = _arguments(model, data, options)
     structure = jax.tree.structure(args)
     own = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
+    settings: dict[str, Any] = {
+        "model": getattr(model, "__qualname__", repr(model)),
+        "name": f"{getattr(model, '__name__', 'model')}, {kernel if isinstance(kernel, str) else type(kernel).__name__}",
+        "chains": chains,
+        "warmup": warmup,
+        "thin": thin,
+        "seed": seed,
+    }
+    double = {"x64": jax.config.jax_enable_x64}
+    mark = "" if checkpoint is None else fingerprint(settings | double, args)
+    if args != (data,):  # in the sampler's precision, once
+        args = without_copies(args)
     run = _Run(
-        name=f"{getattr(model, '__name__', 'model')}, {kernel if isinstance(kernel, str) else type(kernel).__name__}",
-        model=getattr(model, "__qualname__", repr(model)),
+        name=settings["name"],
         tasks=data,
         kernel=own,
         args=args,
@@ -128,6 +140,7 @@ def fit(
         seed=seed,
         release=options.get("with_release"),
         checkpoint=checkpoint,
+        mark=mark,
     )
     return run.start(draws, progress_bar)
 
@@ -137,7 +150,6 @@ class _Run:
     """The chains behind a posterior."""
 
     name: str
-    model: str
     tasks: TaskData
     kernel: MCMCKernel
     args: Any
@@ -147,6 +159,7 @@ class _Run:
     seed: int
     release: Release | None
     checkpoint: str | os.PathLike[str] | None
+    mark: str  #: of the run, in its checkpoint
 
     def start(self, draws: int, progress_bar: bool) -> Posterior:
         begin = time.perf_counter()
@@ -159,18 +172,13 @@ class _Run:
             )
         found: tuple[Draws, Draws] = ({}, {})
         if self.checkpoint is not None and os.path.exists(self.checkpoint):
-            reached, *kept = read(self.checkpoint, self._fingerprint, reached)
+            reached, *kept = read(self.checkpoint, self.mark, reached)
             found = (kept[0], kept[1])
         return self._go_on(reached, found, draws, progress_bar, -begin)
 
     @property
     def _run(self) -> Sampling:
         return Sampling(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
-
-    @property
-    def _fingerprint(self) -> str:
-        settings = {k: getattr(self, k) for k in ("model", "name", "chains", "warmup", "thin", "seed")}
-        return fingerprint(settings | {"x64": jax.config.jax_enable_x64}, self.args)
 
     def _go_on(
         self, reached: ChainStates, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
@@ -191,7 +199,7 @@ class _Run:
             self._save(latest, parts)
             raise
         self._save(latest, parts)
-        joined = (loop.join([p[0] for p in parts]), loop.join([p[1] for p in parts]))
+        joined = (loop.join([p[0] for p in parts], last=True), loop.join([p[1] for p in parts], last=True))
         return Posterior(
             name=self.name,
             tasks=self.tasks,
@@ -212,7 +220,7 @@ class _Run:
         if self.checkpoint is not None:
             write(
                 self.checkpoint,
-                self._fingerprint,
+                self.mark,
                 reached,
                 loop.join([p[0] for p in parts]),
                 loop.join([p[1] for p in parts]),

@@ -9,10 +9,9 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
-from mpmtl_prob.inference.owner.methods import plug_in, raised_shapes
+from mpmtl_prob.inference.owner.methods import plug_in, raised_shapes, scales
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.single_task import conjugate
 
 
 def posterior_draws(
@@ -40,7 +39,7 @@ def posterior_draws(
         shared = shared_covariance(release, chains=2, draws=100, seed=seed, progress_bar=False)
         assert isinstance(shared, SharedPosterior)
         with np.errstate(all="ignore"):  # a warning would tell whoever runs the rounds of one task's rows
-            scale = conjugate.scales(tasks.slopes.gram, release.scaling)
+            scale = scales(tasks, release.scaling)
             answers = plug_in(tasks, *raised_shapes(shared, None, kind), scale, 1, seed + release.rounds, kind)
             V: FloatArray = answers.draws["W"][0, : scale.shape[1]] / scale.T  # an intercept is its owner's
         return np.where(np.isfinite(V).all(axis=0), V, 0.0)  # as in the first round: beyond double precision, silence

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.single_task import conjugate
 
 #: Tasks whose posteriors are worked out at once.
 BLOCK = 1024
@@ -92,10 +94,10 @@ def plug_in(
 ) -> Found:
     """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
 
-    def blended(posteriors: Sequence[Posteriors], streams: _Streams) -> Found:
+    def blended(posteriors: Sequence[Posteriors], streams: _Streams, room: Room) -> Found:
         log_weight = np.log(prior) + _evidence(posteriors)
         weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-        return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, streams, likelihood)
+        return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, streams, likelihood, room)
 
     return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
 
@@ -113,9 +115,9 @@ def mixture(
     Source: Vehtari et al. (2024), JMLR 25(72).
     """
 
-    def blended(posteriors: Sequence[Posteriors], streams: _Streams) -> Found:
+    def blended(posteriors: Sequence[Posteriors], streams: _Streams, room: Room) -> Found:
         weight, khat = smoothed(_evidence(posteriors))
-        return _blend(posteriors, weight, num_draws, streams, likelihood)._replace(khat=khat)
+        return _blend(posteriors, weight, num_draws, streams, likelihood, room)._replace(khat=khat)
 
     return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
 
@@ -138,26 +140,64 @@ def _by_blocks(
     scale: FloatArray | None,
     seed: int,
     likelihood: Likelihood,
-    blended: Callable[[Sequence[Posteriors], _Streams], Found],
+    blended: Callable[[Sequence[Posteriors], _Streams, Room], Found],
 ) -> Found:
     """What is found of all tasks, a block of them at a time: posteriors at every Omega take far more than what is kept."""
-    parts, m = list[Found](), tasks.num_tasks
-    for block, first in enumerate(range(0, m, BLOCK)):
-        now = range(first, min(first + BLOCK, m))
-        some, S = (tasks, scale) if len(now) == m else (tasks.take(now), None if scale is None else scale[now])
-        parts.append(blended([posteriors_given(likelihood, some, omega, S) for omega in omegas], _Streams(seed, block)))
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    whole = _Whole(tasks.num_tasks)
+    for block, (now, some) in enumerate(_blocks(tasks)):
+        S = None if scale is None else scale[now]
+        posteriors = [posteriors_given(likelihood, some, omega, S) for omega in omegas]
+        whole.put(now, blended(posteriors, _Streams(seed, block), partial(whole.room, now)))
+    return whole.found
 
 
-def _joined(parts: list[Found]) -> Found:
-    """Of all blocks' tasks, one after another; the parts are let go of as they are joined."""
-    whole: dict[str, Any] = {}
-    for name in ("W", "khat", "khat_draws"):
-        of_parts = [getattr(part, name) for part in parts]
-        whole[name] = None if of_parts[0] is None else np.concatenate(of_parts, axis=-1)
-    names = list(parts[0].draws)
-    whole["draws"] = {name: np.concatenate([part.draws.pop(name) for part in parts], axis=-1) for name in names}
-    return Found(**whole)
+def _blocks(tasks: TaskData) -> Iterator[tuple[slice, TaskData]]:
+    """The places of a few tasks, and these tasks; of few enough the ones given, with what they keep."""
+    m = tasks.num_tasks
+    for first in range(0, m, BLOCK):
+        now = slice(first, min(first + BLOCK, m))
+        yield now, tasks if m <= BLOCK else tasks.take(range(m)[now])
+
+
+def scales(tasks: TaskData, scaling: str) -> FloatArray:
+    """Compute :func:`conjugate.scales` of the slopes, (m, d), of many tasks without keeping their Gram matrices."""
+    return np.concatenate([conjugate.scales(some.slopes.gram, scaling) for _, some in _blocks(tasks)])
+
+
+class _Whole:
+    """What is found of all tasks, (..., m), put together block by block."""
+
+    def __init__(self, num_tasks: int) -> None:
+        self.num_tasks = num_tasks
+        self.known: dict[str, Any] = {}
+        self.draws: Draws = {}
+
+    def put(self, now: slice, part: Found) -> None:
+        """What is found of the tasks at these places; draws may be in their room already."""
+        for name in ("W", "khat", "khat_draws"):
+            if (value := getattr(part, name)) is not None:
+                self._room(self.known, name, value.shape[:-1])[..., now] = value
+        for name, value in part.draws.items():
+            room = self.room(now, name, value.shape[:-1])
+            if not np.may_share_memory(room, value):
+                room[...] = value
+
+    def room(self, now: slice, name: str, shape: tuple[int, ...]) -> FloatArray:
+        """Where draws of the tasks at these places are to be, (*shape, tasks)."""
+        return self._room(self.draws, name, shape)[..., now]
+
+    def _room(self, of: dict[str, FloatArray], name: str, shape: tuple[int, ...]) -> FloatArray:
+        if name not in of:
+            of[name] = np.empty((*shape, self.num_tasks))
+        return of[name]
+
+    @property
+    def found(self) -> Found:
+        return Found(draws=self.draws, **self.known)
+
+
+#: From a name and a shape (S, ...) to where draws (S, ..., m) of it are to be.
+Room = Callable[[str, tuple[int, ...]], FloatArray]
 
 
 def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
@@ -166,7 +206,12 @@ def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
 
 
 def _blend(
-    posteriors: Sequence[Posteriors], weight: FloatArray, num_draws: int, streams: _Streams, likelihood: Likelihood
+    posteriors: Sequence[Posteriors],
+    weight: FloatArray,
+    num_draws: int,
+    streams: _Streams,
+    likelihood: Likelihood,
+    room: Room,
 ) -> Found:
     """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
     W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
@@ -186,8 +231,10 @@ def _blend(
             now = order // block == b
             found = posterior.sample(streams.at(s, b), block)
             for name, value in found.items():
-                room = draws.setdefault(name, np.empty((count, *value.shape[1:])))
-                room[draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]
+                if name not in draws:  # proposals are not what is kept
+                    shape = (count, *value.shape[1:])
+                    draws[name] = np.empty(shape) if "log_ratio" in found else room(name, shape[:-1])
+                draws[name][draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]
     if "log_ratio" not in draws:
         return Found(W, draws)
     W, draws, khat = resampled(draws, W, num_draws, rng)

@@ -16,7 +16,7 @@ from mpmtl_prob.inference.owner.likelihoods import Likelihood, stored
 from mpmtl_prob.inference.public.posterior import PublicPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.sampling.stored import packed, unpacked
+from mpmtl_prob.sampling.stored import packed_parts, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -71,14 +71,16 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         """
         tree, public = self._tree.copy(), self.shared.as_stored()
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
-        for group in self._packed:
-            tree[group].dataset = packed(tree[group].to_dataset())
+        own = {group: tree[group].to_dataset() for group in self._packed}
+        for group, whole in own.items():
+            tree[group].dataset = whole.drop_vars(list(whole.data_vars))
         tree["shared"].dataset = public["posterior"].to_dataset()
         for group in public.children.keys() - {"posterior", "release"}:
             tree[f"shared/{group}"] = public[group]
         tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood.name}
         tree.attrs |= {_OF_SHARED[name]: public.attrs[name] for name in _OF_SHARED.keys() & public.attrs.keys()}
-        write_netcdf(tree, path, private=True)
+        parts = ((group, part) for group, whole in own.items() for part in packed_parts(whole))
+        write_netcdf(tree, path, private=True, parts=parts)
 
     @classmethod
     def _load(
@@ -105,6 +107,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             W = constants["mean"].values
             tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
             groups = {k: group.to_dataset() for k, group in tree.children.items()}
+            tree["posterior"].dataset = xr.Dataset()  # whose draws it would keep until all are read
             groups |= {"posterior": unpacked(groups["posterior"]), "constant_data": constants.drop_vars("mean")}
             own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
         own.attrs |= attributes

@@ -30,7 +30,7 @@ from mpmtl_prob.inference.public.structures import Full, Structure
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals
-from mpmtl_prob.single_task import conjugate, intercepts
+from mpmtl_prob.single_task import intercepts
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -262,7 +262,7 @@ def task_posteriors(
     check_features(tasks, release)
     _tell_of_lone(tasks, kind)
     begin = time.perf_counter()
-    scale = conjugate.scales(tasks.slopes.gram, release.scaling)
+    scale = methods.scales(tasks, release.scaling)
     total = chains * draws
     twice = leave_one_out == "auto" and method != "joint" and _counts_twice(tasks, shared)
     exact = leave_one_out == "exact"
@@ -278,7 +278,7 @@ def task_posteriors(
         found = methods.plug_in(tasks, *methods.raised_shapes(shared, power, kind), scale, total, seed, kind)
     kept = dict(found.draws)
     if "log_snr" in kept:
-        kept["snr"] = np.exp(kept.pop("log_snr"))
+        kept["snr"] = np.exp(kept["log_snr"], out=kept.pop("log_snr"))
     by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}
     W = found.W
     W.setflags(write=False)

@@ -1,0 +1,51 @@
+"""``mpmtl-prob report``: a page for the board of whoever takes part."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+
+def add(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command and its options."""
+    writing = command("report", report, "a page for a board: what was shared, what is promised, and what was found")
+    writing.add_argument(
+        "--release", type=Path, required=True, help="file that publish, release or federated has written"
+    )
+    writing.add_argument("--study", type=Path, help="the study's file, whose words are used; default that of --model")
+    writing.add_argument(
+        "--model",
+        type=Path,
+        help="model.nc of one hospital, whose own results are then on the page, which is private to it (mode 0600)",
+    )
+    writing.add_argument("--contact", default="", help="whom to ask, in a sentence")
+    writing.add_argument("--draws", type=int, default=300, help="of the sampler per chain, where there is no --model")
+    writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the page."""
+    from mpmtl_prob import Release, Schema, desk
+    from mpmtl_prob._util.files import check_place, write_text
+    from mpmtl_prob.inference import shared_effects
+
+    check_place("--out", options.out)
+    release = Release.load(options.release)
+    study = None if options.study is None else Schema.read(options.study)
+    model = None if options.model is None else desk.OwnModel.load(options.model)
+    shared = None
+    if study is not None:
+        desk.model.check_release(study, release)
+    if model is None and release.effects is not None:
+        progress = not options.quiet and sys.stderr.isatty()
+        shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
+    page = desk.report(release, study, model=model, shared=shared, contact=options.contact)
+    write_text(options.out, page, private=model is not None)
+    if options.json:
+        import json
+
+        print(json.dumps({"out": str(options.out), "private": model is not None}))
+    else:
+        print(f"written to {options.out}" + ("" if model is None else f", private to {model.participant}"))

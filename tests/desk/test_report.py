@@ -1,0 +1,147 @@
+"""The page for a board: in whose words, what it says, and what it must not."""
+
+import re
+import stat
+
+import pandas as pd
+import pytest
+from helpers.studies import IDS, STUDY, patients
+
+import mpmtl_prob as mp
+from mpmtl_prob import desk
+from mpmtl_prob.cli import main
+from mpmtl_prob.privacy import board
+
+#: Words that a board does not know.
+JARGON = ("lattice", "Gamma", "clip", "Wishart", "second moment", "eps", "delta")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A study, its release, and the model of its first hospital, also as files."""
+    root = tmp_path_factory.mktemp("report")
+    (root / "study.toml").write_text(STUDY)
+    study = mp.Schema.read(root / "study.toml")
+    (root / "inbox").mkdir()
+    sent = {name: desk.make_message(study, patients(name)) for name in IDS}
+    for name, message in sent.items():
+        message.save(root / "inbox" / f"{name}.json")
+    release = desk.publish(desk.collect(study, root / "inbox"))
+    model = desk.fit(study, patients("H0"), release, sent["H0"], chains=2, draws=100, progress_bar=False)
+    release.save(root / "release.nc")
+    model.save(root / "model.nc")
+    return root, study, release, model
+
+
+def plain(page):
+    """The words of a page, up to what is for experts."""
+    return re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.S)).split("For experts")[0]
+
+
+def test_the_page_speaks_the_study_s_words_and_starts_with_the_patients(made):
+    _, study, release, model = made
+    words = plain(desk.report(release, study, shared=model.shared))
+    assert words.index("Your patients") < words.index("How much can be learnt") < words.index("What was found")
+    assert "8 hospitals took part" in words
+    assert "insurance[private]" in words
+    assert not [word for word in JARGON if re.search(rf"\b{word}\b", words)]
+
+
+def test_nothing_is_loaded_from_elsewhere(made):
+    _, study, release, model = made
+    page = desk.report(release, study, model=model)
+    assert not re.findall(r"https?:|<script|<link|@import|url\(", page)
+    assert all(source.startswith("data:image/png;base64,") for source in re.findall(r"src='([^']*)'", page))
+
+
+def test_without_a_model_the_page_is_of_public_things_alone(made):
+    """The same whoever's the posterior is: nothing of a hospital's own rows is in it."""
+    _, study, release, model = made
+    page = desk.report(release, study, shared=model.shared)
+    assert "Private to" not in page
+    for value in model.coefficients()["mean"]:
+        assert f"{value:.3g}</td>" not in page
+
+
+def test_with_a_model_the_page_is_marked_as_private(made):
+    _, _, release, model = made
+    page = desk.report(release, model=model)
+    assert "Private to H0" in page
+    assert f"{model.coefficients().loc['age', 'mean']:.3g}</td>" in page
+
+
+def test_names_and_titles_are_shown_and_not_run(made, tmp_path):
+    _, _, release, _ = made
+    evil = STUDY.replace("Length of stay", "<script>alert(1)</script>")
+    study = mp.Schema.from_dict(__import__("tomllib").loads(evil))
+    page = desk.report(release, study, contact="<img src=x onerror=alert(1)>")
+    assert "<script" not in page
+    assert "<img src=x" not in page
+
+
+def test_a_release_of_which_nothing_is_proved_says_so(made):
+    root, study, *_ = made
+    seeded = desk.publish(desk.collect(study, root / "inbox"), unsafe_seed=0)
+    words = plain(desk.report(seeded, study))
+    assert "nothing is proved" in words
+    assert "How much can be learnt" not in words
+
+
+def test_a_page_of_another_study_is_refused(made):
+    root, study, release, model = made
+    other = mp.Schema.from_dict(__import__("tomllib").loads(STUDY.replace("epsilon = 3", "epsilon = 2")))
+    with pytest.raises(ValueError, match="release: expected that of this study"):
+        desk.report(release, other)
+    again = desk.publish(desk.collect(study, root / "inbox"))
+    with pytest.raises(ValueError, match="model: expected one of this release"):
+        desk.report(again, model=model)
+    with pytest.raises(ValueError, match="release: expected a Release, got DataFrame"):
+        desk.report(pd.DataFrame())
+
+
+def test_a_file_with_a_model_is_for_its_owner_alone(made, capsys):
+    root, *_ = made
+    files = ["report", "--release", str(root / "release.nc"), "--study", str(root / "study.toml"), "--quiet"]
+    assert main([*files, "--model", str(root / "model.nc"), "--out", str(root / "own.html")]) == 0
+    assert stat.S_IMODE((root / "own.html").stat().st_mode) == 0o600
+    assert main([*files, "--draws", "60", "--out", str(root / "report.html"), "--json"]) == 0
+    assert '"private": false' in capsys.readouterr().out
+
+
+def guarantee(epsilon, **options):
+    tasks = mp.datasets.synthetic_low_rank(num_tasks=30, num_features=3, rows=10).train
+    return mp.release(tasks, epsilon, reference=mp.Reference.standard(3), **options).guarantee
+
+
+def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
+    """e^1 to 1 is 73 %."""
+    text = guarantee(1.0).explain("board", organisation="hospital", person="patient")
+    assert text.startswith("Your patients.")
+    assert "at most 73 % likely" in text
+    assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
+
+
+def test_several_hospitals_are_promised_less():
+    one, three = (guarantee(0.3).promise(group).odds for group in (1, 3))
+    assert three.most > one.most
+    assert "3 hospitals that belong together" in guarantee(0.3).explain("board", organisation="hospital", group=3)
+
+
+def test_no_rounding_makes_a_certainty():
+    assert [board.percent(share) for share in (0.9999, 0.5, 0.001)] == ["more than 99 %", "50 %", "less than 1 %"]
+
+
+def test_how_often_the_odds_are_passed_is_no_less_than_is_true():
+    """For a group: a loss above eps + log 2 has probability 2 delta at most, beside the exact law of the loss for one."""
+    mine = guarantee(1.0)
+    exact = mine.membership_odds(0.5)
+    bound = 2 * mine.delta(1.0)
+    passed = exact.mass[exact.log_factor > 1.0 + 0.6931472].sum()
+    assert passed <= bound
+
+
+def test_words_for_a_board_are_of_whole_tasks():
+    with pytest.raises(ValueError, match="audience: expected one of"):
+        guarantee(1.0).explain("children")
+    with pytest.raises(ValueError, match="group: "):
+        guarantee(1.0).explain("board", group=0)
