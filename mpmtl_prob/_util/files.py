@@ -111,9 +111,9 @@ def write_netcdf(
     import xarray as xr  # with pandas, nearly a second to import
 
     with atomic_write(path, private=private) as unfinished:
-        if isinstance(data, xr.Dataset):
-            content = data.to_netcdf(engine="h5netcdf")  # in memory: HDF5 ends the process where the disk is full, and
-            with open(unfinished, "wb") as file:  # with it would go a release that was paid for
+        if isinstance(data, xr.Dataset):  # such as a release that was paid for: HDF5 ends the process on a full disk
+            content = data.to_netcdf(engine="h5netcdf")
+            with open(unfinished, "wb") as file:
                 file.write(content)
         else:  # draws, which would take their size in memory once more
             data.to_netcdf(unfinished, engine="h5netcdf")

@@ -333,9 +333,11 @@ def _facts(inbox: Inbox, release: Release, written: Path) -> dict[str, Any]:
 def held_interrupts() -> Iterator[None]:
     """An interrupt waits until this is done, and is one then."""
     held: list[int] = []
-    heard = [number for number in _INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in heard}
+    before: dict[int, Any] = {}
     try:
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+                before[number] = signal.signal(number, lambda number, _: held.append(number))
         yield
     finally:
         for number, handler in before.items():

@@ -68,13 +68,14 @@ class StudyRows:
 def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] | None) -> TaskData:
     """As :meth:`mpmtl_prob.Schema.tasks`."""
     columns = _columns(schema, frame, targets=True)
+    known = participant is not None
     if participant is None:
         participant = list(dict.fromkeys(_ids(schema, columns)))
-        if schema.participants and (others := set(participant) - {*schema.participants}):
-            raise ValueError(
-                f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
-            )
     ids: list[str | None] = [participant] if isinstance(participant, str) else [*participant]
+    if schema.participants and not known and (others := set(ids) - {None, *schema.participants}):
+        raise ValueError(
+            f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
+        )
     parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
     return _as_tasks(schema, parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -11,9 +12,8 @@ from mpmtl_prob.data.cells import check_spelling, label_text
 
 #: What no section is without: whether its numbers are agreed upon, or come from a draft.
 SETTLED = "settled"
-_LARGEST = 1e100
 #: Of rows, tasks, or anything that is counted.
-_MOST = 10**9
+_MOST, _LARGEST = 10**9, 1e100
 #: What no text of a study or a message has in it, since it is shown on a terminal before somebody agrees: characters that
 #: move the cursor, end a line, or turn the direction of reading; and half characters, which no file holds.
 UNSAID = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -120,9 +120,9 @@ class Section:
         return value
 
     def _number(self, key: str, value: Any, what: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
             raise self.error(key, f"expected {what}, got {value!r}")
-        if not abs(value) <= _LARGEST:
+        if abs(value) > _LARGEST:  # also whole numbers that no double holds
             got = repr(value) if isinstance(value, float) else "a larger one"
             raise self.error(key, f"expected {what}, up to {_LARGEST:g}, got {got}")
         return float(value)

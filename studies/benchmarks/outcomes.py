@@ -1,6 +1,7 @@
 """Mixed models of binary outcomes and counts beside every task alone, all rows pooled, and a mixed model without privacy.
 
-    python studies/benchmarks/outcomes.py [--seeds 5] [--tables NAME ...] [--cells NAME ...] [--units FOLDER] [--json OUT]
+    python studies/benchmarks/outcomes.py [--seeds 5] [--tables NAME ...] [--cells NAME ...] [--units FOLDER] [--finished]
+        [--json OUT]
 
 Simulated: three standard normal columns and an intercept, average effects .5, -.3 and 0, which differ between tasks by .15,
 levels by .4; declared baselines are half as high again as the truth. 200 new rows of every task are predicted. Real tables
@@ -309,6 +310,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--data", type=Path, help="folder of the tables")
     parser.add_argument("--units", type=Path, default=Path("outcomes-units"))
+    parser.add_argument("--finished", action="store_true", help="run nothing: show what is in --units")
     record.option(parser)
     options = parser.parse_args()
     options.units.mkdir(parents=True, exist_ok=True)
@@ -316,6 +318,8 @@ def main() -> None:
     for name, seed, study in tqdm(list(units_of(options)), file=sys.stderr):
         path = options.units / f"{name}_{seed}.json"
         if not path.exists():
+            if options.finished:
+                continue
             path.write_text(json.dumps(arms(study(), seed)))
         kind = "cells" if name in CELLS else "tables"
         report[kind].setdefault(name, []).append(json.loads(path.read_text()))
