@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import stat
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,6 +125,18 @@ def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False
     """Write text, whole or not at all; ``private`` as for :func:`atomic_write`."""
     with atomic_write(path, private=private) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def text_of_file(path: str | os.PathLike[str], largest: int) -> str:
+    """Return the text of a file that somebody else has written, of so many bytes at most.
+
+    Raises ValueError for a larger one, and for a pipe, which would be waited for, or a device, which has no end.
+    """
+    file = os.stat(path)
+    if not stat.S_ISREG(file.st_mode) or file.st_size > largest:
+        raise ValueError(f"{os.fspath(path)!r}: expected a file of at most {largest} bytes, got another")
+    with open(path, encoding="utf-8") as opened:
+        return opened.read()
 
 
 def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

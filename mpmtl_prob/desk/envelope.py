@@ -12,12 +12,10 @@ import base64
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from mpmtl_prob._util.files import each_once
+from mpmtl_prob._util.files import each_once, text_of_file
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.desk.keys import cryptography, private_class, public_key, public_text
 from mpmtl_prob.schema.schema import Schema
@@ -104,10 +102,7 @@ def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> d
 
 def _read(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     try:
-        file = os.stat(path)
-        if not stat.S_ISREG(file.st_mode) or file.st_size > _LARGEST:  # a pipe is waited for, and a device has no end
-            raise ValueError(name)
-        said = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=each_once)
+        said = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
         if said["format"] != FORMAT or not isinstance(said["body"], dict):
             raise ValueError(name)
         if not all(isinstance(said[key], str) for key in (*_HEAD, "checksum")):

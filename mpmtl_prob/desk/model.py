@@ -189,6 +189,11 @@ def check_release(schema: Schema, release: Release) -> None:
         raise ValueError(
             f"release: expected that of this study, {schema.digest[:12]}, got {got}; take the file that it was made with"
         )
+    if release.effects != schema.spec.layout(schema.coefficients):
+        raise ValueError(
+            "release: expected the columns and units of the study's file, got others, whatever study it says it is of; ask "
+            "whoever published it"
+        )
 
 
 def _sent(message: Message, release: Release) -> FloatArray:

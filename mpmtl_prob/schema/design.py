@@ -273,7 +273,10 @@ def _moments(values: FloatArray, factor: Factor) -> tuple[float, float]:
         )
     mean = math.fsum(numbers) / len(numbers)
     variance = math.fsum((value - mean) ** 2 for value in numbers) / len(numbers)
-    return _short(mean), max(_short(math.sqrt(variance)), _FLAT if isinstance(factor, Spline) else 0.0) or 1.0
+    scale = math.sqrt(variance)
+    if abs(mean) < 1e-9 * scale:  # what rounding has left of zero
+        mean = 0.0
+    return _short(mean), max(_short(scale), _FLAT if isinstance(factor, Spline) else 0.0) or 1.0
 
 
 def _of_share(share: float) -> float:

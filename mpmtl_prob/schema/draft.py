@@ -123,7 +123,8 @@ def _column(name: str, cells: Sequence[Any], example: Example) -> str:
         body = f'kind = "date"\n{origin}\nunit = "days"  # or "weeks" or "years"\n{_moments(since, example.public)}{missing}'
     else:
         levels = sorted({label_text(cell) for cell in there})
-        if len(levels) > _MOST_LEVELS or not levels:
+        names = not example.public and 2 * len(levels) > len(there)  # of few private rows, that many are persons'
+        if len(levels) > _MOST_LEVELS or not levels or names:
             lines = f"{len(levels)} levels, as of names: leave it out, or say person = {_text(name)} in [study]"
             return f"# [columns.{key}]  # {lines}\n"
         body = (

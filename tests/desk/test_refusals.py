@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -391,6 +392,15 @@ def released(sent):
     return desk.publish(desk.collect(schema, sent / "inbox"), unsafe_seed=1)
 
 
+def in_other_units(here):
+    """A release that says that it is of the study, and was made in other units."""
+    (here / "other.toml").write_text(STUDY.replace("scale = 15", "scale = 30"))
+    other, study = mp.Schema.read(here / "other.toml"), mp.Schema.read(here / "study.toml")
+    messages = tuple(desk.make_message(other, patients(name)) for name in IDS)
+    made = desk.publish(desk.Inbox(other, messages, (), other.terms()), unsafe_seed=1)
+    replace(made, study=study.digest).save(here / "release.nc")
+
+
 def fitting(here, *more):
     return ["fit", "--study", here / "study.toml", "--csv", here / "H1.csv", "--release", here / "release.nc", "--out",
             here / "results", *more]  # fmt: skip
@@ -407,6 +417,7 @@ def fitting(here, *more):
         (lambda here: (here / "study.toml").write_text(STUDY.replace("scale = 15", "scale = 16")), ["--newcomer"],
          "release: expected that of this study, .* got that of study"),
         (lambda here: mp.release(np.eye(3), 1.0, 0.1).save(here / "release.nc"), ["--newcomer"], "got one of no study"),
+        (in_other_units, ["--newcomer"], "release: expected the columns and units of the study's file, got others"),
         (lambda here: patients("H1").assign(age="").to_csv(here / "H1.csv", index=False), ["--newcomer"],
          "expected at least one patient that the study keeps, got none; 24 of 24 patients are dropped for their age"),
         (lambda here: (here / "results").mkdir() or (here / "results" / "model.nc").touch(), ["--newcomer"],

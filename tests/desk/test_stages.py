@@ -1,6 +1,7 @@
 """A study without a curator from files: every site and the server called once a stage, each with a folder of its own."""
 
 import json
+import os
 import shutil
 import stat
 
@@ -251,3 +252,24 @@ def test_an_id_is_no_path(tmp_path):
     place = Stage("0" * 64, "../x", "a/b", "../../etc", "H 1", {"x": b"y"}).save(tmp_path / "out")
     assert place.parent == tmp_path / "out"
     assert Stage.load(place, "0" * 64).sender == "../../etc"
+
+
+def test_a_stage_that_is_no_ordinary_file_is_refused_and_not_waited_for(tmp_path):
+    from mpmtl_prob.desk.stages import Stage, read_folder
+
+    stage = Stage("a" * 64, "b" * 32, "keys", "H1", "server", {"key": b"public"})
+    place = stage.save(tmp_path)
+    assert read_folder(tmp_path, "a" * 64) == [stage]
+    said = json.loads(place.read_text())
+    for study in ("\x1b[2J", "a" * 11 + "\n"):
+        (tmp_path / "other.json").write_text(json.dumps({**said, "study": study}))
+        with pytest.raises(ValueError, match=r"other\.json' holds no stage"):
+            read_folder(tmp_path, "a" * 64)
+    (tmp_path / "other.json").unlink()
+    os.mkfifo(tmp_path / "pipe.json")
+    os.symlink("/dev/zero", tmp_path / "zero.json")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(ValueError, match="inbox: expected stages") as raised:
+        read_folder(tmp_path, "a" * 64)
+    for name in ("pipe", "zero", "folder"):
+        assert f"{name}.json' holds no stage" in str(raised.value)

@@ -9,6 +9,7 @@ import pytest
 from helpers.studies import STUDY, patients
 
 from mpmtl_prob.schema import Schema, read_rows
+from mpmtl_prob.schema.draft import Example, draft
 
 
 def said(*path, value):
@@ -234,3 +235,24 @@ def test_a_cell_whose_own_error_tells_of_it_tells_nobody(column):
     except ValueError as error:
         told = str(error)
     assert "Miller" not in told
+
+
+@pytest.mark.parametrize("formula", ["I((age - 60.7) ** 3)", "I((age - 60.7) ** 5 / 7)", "log(age)", "I(age ** 3)"])
+def test_centres_and_scales_are_the_same_where_powers_and_logarithms_end_in_another_bit(monkeypatch, formula):
+    """Libraries of different machines may differ there, and sites would then refuse each other's columns."""
+    whole = said("study", "formula", value=formula)
+    whole["columns"]["age"] |= {"centre": 60.7, "scale": 14.3, "range": [1, 130]}
+    here, power, log = Schema.from_dict(whole).design.built, np.power, np.log
+    monkeypatch.setattr(np, "power", lambda *of: np.nextafter(power(*of), np.inf))
+    monkeypatch.setattr(np, "log", lambda *of: np.nextafter(log(*of), np.inf))
+    assert Schema.from_dict(whole).design.built == here
+
+
+def test_a_draft_of_a_private_table_has_no_names_of_patients():
+    """Of few rows, names are as few as levels are; the file that is drafted is public."""
+    frame = patients("H1", 12).assign(name=[f"Mrs Miller {i}" for i in range(12)])
+    columns = {name: frame[name].astype(str).tolist() for name in frame}
+    text = draft(Example(columns, "hospital", "stay", 30), epsilon=1.0)
+    assert "Miller" not in text
+    assert "[columns.name]  # 12 levels, as of names" in text
+    assert 'levels = ["private", "public"]' in text
