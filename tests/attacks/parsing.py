@@ -206,6 +206,7 @@ def _csv(rows: list[list[Any]], folder: Path) -> mp.TaskData:
     path = folder / "table.csv"
     path.write_text("\n".join([",".join(NAMED), *(",".join(map(str, row)) for row in rows)]) + "\n")
     names = {"data": None, "csv": path, "task": "task", "target": "y", "features": NAMED[1:3], "exclude": None}
+    names |= {"exposure": None, "weights": None}
     return read_tasks(type("Options", (), names | {"intercept": False})())
 
 

@@ -432,6 +432,9 @@ ELSEWHERE = {
     "privacy.ledger.check_ledger": "a check",
     "releases.messages.PrivateClipNorm": "what was bought; it names the ledger that has paid",
     "federated.flower.apps.run": "ends with protocol.settle; a link over processes has tests of its own",
+    "desk.publish.publish": "ends with releases.publish.publish; an inbox has tests of its own, in tests/desk",
+    "desk.coordinator.Coordinator.settle": "ends with protocol.settle; stages have tests of their own, in tests/desk",
+    "desk.site.SiteDesk": "hands its ledger to a federated.Site, which is walked",
 }
 
 

@@ -169,7 +169,7 @@ def test_what_needs_rows_is_refused(fitted):
     with pytest.raises(ValueError, match="coefficients of the release, got none of"):
         task_posteriors(Estimates(estimates.estimates, coefficients=["a"]), shared)
     with_targets = TaskData.from_lists([np.eye(2)], [[1.0, 2.0]], features=["a", "b"])
-    with pytest.raises(ValueError, match="which is that of"):
+    with pytest.raises(ValueError, match=r"expected 'gaussian' or 'student_t' .* got 'estimate'"):
         task_posteriors(with_targets, shared, likelihood=own.likelihood)
 
 
