@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.checks import one_of, whole
+from mpmtl_prob._util.files import each_once
 from mpmtl_prob.data.cells import check_spelling, file_name, label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_names
@@ -203,9 +204,11 @@ def read_reference(path: str | os.PathLike[str], name: str) -> Reference:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        said = json.loads(text, object_pairs_hook=lambda pairs: _each_once(name, pairs))
+        said = json.loads(text, object_pairs_hook=each_once)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: {str(path)!r} is no JSON: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if not isinstance(said, dict):
         raise ValueError(f"{name}: expected an object such as {EXAMPLE_FILE}, got {type(said).__name__}")
     if others := [key for key in said if key not in _KEYS]:
@@ -220,14 +223,6 @@ def read_reference(path: str | os.PathLike[str], name: str) -> Reference:
         return Reference(said["features"], said.get("target"), said.get("effects"), **of_outcome)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _each_once(name: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's pairs, of which JSON itself would keep the last of a name without a word."""
-    names = [key for key, _ in pairs]
-    if twice := [key for key in names if names.count(key) > 1]:
-        raise ValueError(f"{name}: {twice[0]!r}: expected it once, got it twice")
-    return dict(pairs)
 
 
 def _number(name: str, value: Any) -> float:

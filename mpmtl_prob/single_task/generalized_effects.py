@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.single_task.conjugate import in_turns
 from mpmtl_prob.single_task.families import Families, Family
 from mpmtl_prob.single_task.generalized import Predictors, law_weights, mode
 from mpmtl_prob.single_task.random_effects import (
@@ -99,7 +100,8 @@ class GeneralizedPosterior(NamedTuple):
         out = np.empty(len(drawn["beta"]))
         for number, (pseudo, law) in enumerate(zip(self.pseudo, self.laws, strict=True)):
             own = np.flatnonzero(drawn["block"] == number)
-            for now in _in_turns(own, len(rows.y)):
+            for turn in in_turns(len(own), len(rows.y)):
+                now = own[turn]
                 beta = drawn["beta"][now]
                 exact = rows.log_likelihood(law, rows.offset + beta @ rows.X.T)
                 out[now] = exact - pseudo.log_density(beta)
@@ -174,8 +176,3 @@ def _few(prior: EffectsPriors) -> EffectsPriors:
     weighty = most[: max(1, int(np.sum(np.exp(prior.log_weight) > 0)))]
     kept = weighty[np.linspace(0, len(weighty) - 1, min(_PRIORS, len(weighty))).astype(int)]
     return prior._replace(log_weight=prior.log_weight[kept], mean=prior.mean[kept], covariance=prior.covariance[kept])
-
-
-def _in_turns(places: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Places a few at a time, so many that numbers of so many rows each are not many."""
-    return np.array_split(places, max(1, -(-len(places) * size // _AT_ONCE)))

@@ -381,7 +381,7 @@ def main() -> None:
     numbers: dict[str, Any] = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
     numbers["before"] = _revision(options.before) if options.before else report.get("before")
     if report:  # put together of several runs
-        numbers["command"] = "python studies/benchmarks/memory.py --before CHECKOUT --files"
+        numbers["command"] = "python studies/benchmarks/memory.py --before CHECKOUT"
 
     def write() -> None:
         ordered = {each: cells[each] for each in CELLS if each in cells}
