@@ -204,7 +204,7 @@ class ReleaseSpec:
             ValueError: features that the reference does not name, or values of others.
         """
         names = tuple(name for name in features if self.reference is not None or name != NAME)
-        return EffectsLayout(names, self.reference)
+        return EffectsLayout.of_study(names, self.reference)
 
     @classmethod
     def of(cls, epsilon: float | ReleaseSpec, delta: float | None = None, **options: Any) -> ReleaseSpec:
