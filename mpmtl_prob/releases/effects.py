@@ -38,6 +38,7 @@ from mpmtl_prob.single_task.families import OF_OUTCOMES
 from mpmtl_prob.single_task.generalized import Predictors, generalized_estimate
 from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate, shrunk_from
 
+
 class MessageConstants(NamedTuple):
     """Public constants of a message, of studies whose targets vary about 1 in common units.
 

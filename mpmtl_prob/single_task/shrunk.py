@@ -124,7 +124,7 @@ def shrunk_from(mean: FloatArray, covariance: FloatArray, prior_variance: float,
 def _each_by_itself(
     mean: FloatArray, share: FloatArray, squares: FloatArray, weak_prior: float
 ) -> tuple[FloatArray, FloatArray]:
-    """eta and p of S b, the diagonal of S and that of S^2, entry by entry; zeros of a coefficient of which rows say nothing."""
+    """eta and p by S b, the diagonal of S, and that of S^2; zeros of a coefficient of which rows say nothing."""
     total = squares + weak_prior * np.maximum(share - squares, 0.0)
     over = np.divide(share, total, out=np.zeros_like(total), where=total > 0)
     return over * mean, over * share
