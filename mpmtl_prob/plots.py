@@ -361,8 +361,7 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
     """
     shown = {}
     for name, posterior in posteriors.items():
-        tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()
-        W = tree["posterior"].dataset["W"]
+        W = posterior.to_arviz(pointwise=False)["posterior"].dataset["W"]
         if str(task) not in (names := W["task"].values):
             raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
         shown[str(name)] = tree_of("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
@@ -511,7 +510,7 @@ def _weights(posterior: Weights) -> Any:
     """Draws of W, (chain, draw, d, m)."""
     if isinstance(posterior, Posterior):
         return posterior.draws["W"]
-    return posterior.to_arviz()["posterior"].dataset["W"].values
+    return posterior.to_arviz(pointwise=False)["posterior"].dataset["W"].values
 
 
 def _called(posterior: Weights) -> list[list[str]]:

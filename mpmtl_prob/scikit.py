@@ -80,7 +80,7 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         if isinstance(
             self.fitted_, OwnerEffects
         ):  # whose reference's centres stand for an intercept where there is none
-            self._offset = self.fitted_.to_arviz()["constant_data"].to_dataset()["offset_mean"].values
+            self._offset = self.fitted_.to_arviz(pointwise=False)["constant_data"].to_dataset()["offset_mean"].values
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
