@@ -229,8 +229,8 @@ class Guarantee:
         if mu is None:
             others = ", ".join(dict.fromkeys(law.kind for law in self.mechanisms))
             raise ValueError(
-                f"guarantee: expected one of Gaussian noise, which alone is proved to have mu, rho and Renyi numbers, got one "
-                f"of {others}; its whole curve is guarantee.curve, and mechanism='gaussian' makes a release that has them"
+                f"guarantee: expected one of Gaussian noise, which alone is proved to have mu, rho and Renyi numbers, got "
+                f"{others}; its whole curve is guarantee.curve, and mechanism='gaussian' makes a release that has them"
             )
         return mu
 

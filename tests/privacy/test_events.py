@@ -80,7 +80,7 @@ def test_what_is_not_proved_says_so():
     wishart = release().guarantee
     for call in (wishart.gdp, wishart.zcdp, lambda: wishart.renyi(2.0)):
         with pytest.raises(
-            ValueError, match=r"guarantee: expected one of Gaussian noise, which alone is proved .* Wishart"
+            ValueError, match=r"guarantee: expected one of Gaussian noise, which alone is proved .* got Wishart"
         ):
             call()
     seeded = release(mechanism="gaussian", unsafe_seed=0).guarantee
