@@ -87,7 +87,7 @@ def check(tree, likelihood, tasks):
         np.testing.assert_allclose(
             flat["log_likelihood"][:, rows], density(likelihood, tasks, tree, i), rtol=1e-4, atol=1e-5
         )
-        assert set(tree["constant_data/task_of"].values[rows]) == {str(tasks.tasks[i])}
+        assert set(tree["log_likelihood/y"].coords["task_of"].values[rows]) == {str(tasks.tasks[i])}
     if tasks.weights is None and likelihood in ("bernoulli", "poisson"):
         assert set(np.unique(flat["posterior_predictive"])) <= set(np.arange(-1.0, 1e6))
     return flat["posterior_predictive"]

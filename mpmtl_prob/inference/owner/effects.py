@@ -14,6 +14,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
@@ -395,6 +396,7 @@ class _Public:
 
         Messages, (D, m), are those of these rows unless others were sent.
         """
+        check_not_forked()
         release = self.shared.release
         sent = as_sent(tasks, release) if sent is None else sent
         seen = observed_effects(release, self.shared.prior)

@@ -80,13 +80,11 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         rows, draws = self._of_rows(rows)
         sizes = self._tree.children["posterior"].dataset.sizes
         groups = pointwise_groups(self.likelihood, rows, draws, (sizes["chain"], sizes["draw"]))
+        task_of = ("observation", np.array(list(map(label_text, rows.tasks)))[rows.task_of_rows])
         for group, values in groups.items():
             dims = ("chain", "draw", "observation")[-values.ndim :]
-            coords = {name: np.arange(size) for name, size in zip(dims, values.shape, strict=True)}
-            tree[group] = xr.DataTree(xr.Dataset({"y": (dims, values)}, coords))
-        if groups:
-            names = np.array(list(map(label_text, rows.tasks)))[rows.task_of_rows]
-            tree["constant_data"] = tree["constant_data"].to_dataset().assign(task_of=("observation", names))
+            coords: dict[str, Any] = {name: np.arange(size) for name, size in zip(dims, values.shape, strict=True)}
+            tree[group] = xr.DataTree(xr.Dataset({"y": (dims, values)}, coords | {"task_of": task_of}))
         return tree
 
     def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
