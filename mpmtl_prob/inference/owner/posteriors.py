@@ -84,7 +84,7 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
         (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``.
         ``posterior_predictive`` and ``log_likelihood`` hold a ``y`` (chain, draw, observation), whose coordinate ``task_of``
         names tasks, for ``az.loo``, ``az.compare`` and ``az.plot_ppc_dist``; leaving a row out leaves the release as it is.
-        A likelihood of your own has them where it has ``pointwise``. All are the owners' own: keep the tree where rows may be.
+        A likelihood of your own has them where it has ``pointwise``. All are the owners' own: keep the tree with the rows.
 
         Args:
             tasks: rows of which these groups are, some of the fit's tasks, found by name; default the fit's own, which
