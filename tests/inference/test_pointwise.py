@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp
 import mpmtl_prob as mp
 from mpmtl_prob import Reference, TaskData
 from mpmtl_prob.inference import OwnerEffects, OwnerPosteriors, shared_covariance, shared_effects, task_posteriors
+from mpmtl_prob.inference.owner import pointwise
 from mpmtl_prob.inference.owner.likelihoods import NormalErrors
 
 FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
@@ -23,7 +24,7 @@ def numbers(seed=0, m=30, n=ROWS, labels=False):
     X, W = rng.standard_normal((m, n, 3)), rng.standard_normal((m, 3)) * [1.5, 1, 0.3]
     signal = np.einsum("mnd,md->mn", X, W)
     y = np.where(rng.random((m, n)) < expit(signal), 1.0, -1.0) if labels else signal + rng.standard_normal((m, n))
-    return TaskData.from_lists(X, y)
+    return TaskData.from_lists(X, y, tasks=[f"T{i}" for i in range(m)])
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +196,15 @@ def test_rows_are_in_no_file_and_no_pickle_and_may_be_given_again(shared, effect
             theirs, mine = (one.to_arviz(data)["log_likelihood/y"].values for one in (again, own))
             np.testing.assert_allclose(theirs, mine, rtol=1e-3, atol=1e-3)
         assert "log_likelihood" not in own.to_arviz(pointwise=False).children
+
+
+def test_more_than_memory_is_asked_for_in_parts(shared, monkeypatch):
+    own = task_posteriors(numbers(), shared)
+    monkeypatch.setattr(pointwise, "LARGEST", 1200 * 8 * 3 * ROWS)
+    with pytest.raises(ValueError, match=r"pointwise: expected at most .* GiB .* got 1200 draws of 360 rows"):
+        own.to_arviz()
+    assert own.to_arviz(numbers().take([0, 1, 2]))["log_likelihood/y"].shape == (4, 300, 3 * ROWS)
+    assert "posterior" in own.to_arviz(pointwise=False).children
 
 
 def test_some_of_the_tasks_in_another_order_are_found_by_name(effects):

@@ -193,7 +193,8 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
             pointwise: with the three groups of targets.
 
         Raises:
-            ValueError: data with other tasks or features, or rows for posteriors of estimates.
+            ValueError: data with other tasks or features, rows for posteriors of estimates, or groups of more than four
+                gibibytes.
         """
         return self._with_rows(tasks, pointwise)
 

@@ -18,6 +18,8 @@ from mpmtl_prob.inference.owner.likelihoods import Likelihood
 
 #: The groups of a tree that hold a number per row.
 GROUPS = ("posterior_predictive", "log_likelihood", "observed_data")
+#: Bytes that they may take unasked.
+LARGEST = 2**32
 
 
 def pointwise_groups(
@@ -32,11 +34,20 @@ def pointwise_groups(
         tasks: the rows, N.
         draws: of W, (S, d, m), and of what the likelihood knows beside, (S, m), by name.
         shape: chains, and draws of each, of which there are S.
+
+    Raises:
+        ValueError: groups of more than four gibibytes.
     """
     if not tasks.has_targets:
         return {}
     W, beside = draws["W"], {name: value for name, value in draws.items() if name != "W"}
     kind = _kind(likelihood, tasks.targets, beside.get("sigma", np.ones(1)).min())
+    if (size := len(W) * tasks.num_rows * (4 + np.dtype(kind).itemsize)) > LARGEST:
+        raise ValueError(
+            f"pointwise: expected at most {LARGEST / 2**30:.3g} GiB of numbers per draw and row, got {len(W)} draws of "
+            f"{tasks.num_rows} rows, {size / 2**30:.3g} GiB; leave them out, to_arviz(pointwise=False), or ask for some "
+            "tasks, to_arviz(tasks.take([0]))"
+        )
     density = np.empty((len(W), tasks.num_rows), dtype=np.float32)
     anew = np.empty_like(density, dtype=kind)
     for i in range(tasks.num_tasks):

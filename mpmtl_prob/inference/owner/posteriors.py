@@ -92,7 +92,7 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
             pointwise: with the two groups that hold a number per draw and row.
 
         Raises:
-            ValueError: data with other tasks or features.
+            ValueError: data with other tasks or features, or groups of more than four gibibytes.
         """
         return self._with_rows(tasks, pointwise)
 
