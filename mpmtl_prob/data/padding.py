@@ -25,7 +25,6 @@ ENCODE = "leave rows with missing values out, and encode text and dates as numbe
 #: The largest padded array that is made although the rows take less than half as much, in bytes.
 LARGEST_VIEW = 2**30
 ADVICE = "rows_of(i) returns the rows of one task, and rows, targets and offsets are those of all without padding"
-_AT_ONCE = 2**24  # bytes of rows that are checked in one go
 
 
 def cells(name: str, value: ArrayLike) -> FloatArray:
@@ -109,10 +108,10 @@ def check_tasks(
     features: Sequence[Hashable],
 ) -> None:
     """Raise ValueError as :func:`check_numbers` for the first task with such numbers; task i has rows offsets[i:i+2]."""
-    with np.errstate(all="ignore"):
-        fine = bool(np.abs(rows).max(initial=0.0) <= LARGEST) if rows.nbytes < _AT_ONCE else False
-    if fine and (targets is None or np.abs(targets).max(initial=0.0) <= LARGEST):  # not where any of them is NaN
-        return
+    every = [rows] if targets is None else [rows, targets]
+    with np.errstate(all="ignore"):  # without sizes, which take as much again; NaN is neither
+        if all(x.max(initial=0.0) <= LARGEST and x.min(initial=0.0) >= -LARGEST for x in every):
+            return
     for name, begin, end in zip(names, offsets[:-1], offsets[1:], strict=True):
         check_numbers(name, rows[begin:end], None if targets is None else targets[begin:end], features)
 

@@ -322,20 +322,27 @@ def peak() -> float:
 
 
 def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float] | None:
-    """One cell, in processes of its own that import a checkout; None where it needs more memory than it may have.
+    """One cell, in a process of its own that imports a checkout; None where it needs more memory than it may have.
 
-    The second of two, where JAX has a folder for what it compiles in the first: the compiler's memory does not count.
+    Again where it compiled something, which JAX then finds in its folder: the compiler takes tens of megabytes, whatever the
+    data are.
     """
-    line: dict[str, float] = {}
-    for _ in range(2 if os.environ.get("JAX_COMPILATION_CACHE_DIR") else 1):
+    while True:
+        known = _compiled()
         found = _asked(checkout, "--one", name, str(m), str(longer))
-        if found.returncode == 0:
-            line = json.loads(found.stdout.splitlines()[-1])
-        elif any(word in found.stderr for word in _NO_ROOM):
-            return None
-        else:
+        if found.returncode:
+            if any(word in found.stderr for word in _NO_ROOM):
+                return None
             raise RuntimeError(f"{name}, m = {m}: {found.stderr[-2000:]}")
-    return line
+        if _compiled() == known:
+            line: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+            return line
+
+
+def _compiled() -> set[str]:
+    """Names of what JAX has compiled and kept."""
+    folder = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    return {path.name for path in folder.glob("*-cache")} if folder.is_dir() else set()
 
 
 def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -387,13 +394,14 @@ def main() -> None:
         ordered = {each: cells[each] for each in CELLS if each in cells}
         record.write(options.json, numbers | {"cells": ordered, "files": files})
 
+    sizes = [(m, longer) for m in ([1_000] if options.fast else options.m) for longer in options.longer]
     for name in QUICK if options.fast else options.cells:
         for when, checkout in checkouts.items():
-            sizes = [(m, longer) for m in ([1_000] if options.fast else options.m) for longer in options.longer]
-            before = cells.get(name, {}).get(when, {"lines": []})["lines"]
-            others = [line for line in before if (line["m"], line["longer"]) not in sizes]
-            cells.setdefault(name, {})[when] = _cell(checkout, name, when, sizes, others)
-            write()
+            _least(cells.setdefault(name, {}), when, measured(checkout, name, 200, 1))
+        for size in sizes:
+            for when, checkout in checkouts.items():  # in turns: a machine is not as quiet from hour to hour
+                _line(cells[name][when], name, when, size, measured(checkout, name, *size))
+                write()
     if options.files:
         for name, size in FILES.items():
             found = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
@@ -402,22 +410,23 @@ def main() -> None:
             write()
 
 
-def _cell(
-    checkout: Path, name: str, when: str, sizes: list[tuple[int, int]], others: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """A call for several sizes; lines that are known of others are kept."""
-    least, lines = measured(checkout, name, 200, 1), list(others)
-    for m, longer in sizes:
-        data = 8.0 * (D + 1) * ROWS * (m - 1 + longer)
-        found = measured(checkout, name, m, longer)
-        line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
-        if found and least:
-            line["times the data"] = (found["peak"] - least["peak"]) / data
-            if "result" in found:
-                line["of which the result"] = found["result"] / data
-        print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
-        lines.append(line)
-    return {"least": least, "lines": sorted(lines, key=lambda each: (each["m"], each["longer"]))}
+def _least(cell: dict[str, Any], when: str, least: dict[str, float] | None) -> None:
+    """Note what a call takes on few tasks."""
+    cell[when] = {"least": least, "lines": cell.get(when, {"lines": []})["lines"]}
+
+
+def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], found: dict[str, float] | None) -> None:
+    """Note what a call takes on so many tasks, in the place of what is known of this size."""
+    m, longer = size
+    data, least = 8.0 * (D + 1) * ROWS * (m - 1 + longer), cell["least"]
+    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
+    if found and least:
+        line["times the data"] = (found["peak"] - least["peak"]) / data
+        if "result" in found:
+            line["of which the result"] = found["result"] / data
+    print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
+    others = [each for each in cell["lines"] if (each["m"], each["longer"]) != size]
+    cell["lines"] = sorted([*others, line], key=lambda each: (each["m"], each["longer"]))
 
 
 def _words(line: dict[str, Any]) -> str:
