@@ -88,7 +88,7 @@ class _OfTurn(np.random.SeedSequence):
             return super().generate_state(n_words, dtype)
         return self._child(self._num_tasks, self._tasks.start).generate_state(n_words, dtype)
 
-    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:  # type: ignore[override] # whose children are plain
         first, self._calls = self._calls * self._num_tasks + self._tasks.start, self._calls + 1
         if n_children != self._tasks.stop - self._tasks.start:  # not one for every task
             return [self._child(self._num_tasks, first, i) for i in range(n_children)]
