@@ -257,7 +257,9 @@ class Prediction:
 
 _NAMES = tuple(field.name for field in fields(Prediction))
 _MANY = 2**18  # numbers that are worked on in one go
-_ADVICE = "take([i]) is the prediction of one task, and means, interval_of_rows() and to_pandas() are of all rows without padding"
+_ADVICE = (
+    "take([i]) is the prediction of one task, and means, interval_of_rows() and to_pandas() are those of every row"
+)
 
 
 def _longest(offsets: NDArray[np.int64]) -> int:
