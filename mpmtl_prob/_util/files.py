@@ -155,6 +155,9 @@ def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
         return tree.load()
 
 
+_LARGEST_FIELD = 2**17  # characters, beyond which csv takes no field apart
+
+
 def lines(path: str | os.PathLike[str], *, errors: str = "replace") -> list[str]:
     """Return a table's lines as they lie in the file, which may be compressed: no byte of one takes anything from another.
 
@@ -176,6 +179,8 @@ def _lines(path: str | os.PathLike[str], errors: str) -> Iterator[str]:
 
 def fields(line: str) -> list[str]:
     """Return the fields of one line by itself; none of a line that is blank, or cannot be taken apart."""
+    if '"' not in line and "\r" not in line and "\n" not in line and 0 < len(line) < _LARGEST_FIELD:
+        return line.split(",")  # as the reader of csv does in several times the time
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:  # such as a quote that nothing closes
@@ -186,7 +191,7 @@ def read_cells(
     name: str,
     path: str | os.PathLike[str],
     *,
-    number: Callable[[str], float] | None = None,
+    numbers: Callable[[Sequence[str]], Iterable[float]] | None = None,
     text: Sequence[str | None] = (),
 ) -> pd.DataFrame:
     """Read a CSV file with one record a line: every cell as it is written, whatever the others are.
@@ -196,8 +201,8 @@ def read_cells(
     Args:
         name: of the argument.
         path: of the file, UTF-8, which may be compressed.
-        number: what makes a number of a cell; None keeps the text of all cells.
-        text: columns whose text is kept whatever ``number`` is.
+        numbers: what makes numbers of the cells of one line; None keeps the text of all cells.
+        text: columns whose text is kept whatever ``numbers`` is.
 
     Raises:
         FileNotFoundError: a file that is not there.
@@ -210,19 +215,19 @@ def read_cells(
     try:
         records = (fields(line) for line in _lines(path, "strict") if line)
         head = next(records, [])
-        words = [j for j, column in enumerate(head) if number is None or column in text]
+        words = [j for j, column in enumerate(head) if numbers is None or column in text]
         others = [j for j in range(len(head)) if j not in words]
         known: dict[str, str] = {}  # texts that are alike are one
         kept: list[list[str]] = [[] for _ in words]
-        numbers, bad = array("d"), 0
+        flat, bad = array("d"), 0
         for record in records:
             if len(record) != len(head):
                 bad += 1
                 continue
             for column, j in zip(kept, words, strict=True):
                 column.append(known.setdefault(record[j], record[j]))
-            if number is not None:
-                numbers.extend([number(record[j]) for j in others])
+            if numbers is not None:
+                flat.extend(numbers([record[j] for j in others]))
     except FileNotFoundError:
         raise
     except UnicodeDecodeError:
@@ -238,8 +243,8 @@ def read_cells(
             f"left open, got {bad} other lines"
         )
     check_names(name, path, head, unnamed=True)
-    rows = len(kept[0]) if kept else len(numbers) // max(len(others), 1)
-    table = np.frombuffer(numbers).reshape(rows, len(others))
+    rows = len(kept[0]) if kept else len(flat) // max(len(others), 1)
+    table = np.frombuffer(flat).reshape(rows, len(others))
     frame = pd.DataFrame(table, columns=range(len(others)), copy=False)
     for j, column in zip(words, kept, strict=True):
         frame.insert(j, f"text {j}", np.array(column, dtype=object))

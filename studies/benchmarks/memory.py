@@ -347,7 +347,7 @@ def _compiled() -> set[str]:
 
 def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """This file in a process of its own that imports a checkout."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0"}
+    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0", "PYTHONDONTWRITEBYTECODE": ""}
     environment |= {
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
