@@ -9,11 +9,12 @@ import os
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,12 +97,50 @@ def check_there(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
+class Slabs(NamedTuple):
+    """A variable of floating-point numbers that is written a part at a time, as xarray writes a whole one.
+
+    Attributes:
+        name: of the variable.
+        dims: names of its dimensions.
+        shape: of the whole.
+        dtype: of its numbers.
+        attributes: of the variable.
+        chunks: in which it is compressed; none of an empty one.
+        slabs: places and what belongs there, one after another.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    attributes: Mapping[str, Any]
+    chunks: tuple[int, ...]
+    slabs: Iterable[tuple[tuple[slice, ...], NDArray[Any]]]
+
+    def append(self, path: str | os.PathLike[str], group: str) -> None:
+        """Write it into a group of a file that is there."""
+        import h5netcdf
+
+        how: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "chunks": self.chunks}
+        how = {"fillvalue": self.dtype.type(np.nan)} | (how if self.chunks else {})
+        with h5netcdf.File(path, "a") as file:
+            place = file[group]
+            for dim, size in zip(self.dims, self.shape, strict=True):
+                if dim not in place.dimensions:
+                    place.dimensions[dim] = size
+            own = place.create_variable(self.name, self.dims, self.dtype, **how)
+            own.attrs.update(self.attributes)
+            for at, values in self.slabs:
+                own[at] = values
+
+
 def write_netcdf(
     data: xr.Dataset | xr.DataTree,
     path: str | os.PathLike[str],
     *,
     private: bool,
-    parts: Iterable[tuple[str, xr.Dataset]] = (),
+    parts: Iterable[tuple[str, xr.Dataset, list[Slabs]]] = (),
 ) -> None:
     """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`.
 
@@ -117,8 +156,10 @@ def write_netcdf(
                 file.write(content)
         else:  # draws, which would take their size in memory once more
             data.to_netcdf(unfinished, engine="h5netcdf")
-        for group, part in parts:
+        for group, part, slabs in parts:
             part.to_netcdf(unfinished, mode="a", group=group, engine="h5netcdf")
+            for each in slabs:
+                each.append(unfinished, group)
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
@@ -148,11 +189,18 @@ def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
     """A NetCDF file's groups, in memory."""
+    with opened_tree(path) as tree:
+        return tree.load()
+
+
+@contextmanager
+def opened_tree(path: str | os.PathLike[str]) -> Iterator[xr.DataTree]:
+    """A NetCDF file's groups, of which nothing is read but what is asked for."""
     import xarray as xr  # with pandas, nearly a second to import
 
     check_there(path)
     with xr.open_datatree(path, engine="h5netcdf") as tree:
-        return tree.load()
+        yield tree
 
 
 _LARGEST_FIELD = 2**17  # characters, beyond which csv takes no field apart

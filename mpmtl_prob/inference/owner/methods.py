@@ -140,7 +140,7 @@ def _in_turns(
     count = num_draws if likelihood.exact else num_proposals(num_draws)
     d, m = tasks.num_features, tasks.num_tasks
     step = max(1, AT_ONCE // (count * d + len(omegas) * (d * d + _OF_ONE)))
-    whole = _Whole(m)
+    whole = Whole(m)
     for number, first in enumerate(range(0, m, BLOCK)):
         block = Block(seed, number, min(BLOCK, m - first), count)
         begins, shuffle = block.resampling()
@@ -173,7 +173,7 @@ def scales(tasks: TaskData, scaling: str) -> FloatArray:
     return np.concatenate([conjugate.scales(some.slopes.gram, scaling) for _, some in _blocks(tasks)])
 
 
-class _Whole:
+class Whole:
     """What is found of all tasks, (..., m), put together a few of them at a time."""
 
     def __init__(self, num_tasks: int) -> None:
