@@ -38,6 +38,8 @@ from mpmtl_prob.single_task import conjugate
 BLOCK = 1024
 #: Numbers that may be held beside what is kept, and those that a task's posterior given one Omega takes but for a square.
 AT_ONCE, _OF_ONE = 2**20, 300
+#: Tasks that are worked out at once at least, however wide: they share what is worked out for every Omega.
+_FEWEST = 4
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64
 #: Prior of the power p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
@@ -139,7 +141,7 @@ def _in_turns(
     """What is found of all tasks, a few of them at a time: posteriors at every Omega take far more than what is kept."""
     count = num_draws if likelihood.exact else num_proposals(num_draws)
     d, m = tasks.num_features, tasks.num_tasks
-    step = max(1, AT_ONCE // (count * d + len(omegas) * (d * d + _OF_ONE)))
+    step = max(_FEWEST, AT_ONCE // (count * d + len(omegas) * (d * d + _OF_ONE)))
     whole = Whole(m)
     for number, first in enumerate(range(0, m, BLOCK)):
         block = Block(seed, number, min(BLOCK, m - first), count)
