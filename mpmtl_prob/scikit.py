@@ -18,6 +18,7 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.evaluation.selection import Estimator
 from mpmtl_prob.inference import OwnerEffects
+from mpmtl_prob.single_task.conjugate import in_turns
 
 __all__ = ["MultiTaskRegressor"]
 
@@ -92,9 +93,11 @@ class MultiTaskRegressor(RegressorMixin, BaseEstimator):
         index = np.searchsorted(self.tasks_, code).clip(max=len(self.tasks_) - 1)
         if unknown := sorted(set(code[self.tasks_[index] != code].tolist())):
             raise ValueError(f"X: expected tasks of the fit in column {self.task}, got {unknown[:5]} as well")
-        W = self.fitted_.W[:, index]
-        d = features.shape[1]  # an intercept stands behind them
-        return np.einsum("nd,dn->n", features, W[:d]) + W[d:].sum(axis=0) + self._offset[index]
+        d, out = features.shape[1], self._offset[index]  # an intercept stands behind the features
+        for now in in_turns(len(out), d):  # weights of all rows would take as much as these do
+            W = self.fitted_.W[:, index[now]]
+            out[now] = np.einsum("nd,dn->n", features[now], W[:d]) + W[d:].sum(axis=0) + out[now]
+        return out
 
     def _split(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The task of every row, and its features."""
