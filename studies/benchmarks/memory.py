@@ -423,14 +423,14 @@ def main() -> None:
     if options.traced:
         for name in TRACED:
             for m, longer in sizes:
-                found = _asked(here, "--trace", name, str(m), str(longer))
-                allocated.setdefault(name, {})[f"{m}, 1 : {longer}"] = float(found.stdout) / _data(m, longer)
+                traces = _asked(here, "--trace", name, str(m), str(longer))
+                allocated.setdefault(name, {})[f"{m}, 1 : {longer}"] = float(traces.stdout) / _data(m, longer)
             print(f"  {name}: {allocated[name]}", flush=True)
             write()
     if options.files:
         for name, size in FILES.items():
-            found = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
-            files[name] = {when: float(each.stdout.splitlines()[-1]) for when, each in found.items()}
+            sizes_of = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
+            files[name] = {when: float(each.stdout.splitlines()[-1]) for when, each in sizes_of.items()}
             print(f"  {name}: {files[name]}", flush=True)
             write()
 
