@@ -153,12 +153,12 @@ def _in_turns(
             S = None if scale is None else scale[now]
             posteriors = [posteriors_given(likelihood, few, omega, S) for omega in omegas]
             weight, khat = weighed(posteriors)
-            W, draws = _blend(posteriors, weight, turn, partial(whole.room, now) if likelihood.exact else None)
-            part = Found(W, draws, khat)
+            room = partial(whole.room, now) if likelihood.exact else None  # proposals are not what is kept
+            W, draws = _blend(posteriors, weight, turn, room)
+            khat_draws = None
             if not likelihood.exact:
                 W, draws, khat_draws = resampled(draws, W, num_draws, shuffle, begins[turn.tasks])
-                part = Found(W, draws, khat, khat_draws)
-            whole.put(now, part)
+            whole.put(now, Found(W, draws, khat, khat_draws))
     return whole.found
 
 
