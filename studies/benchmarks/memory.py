@@ -419,7 +419,9 @@ def main() -> None:
         for size in sizes:
             for when, checkout in checkouts.items():  # in turns: a machine is not as quiet from hour to hour
                 _line(cells[name][when], name, when, size, measured(checkout, name, *size))
-                write()
+            if options.before:
+                _compare(cells[name], size)
+            write()
     if options.traced:
         for name in TRACED:
             for m, longer in sizes:
@@ -452,6 +454,16 @@ def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], fou
     print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
     others = [each for each in cell["lines"] if (each["m"], each["longer"]) != size]
     cell["lines"] = sorted([*others, line], key=lambda each: (each["m"], each["longer"]))
+
+
+def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
+    """Note how many seconds a call takes now for one before, of this run: another one's machine was another."""
+    lines = (line for when in ("now", "before") for line in cell[when]["lines"] if (line["m"], line["longer"]) == size)
+    now, before = (line["found"] for line in lines)
+    if now and before:
+        cell.setdefault("seconds, now over before", {})[f"{size[0]}, 1 : {size[1]}"] = (
+            now["seconds"] / before["seconds"]
+        )
 
 
 def _data(m: int, longer: int) -> float:

@@ -246,12 +246,9 @@ def _seconds(report: Report) -> list[tuple[str, dict[int, float]]]:
     """CPU seconds now over before, by the number of tasks, where all have as many rows."""
     out = []
     for name, cell in report["cells"].items():
-        now, before = (
-            {line["m"]: line["found"]["seconds"] for line in cell.get(when, {"lines": []})["lines"]
-             if line["longer"] == 1 and line["found"]} for when in ("now", "before")
-        )  # fmt: skip
-        if ratios := {m: now[m] / before[m] for m in now.keys() & before.keys()}:
-            out.append((name, ratios))
+        every = {tuple(size.split(", 1 : ")): ratio for size, ratio in cell.get("seconds, now over before", {}).items()}
+        if alike := {int(m): ratio for (m, longer), ratio in every.items() if longer == "1"}:
+            out.append((name, alike))
     return out
 
 
