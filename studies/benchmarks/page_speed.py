@@ -198,10 +198,13 @@ def memory(report: Report) -> Iterable[str]:
                 rows.append((name, when, *(found.get(size, "-") for size in _sizes(report))))
     yield as_table(head, rows)
     if beyond := _beyond(report):
+        d, n = report["features"], report["rows"]
         yield (
-            f"More than {report['allowed']:.0f} times the data beside the result, where m = {_most(report)}: {beyond}. "
-            "A binary task's posterior is worked out at up to 25 signal-to-noise ratios at once, which takes ten times the "
-            "rows of the task that is worked on, and shows where it has half of all rows."
+            f"More than {report['allowed']:.0f} times the data beside the result, where m = {_most(report)}: {beyond}. They "
+            "hold programs and buffers that do not grow with the data, or Gram matrices, which are "
+            f"{d**2 / (n * (d + 1)):.0%} of the data where tasks have {n} rows. A binary task's posterior is worked out at "
+            "up to 25 signal-to-noise ratios at once, which takes ten times the rows of the task that is worked on, and "
+            "shows where it has half of all rows."
         )
     if seconds := _seconds(report):
         tasks = sorted({m for _, ratios in seconds for m in ratios})
