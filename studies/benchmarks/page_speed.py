@@ -257,7 +257,7 @@ def _seconds(report: Report) -> list[tuple[str, dict[int, float]]]:
 
 def _sizes(report: Report) -> list[tuple[int, int]]:
     """The columns: tasks, and how much longer one is."""
-    every = [cell[when]["lines"] for cell in report["cells"].values() for when in cell]
+    every = [cell[when]["lines"] for cell in report["cells"].values() for when in ("now", "before") if when in cell]
     return sorted({(line["m"], line["longer"]) for lines in every for line in lines})
 
 
