@@ -80,7 +80,7 @@ class Release:
         if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
         check_laws(self.mechanisms, d, self.message)
-        check_layout(self.message, self.effects, self.features, len(self.mechanisms))
+        check_layout(self.message, self.effects, self.features, len(self.mechanisms), self.num_tasks)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
