@@ -17,8 +17,8 @@ from mpmtl_prob.data.cells import as_numbers, file_name, label_text
 _FAR = 20.0
 #: Of singular values: below this share of the largest, one covariate follows from the others.
 _DEPENDENT = 1e-6
-#: Groups of tasks with values next to each other, at most.
-MOST_GROUPS = 16
+#: Groups of tasks with values next to each other: so many for every covariate, and no more altogether.
+GROUPS_PER_COVARIATE, _MOST_GROUPS = 16, 64
 _SHOWN = 5
 _EXAMPLE = "a pandas data frame with a row for every task, its index their names, or {'north': {'beds': 300}, ...}"
 
@@ -170,13 +170,14 @@ class Groups(NamedTuple):
     members: NDArray[np.int64]
 
 
-def grouped(Z: FloatArray, most: int = MOST_GROUPS) -> Groups:
+def grouped(Z: FloatArray, most: int | None = None) -> Groups:
     """Group tasks with the same z, (m, 1 + q), or, where more than ``most`` differ, neighbouring ones, by a public rule.
 
-    The group within which z varies most is split at its mean, along the covariate that varies most in it, until there are
+    Default are 16 groups for every covariate, and no more than 64. The group within which z varies most is split at its mean, along the covariate that varies most in it, until there are
     enough. Groups' means vary less than their tasks; they are then moved apart so that the mean and the covariance of z are
     those of the tasks.
     """
+    most = min(GROUPS_PER_COVARIATE * (Z.shape[1] - 1), _MOST_GROUPS) if most is None else most
     values, members = np.unique(Z, axis=0, return_inverse=True)
     members = members.ravel()
     if len(values) > most:
