@@ -326,9 +326,10 @@ def _law_of_messages(
 ) -> tuple[Array, Array]:
     """Means (nodes, D) of u, and the covariances (nodes, d, d) of its first d entries; the others are fixed at a node."""
     p = accuracy.at_nodes
-    if release.covariates is None or slopes is None:
+    if release.covariates is None:
         z = jnp.ones((len(p), 1))
     else:
+        assert slopes is not None
         groups = jnp.asarray(release.covariates.z)
         z, p = jnp.repeat(groups, len(p), axis=0), jnp.tile(p, (len(groups), 1))
         mu = mu + z[:, 1:] @ slopes.T

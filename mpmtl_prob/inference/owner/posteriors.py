@@ -186,6 +186,7 @@ def task_posteriors(
     draws: int = 300,
     seed: int = 0,
     progress_bar: bool = True,
+    covariates: Any = None,
 ) -> OwnerPosteriors | OwnerEffects:
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
@@ -221,6 +222,8 @@ def task_posteriors(
         draws: per chain.
         seed: of the draws.
         progress_bar: show one, where owners are sampled one at a time.
+        covariates: of tasks that are not in the release, where average effects differ with covariates of tasks: as of
+            :func:`mpmtl_prob.release`, which those in it have from there.
 
     Raises:
         ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
@@ -245,8 +248,11 @@ def task_posteriors(
                     f"{name}: expected none with a posterior of effects, of which owners average over all, got {given!r}"
                 )
         return effect_posteriors(
-            tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed
-        )
+            tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed,
+            covariates=covariates,
+        )  # fmt: skip
+    if covariates is not None:
+        raise ValueError("covariates: expected none with a posterior of a covariance, which has no averages, got some")
     tasks = task_data(tasks)
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
