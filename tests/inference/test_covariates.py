@@ -173,7 +173,7 @@ FOUR = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])[np.arange(
     ids=["four groups", "little noise", "many values"],
 )
 def test_posterior_is_calibrated_on_simulated_tasks(values, noise):
-    found = ranks(values, noise, effort(40, 400), model.model_of("diagonal"))
+    found = ranks(values, noise, effort(20, 400), model.model_of("diagonal"))
     assert min(uniformity(rank) for rank in found.values()) > 1e-3
 
 
@@ -185,5 +185,284 @@ def test_calibration_catches_slopes_without_their_jacobian(monkeypatch):
 
     of_model = model._slopes
     monkeypatch.setattr(model, "_slopes", slopes)
-    found = ranks(FOUR, 1.0, effort(60, 200), lambda release: model.random_effects(release, "diagonal"))
+    found = ranks(FOUR, 1.0, effort(20, 200), lambda release: model.random_effects(release, "diagonal"))
     assert min(uniformity(rank) for rank in found.values()) < 1e-3
+
+
+def test_a_message_ends_with_the_public_numbers_of_its_task():
+    release_terms = mp.releases.terms(1.0, M, TASKS.features, reference=REFERENCE, covariates=TABLE)
+    u = effect_messages(TASKS, release_terms.effects)
+    plain = effect_messages(TASKS, EffectsLayout(("a", "b"), Reference.standard(["a", "b"])))
+    np.testing.assert_array_equal(u[:-Q], plain)
+    np.testing.assert_allclose(u[-1 - Q :].T, Z)
+    assert release_terms.features == ("a", "b", "determined: columns", "one", "covariate: beds", "covariate: trauma")
+    v = message(TASKS, release_terms)
+    assert np.all(np.abs(np.linalg.norm(v, axis=0) - 1) < 5e-3)
+    X, y = TASKS.rows_of(7)
+    np.testing.assert_array_equal(message(tasks_of([X], [y], NAMES[7:8]), release_terms)[:, 0], v[:, 7])
+
+
+@pytest.mark.filterwarnings("ignore:tasks")
+def test_a_task_that_knows_nothing_sends_its_public_numbers():
+    X, y = rows()
+    X[3], y[3] = 0 * X[3], 0 * y[3]
+    X[4] = 1e155 * X[4]
+    layout = mp.ReleaseSpec(1.0, reference=REFERENCE, covariates=TABLE).layout(["a", "b"])
+    u = effect_messages(tasks_of(X, y), layout)
+    for silent in (3, 4):
+        np.testing.assert_array_equal(u[:-1 - Q, silent], 0)
+        np.testing.assert_allclose(u[-1 - Q :, silent], Z[silent])
+
+
+@pytest.mark.parametrize("change", [lambda X, y: (X[:1], y[:1]), lambda X, y: (1e140 * X, y), lambda X, y: (X, 0 * y)])
+@pytest.mark.filterwarnings("ignore:tasks")
+def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change):
+    X, y = rows()
+    X2, y2 = list(X), list(y)
+    X2[2], y2[2] = change(X[2], y[2])
+    order = [5, 2, *(i for i in range(M) if i not in (5, 2))]  # which task's rows come first is private too
+    before = tasks_of(X, y)
+    after = tasks_of([X2[i] for i in order], [y2[i] for i in order], [NAMES[i] for i in order])
+    releases = [mp.release(data, 1.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=0) for data in (before, after)]
+    public = [str(dataclasses.asdict(each) | {"sigma": None}) for each in releases]
+    assert public[0] == public[1]
+    sent = [effect_messages(data, releases[0].effects) for data in (before, after)]
+    np.testing.assert_array_equal(np.delete(sent[0], 2, axis=1)[:, 0:1], np.delete(sent[1], 1, axis=1)[:, 1:2])
+    np.testing.assert_array_equal(np.delete(sent[0], 2, axis=1)[:, 5:], sent[1][:, 6 + 1 :][:, -(M - 6) :])
+
+
+def test_files_hold_the_public_numbers(tmp_path):
+    release = mp.release(TASKS, 1.0, reference=REFERENCE, covariates=TABLE)
+    release.save(tmp_path / "release.nc")
+    loaded = mp.Release.load(tmp_path / "release.nc")
+    assert loaded.effects == release.effects
+    assert loaded.guarantee.proved == release.guarantee.proved
+    np.testing.assert_allclose(loaded.effects.covariates.of(["H03"]), [[BEDS[3], TRAUMA[3]]])
+    assert Reference.from_dict(REFERENCE.to_dict()) == REFERENCE
+    assert "of tasks beds 300 +- 200" in repr(REFERENCE)
+
+
+def test_shards_send_the_same_messages(tmp_path):
+    frame = TASKS.to_pandas()
+    for number, part in enumerate((NAMES[:25], NAMES[25:])):
+        frame[frame["task"].isin(part)].to_parquet(tmp_path / f"{number}.parquet")
+    shards = mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False)
+    whole = TaskData.from_pandas(frame, task="task", target="y")
+    options = {"reference": REFERENCE, "covariates": TABLE, "unsafe_seed": 0}
+    assert np.array_equal(*(mp.release(data, 1.0, **options).sigma for data in (shards, whole)))
+
+
+NO_COVARIATES = Reference({"a": (0, 1), "b": (0, 1)})
+REFUSED = {
+    "no table": ({"reference": REFERENCE}, "covariates: expected public values of .'beds', 'trauma'. for every task"),
+    "not declared": ({"reference": NO_COVARIATES, "covariates": TABLE}, "expected reference values that declare"),
+    "directions": ({"covariates": TABLE}, "expected reference values that declare"),
+    "own units": ({"message": "effects", "covariates": TABLE}, "expected reference values that declare"),
+    "a task less": ({"reference": REFERENCE, "covariates": TABLE.drop("H03")}, "a row for every task.*none for 'H03'"),
+    "a task twice": ({"reference": REFERENCE, "covariates": pd.concat([TABLE, TABLE[:1]])}, "got 'H00' twice"),
+    "a column less": ({"reference": REFERENCE, "covariates": TABLE[["beds"]]}, "expected a column 'trauma'"),
+    "not finite": ({"reference": REFERENCE, "covariates": TABLE.replace(BEDS[2], np.nan)}, "nan as 'beds' of 'H02'"),
+    "constant": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=7)}, "expected 'beds' to differ between tasks"),
+    "one of another": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=TRAUMA * 9 + 2)}, "to follow from the others"),
+    "other units": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=BEDS * 1000)}, "within 20 scales"),
+    "no table of tasks": ({"reference": REFERENCE, "covariates": np.ones((M, 2))}, "a pandas data frame with a row for every"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_read_is_refused_before_anything_is_charged(kind):
+    options, words = REFUSED[kind]
+    ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
+    with pytest.raises(ValueError, match=f"covariates: .*{words}|{words}"):
+        mp.release(TASKS, 1.0, ledger=ledger, **options)
+    assert ledger.spent.epsilon == 0
+
+
+@pytest.mark.parametrize(
+    ("covariates", "words"),
+    [
+        ({"a": (0, 1)}, "expected names that no column has, got 'a'"),
+        ({"intercept": (0, 1)}, "expected names that no column has, got 'intercept'"),
+        ({"beds": (0, 0)}, "'beds': expected a centre and a positive scale"),
+        (["beds"], "expected a mapping from every covariate"),
+    ],
+)
+def test_a_reference_refuses_covariates_that_cannot_be(covariates, words):
+    with pytest.raises(ValueError, match=f"covariates: .*{words}|{words}"):
+        Reference({"a": (0, 1)}, covariates=covariates)
+
+
+def test_what_does_not_know_covariates_says_so():
+    with pytest.raises(ValueError, match="covariates: expected none of tasks at several sites"):
+        invite(1.0, M, ["a", "b"], reference=REFERENCE, covariates=TABLE)
+    with pytest.raises(ValueError, match="covariates: expected public values"):
+        mp.evaluation.standard_fits(TASKS, 1.0, reference=REFERENCE)
+    with pytest.raises(ValueError, match="covariates: expected those of the 39 tasks of the release alone, got 40"):
+        mp.releases.terms(1.0, M - 1, ["a", "b"], reference=REFERENCE, covariates=TABLE)
+
+
+def test_groups_are_all_values_or_as_many_as_say_the_same():
+    few, many = Z[:, [0, 2]], np.column_stack([np.ones(200), np.random.default_rng(0).standard_normal((200, 2))])
+    assert grouped(few).counts.tolist() == [20, 20]
+    np.testing.assert_array_equal(grouped(few).values[grouped(few).members], few)
+    found = grouped(many)
+    assert len(found.counts) == 32
+    weighted = found.values.T * found.counts
+    np.testing.assert_allclose(weighted @ found.values, many.T @ many)  # the first row and column: counts and sums
+    assert np.abs(found.values[found.members] - many).std() < 0.25
+
+
+@pytest.fixture(scope="module")
+def shared():
+    release = mp.release(TASKS, 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1)
+    return shared_effects(release, **SHORT)
+
+
+def generalised_least_squares(X, y):
+    """Slopes (d, 1 + q) and standard errors from all rows, where sigma and Omega are known."""
+    precision, total = 0.0, 0.0
+    for x, v, z in zip(X, y, Z, strict=True):
+        known = np.linalg.inv(SIGMA**2 * np.linalg.inv(x.T @ x) + TAU**2 * np.eye(D))
+        design = np.kron(z, np.eye(D))
+        precision, total = precision + design.T @ known @ design, total + design.T @ known @ np.linalg.solve(x.T @ x, x.T @ v)
+    covariance = np.linalg.inv(precision)
+    return (covariance @ total).reshape(-1, D).T, np.sqrt(np.diag(covariance)).reshape(-1, D).T
+
+
+def test_with_hardly_any_noise_slopes_are_those_of_all_rows():
+    release = mp.release(TASKS, 1000.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=0)
+    found = shared_effects(release, **SHORT)
+    expected, error = generalised_least_squares(*rows())
+    table = found.covariate_slopes()
+    scale = np.array([200, 0.5])
+    for values, known, size in (
+        (found.average_effects(), expected[:, :1], error[:, :1]),
+        (table, expected[:, 1:] / scale, error[:, 1:] / scale),
+    ):
+        assert np.all(np.abs(values["mean"] - known.ravel()) < 1.5 * size.ravel())
+        ratio = values["sd"] / size.ravel()
+        assert ratio.between(0.7, 1.6).all()
+
+
+def test_slopes_are_found_and_tables_are_in_the_units_that_people_use(shared):
+    table = shared.covariate_slopes()
+    assert table.index.to_list() == [(effect, name) for effect in "ab" for name in ("beds", "trauma")]
+    truth = (SLOPES / [200, 0.5]).ravel()
+    assert np.all(np.abs(table["mean"] - truth) < 4 * table["sd"])
+    assert table.loc[("a", "beds"), "positive"] > 0.95 > 0.05 > table.loc[("b", "trauma"), "positive"]
+    large, small = (shared.new_task(covariates={"trauma": 1, "beds": beds})["mean"] for beds in (700, 300))
+    slope = table["mean"].unstack()
+    np.testing.assert_allclose(large - small, 400 * slope["beds"], atol=1e-9)
+    centre = shared.new_task()["mean"]
+    np.testing.assert_allclose(small - centre, 0.5 * slope["trauma"], atol=1e-9)
+    with pytest.raises(ValueError, match=r"covariates: expected one number of each of .'beds', 'trauma'., got .'beds'."):
+        shared.new_task(covariates={"beds": 3})
+
+
+def test_a_file_holds_the_posterior(shared, tmp_path):
+    shared.save(tmp_path / "shared.nc")
+    loaded = SharedEffects.load(tmp_path / "shared.nc")
+    pd.testing.assert_frame_equal(loaded.covariate_slopes(), shared.covariate_slopes(), rtol=1e-5)
+    assert loaded.prior == shared.prior
+    assert loaded.sensitivity().index.str.contains("slopes").sum() == 4
+    assert "slopes" in shared._tree["posterior"]
+
+
+def test_a_prior_of_former_files_has_the_default_slope(shared):
+    tree = shared.as_stored()
+    tree.attrs["prior"] = tree.attrs["prior"][:5]
+    assert SharedEffects.from_tree(tree).prior.slope == PRIOR.slope
+
+
+def test_without_covariates_there_are_no_slopes():
+    plain = shared_effects(mp.release(TASKS, 3.0, reference=NO_COVARIATES, unsafe_seed=1), **SHORT)
+    with pytest.raises(ValueError, match="covariates: expected a release with covariates"):
+        plain.covariate_slopes()
+    with pytest.raises(ValueError, match="covariates: expected a release with covariates"):
+        plain.new_task(covariates={"beds": 3})
+    with pytest.raises(ValueError, match="covariates: expected none, as effects of this release"):
+        task_posteriors(TASKS, plain, covariates=TABLE, leave_one_out="not_in_release")
+    with pytest.raises(ValueError, match="covariates: expected none with a posterior of a covariance"):
+        task_posteriors(TASKS, None, covariates=TABLE)
+
+
+def test_releases_with_other_covariates_are_refused(shared):
+    plain = mp.release(TASKS, 3.0, reference=NO_COVARIATES)
+    with pytest.raises(ValueError, match="in the same units in all releases"):
+        shared_effects([shared.release, plain])
+    turned = Reference(REFERENCE.features, covariates=dict(reversed(DECLARED.items())))
+    with pytest.raises(ValueError, match="in the same units in all releases"):
+        shared_effects([shared.release, mp.release(TASKS, 3.0, reference=turned, covariates=TABLE)])
+
+
+def test_an_owner_with_hardly_a_row_is_expected_where_its_covariates_say(shared):
+    """One row with a zero in it says nothing: the posterior is the public law of such a task, and of strangers a tenth."""
+    rng = np.random.default_rng(0)
+    X = [np.zeros((1, D))] * 2
+    newcomers = tasks_of(X, [rng.standard_normal(1) for _ in X], ["N0", "N1"])
+    table = {"N0": {"beds": 300, "trauma": 1}, "N1": {"beds": 700, "trauma": 1}}
+    own = task_posteriors(newcomers, shared, leave_one_out="not_in_release", covariates=table)
+    slopes = shared.draws("slopes").mean(axis=0)
+    np.testing.assert_allclose(own.W[:, 1] - own.W[:, 0], 0.9 * 2 * slopes[:, 0], atol=0.03)
+    with pytest.raises(ValueError, match="a row for every task, by its name, got none for 'N0', 'N1'"):
+        task_posteriors(newcomers, shared, leave_one_out="not_in_release")
+    with pytest.raises(ValueError, match="leave_one_out='not_in_release' alone"):
+        task_posteriors(TASKS, shared, covariates=TABLE)
+
+
+def test_weights_of_public_draws_are_those_of_the_release_without_the_own_message(shared):
+    """p(Sigma - v v' | draw) / p(Sigma | draw), of a release of the other tasks, made by hand."""
+    public, i = _Public(shared, 300), 5
+    log_weight, khat = public.leave_one_out(TASKS)
+    assert khat.max() < 0.7
+    release, v = shared.release, as_sent(TASKS, shared.release)[:, i]
+    others = dataclasses.replace(release.effects, covariates=release.effects.covariates.among(NAMES[:i] + NAMES[i + 1 :]))
+    rest = observed_effects(
+        mp.Release(release.sigma - np.outer(v, v), release.mechanisms, M - 1, release.features,
+                   mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=others)
+    )  # fmt: skip
+    seen = observed_effects(release)
+    level, spread = (shared.draws(name)[public.pick] for name in ("determined", "determined_spread"))
+    density = lambda now, k: float(
+        model.log_likelihood(now, public.mu[k], public.Omega[k], model.Accuracy(level[k], spread[k]), public.slopes[k])
+    )
+    ratio = [density(rest, k) - density(seen, k) for k in (0, 100)]
+    assert np.isclose(log_weight[i, 100] - log_weight[i, 0], ratio[1] - ratio[0], atol=0.1)
+
+
+def test_owners_leave_others_rows_alone_and_stand_beside_tasks_like_theirs(shared):
+    own = task_posteriors(TASKS, shared)
+    X, y = rows()
+    changed = task_posteriors(tasks_of(X, [v if i == 3 else -v for i, v in enumerate(y)]), shared)
+    np.testing.assert_array_equal(changed.W[:, 3], own.W[:, 3])
+    expected = shared.draws("mu").mean(axis=0) + shared.draws("slopes").mean(axis=0) @ Z[3, 1:]
+    difference = own.standing().loc["H03", "difference"]
+    np.testing.assert_allclose(difference, own.W[:, 3] - expected, atol=0.05)
+
+
+@pytest.mark.parametrize("outcome", ["binary", "count"])
+def test_other_outcomes_have_covariates_by_the_same_route(outcome):
+    rng = np.random.default_rng(0)
+    predictor = lambda x, z: -0.5 + z * 0.6 + 0.3 * x[:, 0]
+    X = [rng.standard_normal((60, 1)) for _ in range(60)]
+    z = np.where(np.arange(60) % 2, 1.0, -1.0)
+    eta = [predictor(x, each) for x, each in zip(X, z, strict=True)]
+    y = [rng.random(60) < 1 / (1 + np.exp(-e)) if outcome == "binary" else rng.poisson(np.exp(e)) for e in eta]
+    tasks = TaskData.from_lists(X, [v.astype(float) for v in y], tasks=[f"t{i}" for i in range(60)], features=["x"])
+    baseline = 0.4 if outcome == "binary" else 0.6
+    reference = Reference({"x": (0, 1)}, outcome=outcome, baseline=baseline, covariates={"large": (0, 1)})
+    table = {f"t{i}": {"large": each} for i, each in enumerate(z)}
+    fit = mp.NoiseAware(
+        30.0, reference=reference, covariates=table, chains=2, warmup=150, draws=100, unsafe_seed=0, progress_bar=False
+    ).fit(tasks.with_intercept())
+    slopes = fit.shared.covariate_slopes()
+    assert abs(slopes.loc[("intercept", "large"), "mean"] - 0.6) < 4 * slopes.loc[("intercept", "large"), "sd"] < 0.8
+    assert abs(slopes.loc[("x", "large"), "mean"]) < 4 * slopes.loc[("x", "large"), "sd"]
+
+
+def test_estimates_take_covariates_as_rows_do():
+    X, y = rows()
+    fits = {name: mp.Estimate(np.linalg.lstsq(x, v, rcond=None)[0], SIGMA**2 * np.linalg.inv(x.T @ x), coefficients=["a", "b"])
+            for name, x, v in zip(NAMES, X, y, strict=True)}  # fmt: skip
+    release = mp.release(mp.Estimates(fits), 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1)
+    assert np.abs(release.sigma - mp.release(TASKS, 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1).sigma).max() < 2
