@@ -72,7 +72,10 @@ class Covariates:
                 raise ValueError(f"covariates: expected those of the reference, {list(known)}, got {list(table.names)}")
             return table
         if isinstance(table, Mapping) and all(isinstance(row, Mapping) for row in table.values()):
-            tasks, rows = list(table), [{file_name(name): value for name, value in row.items()} for row in table.values()]
+            tasks, rows = (
+                list(table),
+                [{file_name(name): value for name, value in row.items()} for row in table.values()],
+            )
             for task, row in zip(tasks, rows, strict=True):
                 if missing := [name for name in known if name not in row]:
                     raise ValueError(f"covariates: expected {missing[0]!r} of every task, got none of {task!r}")
@@ -141,7 +144,9 @@ def check_varying(covariates: Covariates, Z: FloatArray) -> None:
     for j, name in enumerate(covariates.names):
         column = Z[:, j + 1]
         if not np.ptp(column) > _DEPENDENT:
-            raise ValueError(f"covariates: expected {name!r} to differ between tasks, got the same in all; leave it out")
+            raise ValueError(
+                f"covariates: expected {name!r} to differ between tasks, got the same in all; leave it out"
+            )
         if np.abs(column).max() > _FAR:
             far = covariates.tasks[int(np.abs(column).argmax())]
             raise ValueError(
@@ -173,9 +178,9 @@ class Groups(NamedTuple):
 def grouped(Z: FloatArray, most: int | None = None) -> Groups:
     """Group tasks with the same z, (m, 1 + q), or, where more than ``most`` differ, neighbouring ones, by a public rule.
 
-    Default are 16 groups for every covariate, and no more than 64. The group within which z varies most is split at its mean, along the covariate that varies most in it, until there are
-    enough. Groups' means vary less than their tasks; they are then moved apart so that the mean and the covariance of z are
-    those of the tasks.
+    Default are 16 groups for every covariate, and no more than 64. The group within which z varies most is split at its mean,
+    along the covariate that varies most in it, until there are enough. Groups' means vary less than their tasks; they are then
+    moved apart so that the mean and the covariance of z are those of the tasks.
     """
     most = min(GROUPS_PER_COVARIATE * (Z.shape[1] - 1), _MOST_GROUPS) if most is None else most
     values, members = np.unique(Z, axis=0, return_inverse=True)

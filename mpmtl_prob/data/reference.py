@@ -44,8 +44,8 @@ class Reference:
             "count", how often, whose effects are log rate ratios.
         baseline: of "binary" the probability, of "count" the rate for one unit of exposure, where every column is at its
             centre: a guess, which need not be near. Default of "binary" 0.5. None of a number.
-        covariates: centre and scale of what is known of every task and public, such as a hospital's size, by name: effects may
-            then differ with it. Values are given to :func:`mpmtl_prob.release` as ``covariates``.
+        covariates: centre and scale of what is known of every task and public, such as a hospital's size, by name: effects
+            may then differ with it. Values are given to :func:`mpmtl_prob.release` as ``covariates``.
 
     Raises:
         ValueError: no columns, a scale that is not positive, a number that is not finite, a guess for a column that is not

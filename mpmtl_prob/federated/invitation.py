@@ -166,8 +166,8 @@ def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[st
     spec = ReleaseSpec.of(epsilon, delta, **options)
     if spec.covariates is not None:
         raise ValueError(
-            "covariates: expected none of tasks at several sites, of which some may vanish, got some; a curator takes them, by "
-            "mp.release"
+            "covariates: expected none of tasks at several sites, of which some may vanish, got some; a curator takes "
+            "them, by mp.release"
         )
     one_of("mechanism", spec.mechanism, ("wishart", "gaussian"))
     if spec.clip not in (None, 1.0):

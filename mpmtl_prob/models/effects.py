@@ -14,8 +14,8 @@ Where tasks have covariates, z_i = (1, z_i1, ..., z_iq), which are public,
 
     beta_i ~ N(mu + slopes (z_i1, ..., z_iq), Omega),   u_i = (g eta_i, k p_i averaged, z_i).
 
-The mean is then over tasks' z too, tasks with nearly the same z in one group, and the variance is that of u given z. The basis
-has axes of E[u | z] first, one for each of its 1 + q directions, in the place of the mean.
+The mean is then over tasks' z too, tasks with nearly the same z in one group, and the variance is that of u given z. In the
+place of the mean the basis has axes of E[u | z], one for each of its 1 + q directions.
 """
 
 from __future__ import annotations
@@ -388,13 +388,11 @@ def _products_of_means(covariates: CovariateGroups, second: Array) -> tuple[Arra
     return jnp.einsum("g,gij->ij", shares, means**2), jnp.einsum("g,gi,gj->ij", shares, sizes, sizes)
 
 
-def _basis_given_covariates(
-    covariates: CovariateGroups, weights: Array, centres: Array, covariance: Array
-) -> Array:
+def _basis_given_covariates(covariates: CovariateGroups, weights: Array, centres: Array, covariance: Array) -> Array:
     """An orthonormal basis (D, D): last 1 + q axes of what z tells of u, and before them the principal axes of what is left.
 
-    Entries of A between an axis of the first kind and two of the second go together as the sums of z over tasks do: as axes of
-    the first kind are principal, that is not at all.
+    Entries of A between one axis of what is left and two of what z tells go together as these do in the sum over tasks: not
+    at all, as they are its principal axes.
     """
     D, d, number = centres.shape[1], covariance.shape[1], jnp.shape(covariates.z)[1]
     counts = jnp.asarray(covariates.counts)

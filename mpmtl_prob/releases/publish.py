@@ -131,7 +131,9 @@ def _of_effects(
             "source: expected TaskData or TaskShards with message='effects', or Estimates, as a message is made of rows or "
             f"of an estimate, got {type(source).__name__}"
         )
-    names = source.tasks if not isinstance(source, TaskShards) else [name for part in source.parts for name in part.tasks]
+    names = (
+        source.tasks if not isinstance(source, TaskShards) else [name for part in source.parts for name in part.tasks]
+    )
     settled = spec.among(names).terms(source.num_tasks, features)
     if isinstance(source, TaskShards):
         A, rows = streamed(source, settled)

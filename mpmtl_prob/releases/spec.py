@@ -128,9 +128,9 @@ class ReleaseSpec:
             default for tasks that come from a table; "pareto" by the root of that, which makes tasks alike whose features
             have one unit, the default for tasks that come from arrays; "none" leaves them. It is public, and never follows
             from the rows. Messages that you bring are taken as they are.
-        covariates: public numbers of tasks, which the reference declares: a pandas data frame with a row for every task, whose
-            index are the tasks' names, or a mapping from tasks to numbers by name. Everybody knows them before the release,
-            in which they stand with the names: they are not protected, and must not be computed from rows.
+        covariates: public numbers of tasks, which the reference declares: a pandas data frame with a row for every task,
+            whose index are the tasks' names, or a mapping from tasks to numbers by name. Everybody knows them before the
+            release, in which they stand with the names: they are not protected, and must not be computed from rows.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
             moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
@@ -195,8 +195,8 @@ class ReleaseSpec:
         if declared:
             if self.covariates is None:
                 raise ValueError(
-                    f"covariates: expected public values of {list(declared)} for every task, which the reference declares, got "
-                    "none; mp.release, ReleaseSpec and NoiseAware take them, and nothing else yet"
+                    f"covariates: expected public values of {list(declared)} for every task, which the reference declares, "
+                    "got none; mp.release, ReleaseSpec and NoiseAware take them, and nothing else yet"
                 )
             object.__setattr__(self, "covariates", Covariates.of_table(self.covariates, tuple(declared)))
         if self.kind != "effects":

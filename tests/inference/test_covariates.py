@@ -99,7 +99,11 @@ def test_law_of_the_sum_is_that_of_simulated_tasks(values):
     """Mean, and the log density up to what the first order of scaling leaves, beside sums of which all moments are simulated."""
     rng, layout = np.random.default_rng(0), layout_of(LAWS[values])
     z, q = layout.z, layout.z.shape[1] - 1
-    mu, slopes, Omega = np.array([0.5, -0.2]), np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q], np.array([[0.08, 0.03], [0.03, 0.05]])
+    mu, slopes, Omega = (
+        np.array([0.5, -0.2]),
+        np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q],
+        np.array([[0.08, 0.03], [0.03, 0.05]]),
+    )
     level, spread = np.array([1.5, 0.7]), 0.4
     v = drawn_messages(rng, layout, mu, slopes, Omega, level, spread, (effort(4000, 20_000),))
     A, noise = np.einsum("rmi,rmj->rij", v, v), 1.0
@@ -245,7 +249,7 @@ def test_a_task_that_knows_nothing_sends_its_public_numbers():
     layout = mp.ReleaseSpec(1.0, reference=tiny, covariates=TABLE).layout(["a", "b"])
     u = effect_messages(tasks_of(X, y), layout)
     for silent in (3, 4):
-        np.testing.assert_array_equal(u[:-1 - Q, silent], 0)
+        np.testing.assert_array_equal(u[: -1 - Q, silent], 0)
         np.testing.assert_allclose(u[-1 - Q :, silent], Z[silent])
 
 
@@ -296,10 +300,19 @@ REFUSED = {
     "a task twice": ({"reference": REFERENCE, "covariates": pd.concat([TABLE, TABLE[:1]])}, "got 'H00' twice"),
     "a column less": ({"reference": REFERENCE, "covariates": TABLE[["beds"]]}, "expected a column 'trauma'"),
     "not finite": ({"reference": REFERENCE, "covariates": TABLE.replace(BEDS[2], np.nan)}, "nan as 'beds' of 'H02'"),
-    "constant": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=7)}, "expected 'beds' to differ between tasks"),
-    "one of another": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=TRAUMA * 9 + 2)}, "to follow from the others"),
+    "constant": (
+        {"reference": REFERENCE, "covariates": TABLE.assign(beds=7)},
+        "expected 'beds' to differ between tasks",
+    ),
+    "one of another": (
+        {"reference": REFERENCE, "covariates": TABLE.assign(beds=TRAUMA * 9 + 2)},
+        "to follow from the others",
+    ),
     "other units": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=BEDS * 1000)}, "within 20 scales"),
-    "no table of tasks": ({"reference": REFERENCE, "covariates": np.ones((M, 2))}, "a pandas data frame with a row for every"),
+    "no table of tasks": (
+        {"reference": REFERENCE, "covariates": np.ones((M, 2))},
+        "a pandas data frame with a row for every",
+    ),
 }
 
 
@@ -358,7 +371,10 @@ def generalised_least_squares(X, y):
     for x, v, z in zip(X, y, Z, strict=True):
         known = np.linalg.inv(SIGMA**2 * np.linalg.inv(x.T @ x) + TAU**2 * np.eye(D))
         design = np.kron(z, np.eye(D))
-        precision, total = precision + design.T @ known @ design, total + design.T @ known @ np.linalg.solve(x.T @ x, x.T @ v)
+        precision, total = (
+            precision + design.T @ known @ design,
+            total + design.T @ known @ np.linalg.solve(x.T @ x, x.T @ v),
+        )
     covariance = np.linalg.inv(precision)
     return (covariance @ total).reshape(-1, D).T, np.sqrt(np.diag(covariance)).reshape(-1, D).T
 
@@ -389,7 +405,9 @@ def test_slopes_are_found_and_tables_are_in_the_units_that_people_use(shared):
     np.testing.assert_allclose(large - small, 400 * slope["beds"], atol=1e-9)
     centre = shared.new_task()["mean"]
     np.testing.assert_allclose(small - centre, 0.5 * slope["trauma"], atol=1e-9)
-    with pytest.raises(ValueError, match=r"covariates: expected one number of each of .'beds', 'trauma'., got .'beds'."):
+    with pytest.raises(
+        ValueError, match=r"covariates: expected one number of each of .'beds', 'trauma'., got .'beds'."
+    ):
         shared.new_task(covariates={"beds": 3})
 
 
@@ -450,7 +468,9 @@ def test_weights_of_public_draws_are_those_of_the_release_without_the_own_messag
     log_weight, khat = public.leave_one_out(TASKS)
     assert khat.max() < 0.7
     release, v = shared.release, as_sent(TASKS, shared.release)[:, i]
-    others = dataclasses.replace(release.effects, covariates=release.effects.covariates.among(NAMES[:i] + NAMES[i + 1 :]))
+    others = dataclasses.replace(
+        release.effects, covariates=release.effects.covariates.among(NAMES[:i] + NAMES[i + 1 :])
+    )
     rest = observed_effects(
         mp.Release(release.sigma - np.outer(v, v), release.mechanisms, M - 1, release.features,
                    mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=others)
@@ -499,4 +519,7 @@ def test_estimates_take_covariates_as_rows_do():
     fits = {name: mp.Estimate(np.linalg.lstsq(x, v, rcond=None)[0], SIGMA**2 * np.linalg.inv(x.T @ x), coefficients=["a", "b"])
             for name, x, v in zip(NAMES, X, y, strict=True)}  # fmt: skip
     release = mp.release(mp.Estimates(fits), 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1)
-    assert np.abs(release.sigma - mp.release(TASKS, 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1).sigma).max() < 2
+    assert (
+        np.abs(release.sigma - mp.release(TASKS, 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1).sigma).max()
+        < 2
+    )

@@ -297,10 +297,8 @@ def effect_posteriors(
     return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
 
 
-def _covariates(
-    tasks: TaskData | Estimates, shared: SharedEffects, leave_one_out: str, covariates: Any
-) -> FloatArray:
-    """A one and every task's own covariates, (m, 1 + q). Raises ValueError where they are missing, or there is no use for them."""
+def _covariates(tasks: TaskData | Estimates, shared: SharedEffects, leave_one_out: str, covariates: Any) -> FloatArray:
+    """A one and every task's own covariates, (m, 1 + q). Raises ValueError where they are missing, or of no use."""
     layout = shared.layout
     if covariates is None:
         return layout.z_of(tasks.tasks)
@@ -308,8 +306,8 @@ def _covariates(
         raise ValueError("covariates: expected none, as effects of this release do not differ with any, got some")
     if leave_one_out != "not_in_release":
         raise ValueError(
-            "covariates: expected them of tasks with leave_one_out='not_in_release' alone, as the release has those of its own "
-            "tasks, got some"
+            "covariates: expected them of tasks with leave_one_out='not_in_release' alone, as the release has those of its "
+            "own tasks, got some"
         )
     return layout.z_of(tasks.tasks, Covariates.of_table(covariates, tuple(layout.reference.covariates)))
 

@@ -13,9 +13,9 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.cells import file_name
+from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.models.effects import MAX_RANK, CovariateGroups, EffectsPrior, EffectsRelease, model_of, other_site
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
@@ -111,10 +111,10 @@ class SharedEffects(PublicPosterior[str]):
         """Table of average effects over tasks, a row per effect.
 
         Effects are in the units of the table: the change of the target for one unit of the column. The intercept is the
-        target where every column is at its reference's centre. Where effects differ with covariates of tasks, averages are of
-        tasks whose covariates are at their centres, and ``tau`` is what covariates leave. Without a reference effects are per standard deviation of
+        target where every column is at its reference's centre. Without a reference effects are per standard deviation of
         each task's own rows (root mean square, of tasks without intercept), of the column and of the target: so say the
-        head of the table and, of every table, ``attrs["units"]``.
+        head of the table and, of every table, ``attrs["units"]``. Where effects differ with covariates, averages are of tasks
+        whose covariates are at their centres, and ``tau`` is what covariates leave.
 
         Columns are ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it
         is above zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of
@@ -183,9 +183,7 @@ class SharedEffects(PublicPosterior[str]):
             )
         return self.layout.reference.covariates
 
-    def new_task(
-        self, probability: float = 0.9, *, covariates: Mapping[Hashable, float] | None = None
-    ) -> pd.DataFrame:
+    def new_task(self, probability: float = 0.9, *, covariates: Mapping[Hashable, float] | None = None) -> pd.DataFrame:
         """Table of the effects of a task that is not in the release: their predictive law, N(mu, Omega) over all draws.
 
         Args:
@@ -204,7 +202,9 @@ class SharedEffects(PublicPosterior[str]):
             if not isinstance(covariates, Mapping) or set(map(file_name, covariates)) != set(units):
                 got = list(covariates) if isinstance(covariates, Mapping) else type(covariates).__name__
                 raise ValueError(f"covariates: expected one number of each of {list(units)}, got {got}")
-            (own,) = standardised(Covariates.of_table({"the new task": covariates}, tuple(units)).of(["the new task"]), units)
+            (own,) = standardised(
+                Covariates.of_table({"the new task": covariates}, tuple(units)).of(["the new task"]), units
+            )
             mu = mu + self.draws("slopes") @ own[1:]
         z = np.random.default_rng(0).standard_normal(mu.shape)
         effects = in_table(mu + np.einsum("sij,sj->si", np.linalg.cholesky(Omega), z), self.units)
