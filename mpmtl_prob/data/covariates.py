@@ -179,8 +179,8 @@ def grouped(Z: FloatArray, most: int | None = None) -> Groups:
     """Group tasks with the same z, (m, 1 + q), or, where more than ``most`` differ, neighbouring ones, by a public rule.
 
     Default are 16 groups for every covariate, and no more than 64. The group within which z varies most is split at its mean,
-    along the covariate that varies most in it, until there are enough. Groups' means vary less than their tasks; they are then
-    moved apart so that the mean and the covariance of z are those of the tasks.
+    along the covariate that varies most in it, until there are enough. Groups' means vary less than their tasks: they are
+    then moved apart, so that the mean and the covariance of z are those of the tasks.
     """
     most = min(GROUPS_PER_COVARIATE * (Z.shape[1] - 1), _MOST_GROUPS) if most is None else most
     values, members = np.unique(Z, axis=0, return_inverse=True)

@@ -96,7 +96,7 @@ LAWS = {
 
 @pytest.mark.parametrize("values", LAWS)
 def test_law_of_the_sum_is_that_of_simulated_tasks(values):
-    """Mean, and the log density up to what the first order of scaling leaves, beside sums of which all moments are simulated."""
+    """Mean, and the log density up to what the first order of scaling leaves, beside simulated sums."""
     rng, layout = np.random.default_rng(0), layout_of(LAWS[values])
     z, q = layout.z, layout.z.shape[1] - 1
     mu, slopes, Omega = (
@@ -516,10 +516,12 @@ def test_other_outcomes_have_covariates_by_the_same_route(outcome):
 
 def test_estimates_take_covariates_as_rows_do():
     X, y = rows()
-    fits = {name: mp.Estimate(np.linalg.lstsq(x, v, rcond=None)[0], SIGMA**2 * np.linalg.inv(x.T @ x), coefficients=["a", "b"])
-            for name, x, v in zip(NAMES, X, y, strict=True)}  # fmt: skip
-    release = mp.release(mp.Estimates(fits), 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1)
-    assert (
-        np.abs(release.sigma - mp.release(TASKS, 3.0, reference=REFERENCE, covariates=TABLE, unsafe_seed=1).sigma).max()
-        < 2
+    fit = lambda x, v: mp.Estimate(
+        np.linalg.lstsq(x, v, rcond=None)[0], SIGMA**2 * np.linalg.inv(x.T @ x), coefficients=["a", "b"]
     )
+    estimates = mp.Estimates({name: fit(x, v) for name, x, v in zip(NAMES, X, y, strict=True)})
+    layout = mp.ReleaseSpec(1.0, reference=REFERENCE, covariates=TABLE).layout(["a", "b"])
+    ours, of_rows = effect_messages(estimates, layout), effect_messages(TASKS, layout)
+    np.testing.assert_array_equal(ours[-1 - Q :], of_rows[-1 - Q :])
+    assert np.abs(ours - of_rows).max() < 0.3
+    assert mp.release(estimates, 3.0, reference=REFERENCE, covariates=TABLE).effects == layout
