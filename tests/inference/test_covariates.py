@@ -425,8 +425,6 @@ def test_without_covariates_there_are_no_slopes():
         plain.new_task(covariates={"beds": 3})
     with pytest.raises(ValueError, match="covariates: expected none, as effects of this release"):
         task_posteriors(TASKS, plain, covariates=TABLE, leave_one_out="not_in_release")
-    with pytest.raises(ValueError, match="covariates: expected none with a posterior of a covariance"):
-        task_posteriors(TASKS, None, covariates=TABLE)
 
 
 def test_releases_with_other_covariates_are_refused(shared):

@@ -251,14 +251,8 @@ def task_posteriors(
             tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed,
             covariates=covariates,
         )  # fmt: skip
-    if covariates is not None:
-        raise ValueError("covariates: expected none with a posterior of a covariance, which has no averages, got some")
     tasks = task_data(tasks)
-    if not isinstance(shared, SharedPosterior):
-        got = type(shared).__name__
-        raise ValueError(
-            f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
-        )
+    _check_shared(shared, covariates)
     release = shared.release
     kind = likelihood_of(likelihood, tasks)
     check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, power)
@@ -293,6 +287,17 @@ def task_posteriors(
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
     tree.attrs["own_message"] = "out" if exact else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+
+
+def _check_shared(shared: object, covariates: object) -> None:
+    """Raise ValueError for what is no posterior of a covariance, and for covariates, of which such a one knows nothing."""
+    if not isinstance(shared, SharedPosterior):
+        got = type(shared).__name__
+        raise ValueError(
+            f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
+        )
+    if covariates is not None:
+        raise ValueError("covariates: expected none with a posterior of a covariance, which has no averages, got some")
 
 
 def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:
