@@ -11,7 +11,7 @@ from narwhals import dependencies
 from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.data.cells import as_numbers, file_name, label_text
+from mpmtl_prob.data.cells import as_numbers, check_spelling, file_name, label_text
 
 #: Values more than so many scales from the centre are as good as in other units.
 _FAR = 20.0
@@ -45,6 +45,7 @@ class Covariates:
         object.__setattr__(self, "tasks", tuple(label_text(task) for task in self.tasks))
         object.__setattr__(self, "values", tuple(tuple(map(float, row)) for row in self.values))
         for what, names in (("covariate", self.names), ("task", self.tasks)):
+            check_spelling("covariates", what, names)
             if twice := [name for i, name in enumerate(names) if name in names[:i]]:
                 raise ValueError(f"covariates: expected every {what} once, got {twice[0]!r} twice")
         if len(self.values) != len(self.tasks) or any(len(row) != len(self.names) for row in self.values):
@@ -131,7 +132,8 @@ class Covariates:
 def standardised(values: FloatArray, units: Mapping[Hashable, tuple[float, float]]) -> FloatArray:
     """Return z, (k, 1 + q), a one and values (k, q) in units of their centres and scales, in the order of these."""
     centre, scale = np.array(list(units.values())).reshape(-1, 2).T
-    return np.column_stack([np.ones(len(values)), (values - centre) / scale])
+    with np.errstate(over="ignore"):  # what leaves double precision is refused as far from the centre
+        return np.column_stack([np.ones(len(values)), (values - centre) / scale])
 
 
 def check_varying(covariates: Covariates, Z: FloatArray) -> None:
@@ -143,15 +145,15 @@ def check_varying(covariates: Covariates, Z: FloatArray) -> None:
     """
     for j, name in enumerate(covariates.names):
         column = Z[:, j + 1]
-        if not np.ptp(column) > _DEPENDENT:
-            raise ValueError(
-                f"covariates: expected {name!r} to differ between tasks, got the same in all; leave it out"
-            )
-        if np.abs(column).max() > _FAR:
+        if not np.abs(column).max() <= _FAR:
             far = covariates.tasks[int(np.abs(column).argmax())]
             raise ValueError(
                 f"covariates: expected values within {_FAR:g} scales of the reference's centre, got {name!r} of {far!r} "
                 f"{np.abs(column).max():.3g} scales away; declare a centre and a scale of the size of the values"
+            )
+        if not np.ptp(column) > _DEPENDENT:
+            raise ValueError(
+                f"covariates: expected {name!r} to differ between tasks, got the same in all; leave it out"
             )
     sizes = np.linalg.svd(Z / np.linalg.norm(Z, axis=0), compute_uv=False)
     if len(Z) < Z.shape[1] or sizes[-1] < _DEPENDENT * sizes[0]:

@@ -97,7 +97,11 @@ class Release:
 
     def explain(self) -> str:
         """For people: what was let out, what is promised, what a participant can be told, and what is not covered."""
-        return f"{self._what()}.\n\n{self.guarantee.explain()}"
+        told = f"{self._what()}."
+        if self.effects is not None and self.effects.covariates is not None:
+            names = ", ".join(map(str, self.effects.covariates.names))
+            told += f" With it go the names of the tasks and their covariates ({names}), which are public and not protected."
+        return f"{told}\n\n{self.guarantee.explain()}"
 
     @property
     def rounds(self) -> int:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from helpers.effort import effort
 from helpers.quickly import quickly
+from numpyro.handlers import substitute
 from numpyro.infer.util import log_density as log_density_of
 
 import mpmtl_prob as mp
@@ -19,6 +20,7 @@ from mpmtl_prob.federated import invite
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, observed_effects, shared_effects, task_posteriors
 from mpmtl_prob.inference.owner.effects import _Public
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
+from mpmtl_prob.inference.owner.posteriors import SharedPosterior, _check_shared
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE, _start
 from mpmtl_prob.models import effects as model
 from mpmtl_prob.privacy.mechanisms import Gaussian
@@ -196,35 +198,44 @@ def test_calibration_catches_slopes_without_their_jacobian(monkeypatch):
     assert min(uniformity(rank) for rank in found.values()) < 1e-3
 
 
+def of_two_covariates(noise):
+    return as_read(60 * np.eye(D + 4) / (D + 4), Gaussian(D + 4, noise), layout_of(LAWS["two covariates"]))
+
+
 def test_density_of_what_is_sampled_is_prior_times_likelihood_times_jacobian():
-    """By autodiff of where slopes are; up to a constant, hence of two places."""
-    layout = layout_of(LAWS["two covariates"])
-    seen = as_read(60 * np.eye(D + 4) / (D + 4), Gaussian(D + 4, 1.0), layout)
-    start, sample = _start(seen, "diagonal"), model.model_of("diagonal")
-
-    def at(slopes_away, level):
-        site = start | {"slopes_away": jnp.asarray(slopes_away), "level": jnp.asarray([level])}
-        density, trace = log_density_of(sample, (seen,), {}, site)
-        plain, _ = log_density_of(lambda release: model.random_effects(release, "diagonal"),
-                                  (seen._replace(covariates=None, sigma=seen.sigma[:-2, :-2]),), {},
-                                  {name: value for name, value in site.items() if name != "slopes_away"})  # fmt: skip
-        value = {name: trace[name]["value"] for name in ("mu", "Omega", "determined", "determined_spread", "slopes")}
-        accuracy = model.Accuracy(value["determined"], value["determined_spread"])
-        ours = model.log_likelihood(seen, value["mu"], value["Omega"], accuracy, value["slopes"])
-        theirs = model.log_likelihood(
-            seen._replace(covariates=None, sigma=seen.sigma[:-2, :-2]), value["mu"], value["Omega"], accuracy
+    """By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes."""
+    seen, sample, expected, ours = of_two_covariates(1.0), model.model_of("diagonal"), [], []
+    plain = seen._replace(covariates=None, sigma=seen.sigma[:-Q, :-Q])
+    for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
+        site = _start(plain, "diagonal") | {"level": jnp.asarray([level])}
+        of_rest, trace = log_density_of(sample, (plain,), {}, site)
+        mu, Omega, level_of_p, spread = (
+            trace[name]["value"] for name in ("mu", "Omega", "determined", "determined_spread")
         )
-        return density - plain, ours - theirs, value["slopes"]
+        accuracy, p = model.Accuracy(level_of_p, spread), jax.nn.sigmoid(level_of_p)
+        given = lambda x, p=p: substitute(lambda: model._slopes(seen.covariates, PRIOR, p), {"slopes_away": x})()
+        slopes = given(jnp.asarray(away))
+        jacobian = jax.jacobian(given)(jnp.asarray(away)).reshape(D * Q, D * Q)
+        prior = sum(model.log_prior_of_average(column, PRIOR.slope) for column in slopes.T)
+        likelihoods = model.log_likelihood(seen, mu, Omega, accuracy, slopes), trace["log_likelihood"]["value"]
+        expected.append(of_rest + likelihoods[0] - likelihoods[1] + prior + jnp.linalg.slogdet(jacobian)[1])
+        ours.append(log_density_of(sample, (seen,), {}, site | {"slopes_away": jnp.asarray(away)})[0])
+    assert float(ours[1] - ours[0]) == pytest.approx(float(expected[1] - expected[0]), rel=1e-8)
 
-    def expected(slopes_away, level):
-        _, likelihood, slopes = at(slopes_away, level)
-        jacobian = jax.jacobian(lambda away: at(away, level)[2].ravel())(jnp.asarray(slopes_away)).reshape(2 * D, 2 * D)
-        prior = sum(float(model.log_prior_of_average(column, PRIOR.slope)) for column in slopes.T)
-        return float(likelihood) + prior + float(jnp.linalg.slogdet(jacobian)[1])
 
-    places = (np.zeros((D, 2)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)
-    ours = [float(at(*place)[0]) for place in places]
-    assert ours[1] - ours[0] == pytest.approx(expected(*places[1]) - expected(*places[0]), rel=1e-8)
+def test_two_releases_have_the_same_slopes():
+    """Their joint density is the first's times the second's likelihood, but for the prior of the second's accuracy."""
+    first, second = of_two_covariates(1.0), of_two_covariates(2.0)
+    sample, ratios = model.model_of("diagonal"), []
+    for away in (np.zeros((D, Q)), np.array([[0.4, -0.2], [0.1, 0.7]])):
+        alone = _start(first, "diagonal") | {"slopes_away": jnp.asarray(away)}
+        of_both, trace = log_density_of(sample, (first, (second,)), {}, _start(first, "diagonal", [second]) | alone)
+        of_first, _ = log_density_of(sample, (first,), {}, alone)
+        names = ("mu", "Omega", "slopes", "other_0/determined", "other_0/determined_spread")
+        mu, Omega, slopes, *accuracy = (trace[name]["value"] for name in names)
+        likelihood = model.log_likelihood(second, mu, Omega, model.Accuracy(*accuracy), slopes)
+        ratios.append(float(of_both - of_first - likelihood))
+    assert ratios[0] == pytest.approx(ratios[1], abs=1e-8)
 
 
 def test_a_message_ends_with_the_public_numbers_of_its_task():
@@ -278,6 +289,7 @@ def test_files_hold_the_public_numbers(tmp_path):
     np.testing.assert_allclose(loaded.effects.covariates.of(["H03"]), [[BEDS[3], TRAUMA[3]]])
     assert Reference.from_dict(REFERENCE.to_dict()) == REFERENCE
     assert "of tasks beds 300 +- 200" in repr(REFERENCE)
+    assert "the names of the tasks and their covariates (beds, trauma), which are public" in release.explain()
 
 
 def test_shards_send_the_same_messages(tmp_path):
@@ -309,6 +321,13 @@ REFUSED = {
         "to follow from the others",
     ),
     "other units": ({"reference": REFERENCE, "covariates": TABLE.assign(beds=BEDS * 1000)}, "within 20 scales"),
+    "beyond double precision": (
+        {
+            "reference": Reference(REFERENCE.features, covariates={"beds": (0, 1e-99)}),
+            "covariates": TABLE[["beds"]] * 1e250,
+        },
+        "within 20 scales",
+    ),
     "no table of tasks": (
         {"reference": REFERENCE, "covariates": np.ones((M, 2))},
         "a pandas data frame with a row for every",
@@ -344,6 +363,8 @@ def test_what_does_not_know_covariates_says_so():
         invite(1.0, M, ["a", "b"], reference=REFERENCE, covariates=TABLE)
     with pytest.raises(ValueError, match="covariates: expected public values"):
         mp.evaluation.standard_fits(TASKS, [1.0], reference=REFERENCE)
+    with pytest.raises(ValueError, match="covariates: expected none with a posterior of a covariance"):
+        _check_shared(object.__new__(SharedPosterior), TABLE)
     with pytest.raises(ValueError, match="covariates: expected those of the 39 tasks of the release alone, got 40"):
         mp.releases.terms(1.0, M - 1, ["a", "b"], reference=REFERENCE, covariates=TABLE)
 
