@@ -1,7 +1,7 @@
 """Pictures of what tasks share and of what privacy costs. Every function returns its matplotlib Axes.
 
-Forests are ArviZ's own, on a figure of their size. What is drawn here is what ArviZ has no picture of, or none that goes on
-given Axes; densities are ArviZ's.
+What is drawn here is what ArviZ has no picture of, or none that goes on given Axes or gives an intercept a scale of its own;
+densities are ArviZ's.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ Weights = Posterior | OwnerPosteriors
 Shown = SharedPosterior | SharedEffects | OwnerPosteriors | OwnerEffects | Posterior
 
 _BLUE, _ORANGE = "#2b6cb0", "#dd6b20"
+#: A legend beside the Axes: wherever it stood among many things, some data would lie under it.
+_BESIDE = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 
 
 def spectrum(
@@ -105,12 +107,12 @@ def spectrum(
         ax.set_title(f"Spectrum of the shared covariance: median and {100 * probability:g} % interval")
     ax.set_ylim(bottom=bottom)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, **(_BESIDE if several else {}))
     return ax
 
 
 def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: float = 0.9) -> Axes:
-    """ArviZ's forest plot of every feature's inclusion, the share of its variance above the floor of all.
+    """Forest plot of every feature's inclusion, the share of its variance above the floor of all.
 
     Args:
         posterior: of structure "group_sparse" or "auto".
@@ -196,9 +198,9 @@ def forest(
     for ax, name in zip(axes, names, strict=True):
         if name != NAME and min(ax.get_xlim()) < 0 < max(ax.get_xlim()):
             ax.axvline(0, color=GREY, lw=0.8, alpha=0.6, zorder=0)  # of no effect
-    if shared.layout.reference is None:
-        for ax, name in zip(axes, names, strict=True):
-            ax.set_xlabel(PER_OWN_SD if name in public else "in the table's units", fontsize=8)
+    in_sds = public if shared.layout.reference is None else {}
+    for ax, name in zip(axes, names, strict=True):
+        ax.set_xlabel(PER_OWN_SD if name in in_sds else "in the table's units", fontsize=8)
     return axes
 
 
@@ -244,9 +246,11 @@ def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title:
         for prefix, label, color, shift in (("alone", "alone", GREY, -0.18), ("", "with the release", _BLUE, 0.18)):
             low, high = (rows[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
             ax.hlines(y + shift, low, high, color=color, lw=1.4, alpha=0.6)
-            ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, ms=3, label=label)
+            inside = "white" if prefix else color
+            ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, mfc=inside, ms=4, label=label)
     legend = max((ax.get_legend_handles_labels() for ax in axes), key=lambda found: len(found[1]))
-    axes[0].figure.legend(*legend, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
+    columns = 4 if len(axes) > 1 else 2
+    axes[0].figure.legend(*legend, frameon=False, fontsize=8, ncols=columns, loc="outside lower center")
     return axes
 
 
@@ -254,7 +258,7 @@ def _interval(ax: Axes, row: int, of: pd.Series, prefix: str, color: str) -> Non
     """A mean and its interval, of a table's row."""
     low, high = (of[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
     ax.hlines(row, low, high, color=color, lw=2.5, alpha=0.6)
-    ax.plot(of[prefix or "mean"], row, "o", color=color, ms=6)
+    ax.plot(of[prefix or "mean"], row, "o", color=color, mfc="white" if prefix else color, ms=6)
 
 
 def _range(ax: Axes, row: int, of: pd.Series) -> None:
@@ -278,7 +282,10 @@ def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -
     ticks = np.arange(0, len(names), step)
     ax.set_xticks(ticks, [names[t] for t in ticks], rotation=90, fontsize=7)
     ax.set_yticks(ticks, [names[t] for t in ticks], fontsize=7)
-    ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    ax.figure.colorbar(
+        image, ax=ax, shrink=0.8, label="posterior sd" if sd else "share that two features have in common"
+    )
+    ax.set(xlabel="feature", ylabel="feature")
     leading = f"leading {subspace.rank} directions" if subspace.rank > 1 else "leading direction"
     ax.set_title(f"Projector on the {leading}: {'sd' if sd else 'mean'}")
     return ax
@@ -306,7 +313,7 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
         curves["random"] = random_angles(one.projector.shape[0], one.rank, 4000)[:, -1]
     for name, values in curves.items():
         if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always meet
-            ax.axvline(values.mean(), color=GREY, label=name)
+            ax.axvline(values.mean(), color=GREY, lw=2.5, clip_on=False, label=name)
             continue
         grid, density, _ = array_stats.kde(values.ravel(), custom_lims=(0, 90), bound_correction=True)
         color, style = (GREY, ":") if name == "random" else (None, "-")
@@ -321,7 +328,7 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
 def error_by_task(
     posterior: Weights | Mapping[str, Weights], test: TaskData, *, limit: int = 30, probability: float = 0.9
 ) -> Axes:
-    """ArviZ's forest plot of every task's root mean squared error on test rows, over the draws of its weights.
+    """Forest plot of every task's root mean squared error on test rows, over the draws of its weights.
 
     Args:
         posterior: any with draws of W, or several by name.
@@ -349,7 +356,9 @@ def error_by_task(
 
 
 def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: float = 0.9) -> Axes:
-    """ArviZ's forest plot of one task's weights in several posteriors: before and after it learnt what tasks share.
+    """Forest plot of one task's weights in several posteriors: before and after it learnt what tasks share.
+
+    An intercept, whose size has nothing to do with that of slopes, has a panel of its own below.
 
     Args:
         posteriors: by name.
@@ -361,14 +370,15 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
     """
     shown = {}
     for name, posterior in posteriors.items():
-        tree = posterior.to_arviz(pointwise=False) if isinstance(posterior, Posterior) else posterior.to_arviz()
-        W = tree["posterior"].dataset["W"]
+        W = posterior.to_arviz(pointwise=False)["posterior"].dataset["W"]
         if str(task) not in (names := W["task"].values):
             raise ValueError(f"task: expected one of the posterior's, such as {str(names[0])!r}, got {task!r}")
         shown[str(name)] = tree_of("W", W.sel(task=str(task)).values, "feature", W["feature"].values.tolist())
-    ax = forest_of(shown, "feature", probability)
+    ax = forest_of(shown, "feature", probability, NAME)
     ax.axvline(0, color=GREY, lw=1, ls=":")
     ax.set_xlabel("weight")
+    for below in ax.figure.axes[1:]:
+        below.set_xlabel("intercept: where every feature is 0")
     ax.figure.suptitle(f"The weights of {task}")
     return ax
 
@@ -388,10 +398,12 @@ def shift(before: Weights, after: Weights, *, ax: Axes | None = None) -> Axes:
     sd = first.std(axis=(0, 1))
     moved = np.sqrt(np.mean(((second.mean(axis=(0, 1)) - first.mean(axis=(0, 1))) / sd) ** 2, axis=0))
     surer = np.sqrt(np.mean((second.std(axis=(0, 1)) / sd) ** 2, axis=0))
-    ax.plot(moved, surer, "o", color=_BLUE, ms=4, alpha=0.7)
-    ax.axhline(1, color=GREY, lw=1, ls=":")
-    ax.set(xlabel="shift of the mean, in sds before", ylabel="sd after / sd before", xlim=(0, None), ylim=(0, None))
+    ax.plot(moved, surer, "o", color=_BLUE, ms=4, alpha=0.7, label="a task")
+    ax.axhline(1, color=GREY, lw=1, ls=":", label="as sure as before")
+    top = 1.1 * max(1.0, surer.max())
+    ax.set(xlabel="shift of the mean, in sds before", ylabel="sd after / sd before", xlim=(0, None), ylim=(0, top))
     ax.set_title("From before to after, one point a task")
+    ax.legend(frameon=False, fontsize=8)
     return ax
 
 
@@ -470,7 +482,12 @@ def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax:
     ax.vlines(x, low, high, color=_BLUE, lw=5, alpha=0.35, label=f"{100 * probability:g} % interval")
     ax.plot(x, middle, "o", color=_BLUE, ms=5, label="posterior median")
     ax.set_xticks(x, ["no noise" if np.isinf(eps) else f"{eps:g}" for eps in order])
-    ax.set(xlabel="eps", ylabel="effective rank", ylim=(0, None), title="What each budget says of the shared subspace")
+    ax.set(
+        xlabel="privacy budget eps",
+        ylabel="effective rank",
+        ylim=(0, None),
+        title="What each budget says of the shared subspace",
+    )
     ax.legend(frameon=False)
     return ax
 
@@ -501,9 +518,11 @@ def error_against_epsilon(
         bounds = [comparison[f"{name}, eps = {epsilon:g}"]["proved"] for epsilon in order]
         proved = all(bound is not None and bound.delta < 0.01 for bound in bounds)  # else it is not worth its eps
         ax.plot(order, error, style, color=color, ms=5, label=name if proved else f"{name} (eps only claimed)")
-    ax.set(xscale="log", xlabel="eps", ylabel=metric.replace("_", ", "), title="What privacy costs")
-    # beside the lines: wherever it stood among them, some data would lie under it
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    words = {"nmse": "normalised mean squared error", "nmse_within": "normalised mean squared error within tasks"}
+    ax.set(xscale="log", xlabel="privacy budget eps", ylabel=words.get(metric, metric), title="What privacy costs")
+    ax.set_xticks(order, [f"{epsilon:g}" for epsilon in order])
+    ax.minorticks_off()
+    ax.legend(frameon=False, fontsize=8, **_BESIDE)
     return ax
 
 
@@ -511,7 +530,7 @@ def _weights(posterior: Weights) -> Any:
     """Draws of W, (chain, draw, d, m)."""
     if isinstance(posterior, Posterior):
         return posterior.draws["W"]
-    return posterior.to_arviz()["posterior"].dataset["W"].values
+    return posterior.to_arviz(pointwise=False)["posterior"].dataset["W"].values
 
 
 def _called(posterior: Weights) -> list[list[str]]:

@@ -73,6 +73,7 @@ def estimators() -> Iterator[tuple[str, type]]:
         if inspect.isclass(thing) and hasattr(thing, "fit"):
             yield called, thing
     yield "scikit.MultiTaskRegressor", scikit.MultiTaskRegressor
+    yield "scikit.MultiTaskClassifier", scikit.MultiTaskClassifier
 
 
 def test_an_estimator_is_of_one_of_two_kinds():

@@ -1,10 +1,12 @@
-"""Axes to draw on, and ArviZ's forests on a figure of their size."""
+"""Axes to draw on, forests, and panels side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -15,31 +17,71 @@ GREY = "#4a5568"
 _LETTER, _TITLE = 0.065, 26
 
 
-def forest(shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float) -> Any:
-    """ArviZ's forest plot, one row per label; the Axes that hold the intervals, with a legend where there are several."""
-    import arviz as az
-    from matplotlib.lines import Line2D
+def forest(
+    shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float, apart: str | None = None
+) -> Any:
+    """Draw a row per label, with the median, 50 % and wider intervals of the first variable's draws, of every tree.
 
-    several = list(shown.items()) if isinstance(shown, dict) else [("", shown)]
-    rows = several[0][1]["posterior"].sizes[label]
-    size = (6.4, 1.0 + rows * (0.16 + 0.08 * len(several)))
-    drawn = az.plot_forest(
-        shown,
-        combined=True,
-        labels=[label],
-        point_estimate="median",
-        ci_kind="eti",
-        ci_probs=(0.5, probability),
-        backend="matplotlib",
-        figure_kwargs={"figsize": size, "figsize_units": "inches", "width_ratios": [1, 3], "layout": "constrained"},
+    Args:
+        shown: what is drawn, or several by name, in one color each.
+        label: the dimension of rows. A tree may lack some, and may have other numbers of draws.
+        probability: of the wider interval.
+        apart: a row whose numbers are of another size, in a panel of its own below.
+
+    Returns:
+        The Axes that hold all rows but that one, with a legend where there are several trees.
+    """
+    import matplotlib.pyplot as plt
+
+    several = dict(shown) if isinstance(shown, dict) else {"": shown}
+    draws = {name: _by_row(tree, label) for name, tree in several.items()}
+    rows = list(dict.fromkeys(row for one in draws.values() for row in one))
+    parts = [part for part in ([row for row in rows if row != apart], [row for row in rows if row == apart]) if part]
+    per_row = 0.16 + 0.1 * len(several)
+    beside = 0.5 + _LETTER * max(map(len, several)) if isinstance(shown, dict) else 0.0  # the legend
+    size = (4.0 + _LETTER * min(max(map(len, rows)), _TITLE) + beside, 0.7 + 0.5 * len(parts) + per_row * len(rows))
+    _, grid = plt.subplots(
+        len(parts),
+        1,
+        figsize=size,
+        squeeze=False,
+        layout="constrained",
+        height_ratios=[len(part) + 0.5 for part in parts],
     )
-    ax = drawn.viz["plot"].sel(column="forest").item()
+    axes = grid[:, 0]
+    for ax, part in zip(axes, parts, strict=True):
+        _rows(ax, part, draws, probability)
     if isinstance(shown, dict):
-        color = drawn.get_aes_as_dataset("color").to_array().sel(model=list(shown)).values.ravel()
-        handles = [Line2D([], [], color=c, label=name) for c, name in zip(color, shown, strict=True)]
-        ax.legend(handles=handles, frameon=False, fontsize=8)
-    ax.set_title(f"median, 50 % and {100 * probability:g} % intervals", fontsize=8, loc="right", color=GREY)
-    return ax
+        axes[0].legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes[0].set_title(f"median, 50 % and {100 * probability:g} % intervals", fontsize=8, loc="right", color=GREY)
+    return axes[0]
+
+
+def _by_row(tree: xr.DataTree, label: str) -> dict[str, Any]:
+    """Draws (S,) of the first variable by row."""
+    (first, *_) = tree["posterior"].data_vars.values()
+    flat = first.stack(sample=("chain", "draw"))
+    return {str(row): flat.isel({label: i}).values for i, row in enumerate(first[label].values)}
+
+
+def _rows(ax: Any, rows: Sequence[str], draws: dict[str, dict[str, Any]], probability: float) -> None:
+    """Draw some rows from the top, those of one label close together."""
+    for k, (name, one) in enumerate(draws.items()):
+        shift = 0.6 * ((k + 0.5) / len(draws) - 0.5)
+        for i, row in enumerate(rows):
+            if row not in one:
+                continue
+            y = -(i + shift)
+            for inside, width in ((probability, 1.2), (0.5, 3.0)):
+                ends = np.quantile(one[row], [(1 - inside) / 2, (1 + inside) / 2])
+                ax.plot(ends, [y, y], color=f"C{k}", lw=width, alpha=0.6, solid_capstyle="butt")
+            ax.scatter([np.median(one[row])], [y], s=22, color=f"C{k}", zorder=3)
+        ax.plot([], [], "o-", color=f"C{k}", ms=4, label=name)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(labelsize=8, left=False)
+    ax.grid(axis="x", lw=0.4, alpha=0.5)
+    ax.set_yticks([-i for i in range(len(rows))], [fill(row, _TITLE) for row in rows])
+    ax.set_ylim(-(len(rows) - 0.4), 0.6)
 
 
 def tree_of(name: str, values: Any, dimension: str, names: list[str]) -> xr.DataTree:

@@ -392,8 +392,10 @@ def fit(options: argparse.Namespace) -> None:
         own = desk.fit(
             study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
-            seed=options.seed, progress_bar=shows_progress(options),
+            seed=options.seed, keep_rows=options.keep_rows, progress_bar=shows_progress(options),
         )  # fmt: skip
+    if options.keep_rows:
+        tell(options, f"{MODEL} holds every outcome, as --keep-rows asks: keep it where the rows may be")
     for line in own.told:
         tell(options, line)
     written = write_results(own, options.out)

@@ -23,6 +23,7 @@ _EXAMPLES = """examples:
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
   mpmtl-prob report --release release.nc --study study.toml --out report.html       a page for a board
+  mpmtl-prob plan --tasks 30 --features 5 --rows 20-200 --delta .001         is a study worth it, and at which eps
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
   mpmtl-prob federated demo                         one release over many sites: who saw what, and what it cost

@@ -1,4 +1,4 @@
-"""``mpmtl-prob plan``: how many people a wanted error needs."""
+"""``mpmtl-prob plan``: is a study worth it and at which eps, and how many people a wanted error needs."""
 
 from __future__ import annotations
 
@@ -7,32 +7,103 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpmtl_prob.evaluation.planning import StudyPlan
+    from mpmtl_prob.threat_models import Plan
+
+_OF_PEOPLE = ("error", "people")
+_OF_STUDIES = ("study", "tasks", "rows", "explained", "common", "standard_error")
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
-    parser = command(
-        "plan", run, "how many people a wanted error needs: before one other person, all others, everybody"
-    )
+    parser = command("plan", run, "is a study worth it, and at which eps; or how many people a wanted error needs")
+    parser.add_argument("--epsilon", type=float, nargs="+", help="of a study to compare; of one person, one")
+    parser.add_argument("--delta", type=float, help="beside it; of a study default its own, else 1 / (m log m)")
     parser.add_argument(
+        "--features", type=int, help="columns of a study; or questions to which everybody answers yes or no"
+    )
+    parser.add_argument("--out", type=Path, help="picture to write")
+    study = parser.add_argument_group(
+        "a study: what one release is worth to those who take part, by public numbers alone"
+    )
+    study.add_argument("--rows", metavar="FROM-TO", help="rows of a task, such as 20-200 or 50")
+    study.add_argument("--study", type=Path, help="the study's file; or give --tasks and --features")
+    study.add_argument("--tasks", type=int, help="how many take part")
+    study.add_argument(
+        "--explained", type=float, help="share of the target's variance within a task that columns explain (.3)"
+    )
+    study.add_argument("--common", type=float, help="share of that which is the same in all tasks (.7)")
+    study.add_argument(
+        "--standard-error", type=float, help="of an average effect, that is wanted: at which eps is it reached?"
+    )
+    people = parser.add_argument_group("threat models: before one other person, all others, everybody")
+    people.add_argument(
         "--error", type=float, help="that is wanted: the expectation of (estimate - mean)^2 / 4, at most"
     )
-    parser.add_argument("--people", type=int, help="the error that so many people have, with or without --error")
-    parser.add_argument("--epsilon", type=float, required=True, help="of one person")
-    parser.add_argument("--delta", type=float, required=True)
-    parser.add_argument("--features", type=int, required=True, help="questions to which everybody has a yes/no answer")
-    parser.add_argument("--out", type=Path, default=Path("out/plan.png"), help="picture to write")
+    people.add_argument("--people", type=int, help="the error that so many people have, with or without --error")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the plan, and draw it where matplotlib is there."""
+    """Print the plan, and draw it where a place for the picture is given."""
+    asked = [name for name in _OF_STUDIES if getattr(options, name) is not None]
+    of_people = [name for name in _OF_PEOPLE if getattr(options, name) is not None]
+    if asked and of_people:
+        raise ValueError(f"--{of_people[0]}: expected none with --{asked[0].replace('_', '-')}, which is of a study")
+    if not asked and not of_people:
+        raise ValueError("plan: expected --rows, with --study or --tasks, of a study; or --error or --people")
+    plan = _of_study(options) if asked else _of_people(options)
+    said = json.dumps(plan.to_dict(), indent=2) if options.json else str(plan)
+    if options.out is not None:
+        try:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            plan.picture(options.out)
+            said += "" if options.json else f"\n\nwritten to {options.out}"
+        except ImportError as error:  # the numbers are all that was asked for
+            print(f"mpmtl-prob plan: no picture: {error}", file=sys.stderr)
+    print(said)
+
+
+def _of_people(options: argparse.Namespace) -> Plan:
     from mpmtl_prob.threat_models import Plan
 
-    plan = Plan(options.epsilon, options.delta, options.features, error=options.error, num_people=options.people)
-    said = json.dumps(plan.to_dict(), indent=2) if options.json else str(plan)
+    if missing := [name for name in ("epsilon", "delta", "features") if getattr(options, name) is None]:
+        raise ValueError(f"--{missing[0]}: expected it with --error and --people, got none")
+    if len(options.epsilon) > 1:
+        raise ValueError(f"--epsilon: expected one with --error and --people, got {len(options.epsilon)}")
+    return Plan(options.epsilon[0], options.delta, options.features, error=options.error, num_people=options.people)
+
+
+def _of_study(options: argparse.Namespace) -> StudyPlan:
+    from mpmtl_prob.evaluation.planning import EPSILONS, plan_study
+    from mpmtl_prob.schema import Schema
+
+    if options.rows is None:
+        raise ValueError("--rows: expected rows of a task, such as 20-200, got none")
+    given = {name: getattr(options, name) for name in ("explained", "common") if getattr(options, name) is not None}
+    rest = given | {
+        "epsilons": options.epsilon or EPSILONS,
+        "delta": options.delta,
+        "wanted": options.standard_error,
+        "seed": options.seed,
+        "progress_bar": not options.quiet and sys.stderr.isatty(),
+    }
+    if options.study is not None:
+        if doubled := [name for name in ("tasks", "features") if getattr(options, name) is not None]:
+            raise ValueError(f"--{doubled[0]}: expected none with --study, which says it")
+        study = Schema.read(options.study)
+        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), task=study.task, **rest)
+    if missing := [name for name in ("tasks", "features") if getattr(options, name) is None]:
+        raise ValueError(f"--{missing[0]}: expected it, or --study, got none")
+    epsilon = 1.0 if not options.epsilon else options.epsilon[len(options.epsilon) // 2]
+    return plan_study(epsilon, options.tasks, options.features, _rows(options.rows), **rest)
+
+
+def _rows(said: str) -> tuple[int, int]:
     try:
-        plan.picture(options.out)
-        said += "" if options.json else f"\n\nwritten to {options.out}"
-    except ImportError as error:  # the numbers are all that was asked for
-        print(f"mpmtl-prob plan: no picture: {error}", file=sys.stderr)
-    print(said)
+        low, _, high = said.partition("-")
+        return int(low), int(high or low)
+    except ValueError:
+        raise ValueError(f"--rows: expected a number or two, such as 20-200, got {said!r}") from None

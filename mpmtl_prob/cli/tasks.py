@@ -84,6 +84,12 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
     )
     desk.study_options(fitting, required=False)
     fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
+    fitting.add_argument(
+        "--keep-rows",
+        action="store_true",
+        help="with --study: also keep every outcome in model.nc (mode 0600), with draws anew and log likelihoods for ArviZ's "
+        "comparisons and checks; whoever has the file then has the outcomes, so it is never to leave the hospital",
+    )
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fitting.add_argument(
@@ -97,7 +103,7 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         type=Path,
         required=True,
         help="NetCDF file to write, which holds the owners' weights; with --study a folder, for a hospital alone: the model "
-        "without any row or outcome, coefficients.csv, average_effects.csv and a picture",
+        "without any row or outcome (but --keep-rows), coefficients.csv, average_effects.csv and a picture",
     )
     return fitting
 
@@ -239,7 +245,7 @@ def fit(options: argparse.Namespace) -> None:
         _check_study_options(options)
         desk.fit(options)
         return
-    if given := [name for name in ("message", "participant", "accept_draft") if getattr(options, name)]:
+    if given := [name for name in ("message", "participant", "accept_draft", "keep_rows") if getattr(options, name)]:
         raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --study alone, got no study")
     from mpmtl_prob import Release, inference
     from mpmtl_prob._util.checks import whole

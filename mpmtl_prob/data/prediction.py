@@ -346,6 +346,12 @@ def in_single(away: FloatArray) -> tuple[NDArray[np.float32], FloatArray]:
     return (away / unit).astype(np.float32), unit
 
 
+def single_holds(targets: FloatArray, error: float) -> bool:
+    """Return whether single precision reaches targets (N,), and loses less than a thousandth of an error's size of them."""
+    largest = np.abs(targets).max(initial=0.0)
+    return bool(largest == 0 or 1e-30 < largest < 1e30) and bool(np.spacing(np.float32(largest)) <= 1e-3 * error)
+
+
 def power_above(size: FloatArray) -> FloatArray:
     """Return the powers of two above sizes, as far as they and their reciprocals are doubles."""
     return np.ldexp(1.0, np.clip(np.frexp(size)[1], -1000, 1000))

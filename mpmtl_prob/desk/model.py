@@ -98,7 +98,8 @@ class OwnModel:
         """Write it to a NetCDF file for its owner alone (mode 0600).
 
         In it are draws of the coefficients, alone and with the release, and of the residual deviation, the study's file,
-        and the release with its posterior. Nothing in it is kept per row: no outcome, no column, no likelihood. With about as
+        and the release with its posterior. Nothing in it is kept per row, no outcome, no column, no likelihood, unless
+        :func:`fit` was told to keep rows: then outcomes are in it, and what the model says of each. With about as
         many rows as coefficients, the coefficients can reveal outcomes to somebody who knows the columns; outcomes of few
         kinds, such as labels or whole days, with several times as many, as few cases are left to try; and with any number
         of rows the last outcome to somebody who knows the columns and all others.
@@ -135,6 +136,7 @@ def fit(
     warmup: int = WARMUP,
     draws: int = 300,
     seed: int = 0,
+    keep_rows: bool = False,
     progress_bar: bool = True,
 ) -> OwnModel:
     """Return a participant's own model, of its rows and the release.
@@ -151,6 +153,8 @@ def fit(
         warmup: iterations of adaptation per chain.
         draws: per chain.
         seed: of the sampler.
+        keep_rows: the model keeps every outcome, a draw anew and the log likelihood of it for every draw, in memory and in
+            the file that it is saved to: ``own.to_arviz()`` then has them for ``az.loo`` and ``az.plot_ppc_dist``.
         progress_bar: show one.
 
     Raises:
@@ -179,7 +183,8 @@ def fit(
         seed=seed,
         sent=None if message is None else _sent(message, release),
     )
-    return OwnModel(schema, own, rows.told)
+    # no row stays with a model that is to be without any
+    return OwnModel(schema, replace(own, _tree=own.to_arviz(pointwise=keep_rows), _rows=None), rows.told)
 
 
 def check_release(schema: Schema, release: Release) -> None:

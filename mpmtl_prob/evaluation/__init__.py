@@ -3,11 +3,13 @@
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.comparison import Comparison, compare, noise_aware, standard_fits
 from mpmtl_prob.evaluation.metrics import auc, coverage, log_score, nmse, nmse_within
+from mpmtl_prob.evaluation.planning import StudyPlan, plan_study
 from mpmtl_prob.evaluation.selection import Selection, cross_validate
 
 __all__ = [
     "Comparison",
     "Selection",
+    "StudyPlan",
     "auc",
     "compare",
     "coverage",
@@ -17,5 +19,6 @@ __all__ = [
     "nmse",
     "nmse_within",
     "noise_aware",
+    "plan_study",
     "standard_fits",
 ]

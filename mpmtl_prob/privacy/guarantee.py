@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import one_of, whole
+from mpmtl_prob._util.checks import in_range, one_of, whole
 from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.html import card
 from mpmtl_prob.privacy import board
 from mpmtl_prob.privacy.accounting.composition import compute_delta
 from mpmtl_prob.privacy.accounting.curves import MembershipOdds, compute_profile, membership_odds
+from mpmtl_prob.privacy.accounting.events import dp_event
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency, Unit
@@ -218,6 +219,48 @@ class Guarantee:
     def for_group(self, k: int) -> PrivacyProfile:
         """What k units that belong together are promised, such as the tasks of one family. Raises ValueError for k < 1."""
         return self.curve.for_group(k)
+
+    def gdp(self) -> float:
+        """mu of Gaussian differential privacy: no test does better than one of N(0, 1) against N(mu, 1).
+
+        Raises ValueError where nothing is proved, or for other than Gaussian noise.
+        """
+        mu = self.curve.gdp
+        if mu is None:
+            others = ", ".join(dict.fromkeys(law.kind for law in self.mechanisms))
+            raise ValueError(
+                f"guarantee: expected one of Gaussian noise, which alone is proved to have mu, rho and Renyi numbers, got "
+                f"{others}; its whole curve is guarantee.curve, and mechanism='gaussian' makes a release that has them"
+            )
+        return mu
+
+    def zcdp(self) -> float:
+        """rho of zero-concentrated differential privacy, mu^2 / 2. Raises ValueError as :meth:`gdp`."""
+        return self.gdp() ** 2 / 2
+
+    def renyi(self, order: float) -> float:
+        """eps of Renyi differential privacy at an order above 1, order mu^2 / 2.
+
+        Raises ValueError for an order of 1 or less, and as :meth:`gdp`.
+
+        Source: Bun and Steinke (2016), Lemma 2.4; Mironov (2017), Proposition 7.
+        """
+        return in_range("order", order, 1, np.inf) * self.zcdp()
+
+    def to_dp_event(self) -> Any:
+        """What is proved as a ``DpEvent`` of dp-accounting, whose accountants add it to what else was spent.
+
+        Gaussian noise is a ``GaussianDpEvent``, as exact as here. It is about this guarantee's own neighbours: give it to an
+        accountant as it is made by default, which does not double the sensitivity, whatever the adjacency here. Any other
+        noise is an ``EpsilonDeltaDpEvent``, one point of the curve, which composes less tightly than our ledger, and which
+        dp-accounting has from the version after 0.6.0.
+
+        Raises:
+            ValueError: nothing is proved, the laws are not known, or no event of the installed dp-accounting says as much.
+        """
+        self._check_mechanisms()
+        assert self.proved is not None
+        return dp_event(self.mechanisms, self.proved.adjacency, self.proved.epsilon, self.proved.delta)
 
     def plot(self, axes: Any = None) -> Any:
         """delta(eps) and the trade-off curve; returns the two matplotlib axes."""

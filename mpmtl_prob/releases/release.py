@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,6 +94,17 @@ class Release:
             ValueError: a prior outside (0, 1), or nothing is proved.
         """
         return self.guarantee.membership_odds(prior)
+
+    def to_dp_event(self) -> Any:
+        """The release as a ``DpEvent`` of dp-accounting: :meth:`Guarantee.to_dp_event`, which says what of Wishart noise.
+
+        >>> train = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10).train
+        >>> release = mp.release(train, epsilon=1.0, mechanism="gaussian", delta=1e-3)
+        >>> from dp_accounting.pld import PLDAccountant
+        >>> round(PLDAccountant().compose(release.to_dp_event()).get_epsilon(1e-3), 2)
+        1.0
+        """
+        return self.guarantee.to_dp_event()
 
     def explain(self) -> str:
         """For people: what was let out, what is promised, what a participant can be told, and what is not covered."""

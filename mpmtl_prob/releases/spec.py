@@ -222,7 +222,7 @@ class ReleaseSpec:
             ValueError: features that the reference does not name, or values of others.
         """
         names = tuple(name for name in features if self.reference is not None or name != NAME)
-        return EffectsLayout(names, self.reference, covariates=self.covariates)
+        return EffectsLayout.of_study(names, self.reference, self.covariates)
 
     def among(self, tasks: Sequence[Hashable]) -> ReleaseSpec:
         """The same with the covariates of these tasks alone. Raises ValueError for a task that has none."""

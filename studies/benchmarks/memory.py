@@ -303,12 +303,13 @@ def one(name: str, m: int, longer: int) -> dict[str, float]:
 
 
 def size(posterior: Any) -> float:
-    """Bytes of a posterior: draws, and what else it keeps; a curator's makes the other groups of its tree when asked."""
+    """Bytes of a posterior: draws, and what else it keeps; groups with a number per row are made when asked."""
     if posterior.seat == "curator":
         return float(
             sum(array.nbytes for arrays in (posterior.draws, posterior.statistics) for array in arrays.values())
         )
-    return float(sum(group.to_dataset().nbytes for group in posterior.to_arviz().subtree))
+    tree = posterior.to_arviz(pointwise=False) if posterior.seat == "owner" else posterior.to_arviz()
+    return float(sum(group.to_dataset().nbytes for group in tree.subtree))
 
 
 def peak() -> float:

@@ -113,14 +113,14 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
     student = task_posteriors(train, normal.shared, likelihood="student_t", seed=seed)
     found = {"ridge, own penalty": of(own_penalty(train, seed))}
     for name, own in (("normal errors", normal), ("unit", unit), ("Student t", student)):
-        draws = own.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+        draws = own.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
         low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
         found |= {
             name: of(own.W),
             f"{name}, weights covered": float(np.mean((low <= made.W) & (high >= made.W))),
             f"{name}, targets covered": float(evaluation.coverage(own.predict(test), test)),
         }
-    khat = np.asarray(student.to_arviz()["constant_data"]["khat_draws"])
+    khat = np.asarray(student.to_arviz(pointwise=False)["constant_data"]["khat_draws"])
     return found | {"khat above .7": float(np.mean(khat > 0.7))}
 
 

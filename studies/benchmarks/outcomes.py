@@ -270,7 +270,7 @@ def private(study: Study, epsilon: float, seed: int) -> dict[str, dict[str, Any]
     shared = mp.inference.shared_effects(release, **DRAWS, seed=seed)
     public = time.process_time() - begin
     own = mp.inference.task_posteriors(study.train, shared, seed=seed)
-    tree = own.to_arviz()
+    tree = own.to_arviz(pointwise=False)
     posterior, constants = (tree[name].to_dataset() for name in ("posterior", "constant_data"))
     flat = lambda name: posterior[name].values.reshape(-1, *posterior[name].shape[2:])
     a = flat("dispersion") if "dispersion" in posterior else None

@@ -101,7 +101,7 @@ def errors(seed: int, epsilon: float) -> dict[str, float]:
     """Of every arm, and the coverage of 90 % intervals of the weights."""
     train, X, W = data(shape(seed), seed)
     own = NoiseAware(epsilon, seed=seed, unsafe_seed=seed, progress_bar=False).fit(train)
-    draws = own.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    draws = own.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     trace = grids.multi_task(TraceNorm(), train)
     algorithm_2 = grids.rounds(LowRank, train, epsilon=epsilon)

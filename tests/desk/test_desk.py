@@ -8,6 +8,7 @@ import shutil
 import stat
 import warnings
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
@@ -194,6 +195,26 @@ def test_the_model_file_has_nothing_per_row(study, tmp_path):
     assert "observed_data" not in str(tree.groups)
     assert "log_likelihood" not in tree.children  # that of the release is under "shared"
     assert not [text for text in outcomes.astype(str) if text in json.dumps([str(one.attrs) for one in tree.subtree])]
+
+
+def test_rows_are_kept_where_somebody_asks_for_them(study, capsys):
+    """The file then has every outcome, for its owner alone, and ArviZ leaves rows out."""
+    here = study / "H1"
+    assert run("fit", *asked(here), "--message", here / "message.json", "--keep-rows", "--out", here / "kept") == 0
+    assert "model.nc holds every outcome, as --keep-rows asks" in capsys.readouterr().err
+    assert stat.S_IMODE((here / "kept" / "model.nc").stat().st_mode) == 0o600
+    tree = desk.OwnModel.load(here / "kept" / "model.nc").own.to_arviz()
+    np.testing.assert_allclose(tree["observed_data/y"], patients("H1")["stay"])
+    assert tree["posterior_predictive/y"].dims == ("chain", "draw", "observation")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of some k
+        assert np.isfinite(az.loo(tree).elpd)
+
+
+def test_a_model_without_rows_has_none_in_memory_either(study):
+    schema, release = mp.Schema.read(study / "H2" / "study.toml"), mp.Release.load(study / "H2" / "release.nc")
+    own = desk.fit(schema, patients("H2"), release, newcomer=True, chains=2, warmup=140, draws=200, progress_bar=False)
+    assert not {"log_likelihood", "posterior_predictive", "observed_data"} & set(own.own.to_arviz().children)
 
 
 @pytest.mark.parametrize(("rows", "recovered"), [(2, True), (12, False)])

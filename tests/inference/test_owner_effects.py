@@ -109,10 +109,10 @@ def test_students_errors_are_exact_by_quadrature():
 
 
 def test_a_message_undoes_nothing_but_shrinks_as_it_says():
-    """E[eta | beta] = S beta, by many targets for the same rows: what the reader of the release relies on."""
+    """E[eta | beta] = p beta, by many targets for the same rows: what the reader of the release relies on."""
     rng = np.random.default_rng(0)
     X, beta = np.sqrt(12) * np.linalg.qr(rng.standard_normal((12, D)))[0], np.array([0.5, -0.4])  # S is diagonal
-    found = [shrunk_estimate(X, X @ beta + 0.7 * rng.standard_normal(12), 0.25) for _ in range(3000)]
+    found = [shrunk_estimate(X, X @ beta + 0.7 * rng.standard_normal(12), 0.25, 8.0) for _ in range(3000)]
     estimate, determined = (np.mean([part[k] for part in found], axis=0) for k in (0, 1))
     assert np.allclose(estimate, determined * beta, atol=0.03)
 

@@ -103,7 +103,8 @@ def test_the_public_posterior_needs_no_task_at_all(fitted, tmp_path):
 def test_tree_names_its_dimensions(fitted):
     train, _, _, _, _, own = fitted
     tree = own.to_arviz()
-    assert set(tree.children) == {"posterior", "observed_data", "constant_data", "shared", "release"}
+    groups = {"posterior", "posterior_predictive", "log_likelihood", "observed_data", "constant_data"}
+    assert set(tree.children) == groups | {"shared", "release"}
     assert tree["posterior/W"].dims == ("chain", "draw", "feature", "task")
     assert tree["posterior/W"].shape == (4, 300, 3, 300)
     assert tree["posterior/sigma"].dims == ("chain", "draw", "task")

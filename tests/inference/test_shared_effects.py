@@ -19,7 +19,7 @@ from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_ef
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE, _start
 from mpmtl_prob.models import effects as model
 from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
-from mpmtl_prob.releases.effects import EffectsLayout
+from mpmtl_prob.releases.effects import CONSTANTS, EffectsLayout
 from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
 from mpmtl_prob.sampling.nuts import kernel
 
@@ -170,12 +170,12 @@ def test_calibration_catches_a_likelihood_with_a_tenth_of_the_noise():
 
 
 @lru_cache
-def law_of_entries():
-    """Mean and variance of the entries of A over m tasks, by simulation, at one value of the parameters."""
+def law_of_entries(layout=LAYOUT):
+    """Parameters, and the messages of many tasks with them, by simulation."""
     rng = np.random.default_rng(0)
     mu, Omega = np.array([0.5, -0.2]), np.array([[0.08, 0.03], [0.03, 0.05]])
     level, spread = np.array([1.5, 0.7]), 0.4
-    W = drawn_messages(rng, mu, Omega, level, spread, m=400_000)
+    W = drawn_messages(rng, mu, Omega, level, spread, m=400_000, layout=layout)
     return (mu, Omega, level, spread), W
 
 
@@ -188,9 +188,15 @@ def test_expected_second_moment_is_that_of_simulated_messages():
     assert np.allclose(mean, W @ W.T / W.shape[1], atol=4e-3)
 
 
-def test_log_likelihood_is_the_normal_law_of_all_entries_together():
-    """Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law."""
-    (mu, Omega, level, spread), W = law_of_entries()
+@pytest.mark.parametrize(("outcome", "share"), [("number", 1 / 2), ("binary", 1 / 3)])
+def test_log_likelihood_is_the_normal_law_of_all_entries_together(outcome, share):
+    """Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law.
+
+    What is left is what scaling to length one leaves beyond first order, which is more where messages are longer: those of
+    numbers, whose effects are a larger part of them.
+    """
+    layout = EffectsLayout(LAYOUT.coefficients, LAYOUT.reference, *CONSTANTS[outcome])
+    (mu, Omega, level, spread), W = law_of_entries(layout)
     D2, law, m = D + 2, LAWS["gaussian"], 200
     i, j = np.tril_indices(D2)
     products = W[i] * W[j]
@@ -201,12 +207,12 @@ def test_log_likelihood_is_the_normal_law_of_all_entries_together():
     for sigma in np.random.default_rng(1).multivariate_normal(mean, covariance, size=20):
         full = np.zeros((D2, D2))
         full[i, j] = full[j, i] = sigma
-        seen = as_read(full, law, m)
+        seen = as_read(full, law, m, layout)
         ours.append(float(likelihood(seen, jnp.asarray(mu), jnp.asarray(Omega), accuracy)))
         off = sigma - mean
         exact.append(-0.5 * off @ np.linalg.solve(covariance, off))
     difference = np.array(ours) - np.array(exact)
-    assert np.std(difference) < np.std(exact) / 3  # what scaling to length one leaves beyond first order
+    assert np.std(difference) < np.std(exact) * share
 
 
 def test_gradient_is_right_where_principal_axes_are_not_unique():

@@ -19,12 +19,20 @@ WORK = {
     "lasso": lambda: mp.estimators.Lasso(0.1).fit(train),
     "path": lambda: mp.estimators.MultiTask(mp.estimators.TraceNorm(), 1.0).path(train, [1.0, 0.5]),
     "shared": lambda: mp.inference.shared_covariance(release, chains=2, warmup=20, draws=20, progress_bar=False),
+    "effects": lambda: mp.inference.shared_effects(averages, chains=2, warmup=20, draws=20, progress_bar=False),
+    "owner": lambda: mp.inference.task_posteriors(with_levels, public),
+    "curator": lambda: mp.inference.fit(mp.models.low_rank, train, chains=1, draws=10, progress_bar=False),
+    "adaptation": lambda: mp.adaptation.MomentAdaptation(1.0, posterior="nuts", unsafe_seed=0).fit(None, train.rows_of(0)),
     "noise-aware": lambda: mp.NoiseAware(1.0, delta=0.01, ledger=ledger, progress_bar=False).fit(train),
     "ridge": lambda: mp.estimators.Ridge(0.1).fit(train),
     "before": lambda: mp.estimators.Lasso(0.1).fit(train),
 }
 if sys.argv[1] != "before":
     mp.estimators.Lasso(0.1).fit(train)
+with_levels = train.with_intercept()
+averages = mp.release(with_levels, 8.0, reference=mp.Reference.standard(train.features), unsafe_seed=0)
+if sys.argv[1] == "owner":
+    public = mp.inference.shared_effects(averages, chains=2, warmup=20, draws=20, progress_bar=False)
 child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
@@ -41,7 +49,9 @@ os._exit(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-@pytest.mark.parametrize("work", ["lasso", "path", "shared", "noise-aware", "ridge", "before"])
+@pytest.mark.parametrize(
+    "work", ["lasso", "path", "shared", "effects", "owner", "curator", "adaptation", "noise-aware", "ridge", "before"]
+)
 def test_a_forked_child_says_so_and_does_not_hang(work, tmp_path):
     """What needs no JAX goes on, as does a child that was forked before JAX had started; nothing is paid for."""
     command = [sys.executable, "-c", SCRIPT, work, str(tmp_path / "ledger.db")]

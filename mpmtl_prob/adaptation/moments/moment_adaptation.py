@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, flag, in_range, moderate, one_of, optional, whole
 from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.adaptation.data.domain import Domain, domain, pair, several, stacked, tell_of_cuts
@@ -187,6 +188,8 @@ class MomentAdaptation(Adaptation):
             ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
         """
         sampling = self._sampling()
+        if self.posterior == "nuts":
+            check_not_forked()  # before anything is paid for
         source, others = task_prior.apart(source)
         public, private, bounds = self._domains(source, target, scaled=not others)
         self._check(others, public, private)

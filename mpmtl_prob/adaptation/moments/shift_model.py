@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 from jax.scipy.stats import norm
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.adaptation.moments.clipping import moments
 from mpmtl_prob.adaptation.moments.feature_moment import FACTOR_SPREAD
 from mpmtl_prob.adaptation.moments.grid_posterior import SIGMA_SPREAD, TAUS, Grid
@@ -165,6 +166,7 @@ def sample(
     progress_bar: bool,
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Draws of w, tau, sigma and domain, (S, ...), and the sampler's statistics, (chain, draw)."""
+    check_not_forked()
     with jax.enable_x64(True):
         data = jax.tree.map(jnp.asarray, observe(release, grid))
         found, statistics = run_nuts(

@@ -17,7 +17,7 @@ from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.matching import match_positions
-from mpmtl_prob.data.prediction import DrawnNumbers, Prediction, linear, normal_errors
+from mpmtl_prob.data.prediction import DrawnNumbers, Prediction, linear, normal_errors, single_holds
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
@@ -285,7 +285,7 @@ class _Rows:
             away[..., own] = self.y[own] - W[..., i] @ self.X[own].T
         log_density = -0.5 * (away / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
         noise = np.random.default_rng(0).standard_normal(away.shape, dtype=np.float32)
-        coarse = not reached or np.spacing(np.float32(np.abs(self.y).max())) > 1e-3 * sigma.min()
+        coarse = not single_holds(self.y, sigma.min())
         again = sigma * noise - away
         return {
             "log_likelihood": {"y": log_density.astype(np.float32)},

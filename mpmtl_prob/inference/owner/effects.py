@@ -14,6 +14,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.covariates import Covariates, grouped
 from mpmtl_prob.data.estimates import Estimates
@@ -21,7 +22,7 @@ from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
-from mpmtl_prob.inference.owner.likelihoods import OF_ESTIMATES, Likelihood, OfEstimates, are_labels, named
+from mpmtl_prob.inference.owner.likelihoods import NO_TARGETS, OF_ESTIMATES, Likelihood, OfEstimates, are_labels, named
 from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
@@ -159,29 +160,46 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         Raises:
             ValueError: data with other tasks or features, or posteriors of estimates, which know no residual variance.
         """
-        if isinstance(self.likelihood, OfEstimates):
-            return self.likelihood.predict(tasks, self.W, {}, np.arange(0), seed)
+        rows, draws = self._of_rows(tasks)
         feature, task = match_positions(tasks, self.tasks, self.features)
-        W, draws = self.W[feature][:, task], self._draws("W")[:, feature][..., task]
-        offset = self._draws("offset")[:, task]
+        W = self.W[feature][:, task]
+        if rows.num_features > tasks.num_features:
+            W = np.vstack([W, self._tree.children["constant_data"].dataset["offset_mean"].values[task]])
+        pick = np.linspace(0, len(draws["W"]) - 1, min(_PREDICTIVE_DRAWS, len(draws["W"]))).astype(int)
+        return self.likelihood.predict(rows, W, draws, pick, seed)
+
+    def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
+        if isinstance(self.likelihood, OfEstimates):
+            raise ValueError(NO_TARGETS)
+        feature, task = match_positions(tasks, self.tasks, self.features)
+        draws, offset = self._draws("W")[:, feature][..., task], self._draws("offset")[:, task]
         posterior = self._tree.children["posterior"].dataset
         beside = {name: self._draws(name)[:, task] for name in ("sigma", "dispersion") if name in posterior}
         if offset.any():  # of units whose centres are not zero, where there is no intercept to take them
-            tasks = tasks.with_intercept()
-            constant = self._tree.children["constant_data"].dataset["offset_mean"].values[task]
-            W, draws = np.vstack([W, constant]), np.concatenate([draws, offset[:, None]], axis=1)
-        pick = np.linspace(0, len(draws) - 1, min(_PREDICTIVE_DRAWS, len(draws))).astype(int)
-        return self.likelihood.predict(tasks, W, {"W": draws, **beside}, pick, seed)
+            tasks, draws = tasks.with_intercept(), np.concatenate([draws, offset[:, None]], axis=1)
+        return tasks, {"W": draws, **beside}
 
-    def to_arviz(self) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``constant_data``, ``shared`` and ``release``.
+    def to_arviz(self, tasks: TaskData | None = None, *, pointwise: bool = True) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``,
+        ``constant_data``, ``shared`` and ``release``.
 
         ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
         intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
         of numbers ``sigma``, and of counts their ``dispersion``. ``constant_data`` has the ``unit`` of :meth:`common_units`.
-        The draws are independent. Keep the tree where the rows may be.
+        The draws are independent. The groups of targets hold ``y``, as of :meth:`OwnerPosteriors.to_arviz`; a row that counts
+        w times has w times its log likelihood, but of numbers that of an error with variance sigma^2 / w. Posteriors of
+        estimates, which know no rows, have none. Keep the tree where the rows may be.
+
+        Args:
+            tasks: rows of which these groups are, some of the fit's tasks, found by name; default the fit's own, which
+                posteriors that were loaded from a file or a pickle do not have.
+            pointwise: with the three groups of targets.
+
+        Raises:
+            ValueError: data with other tasks or features, rows for posteriors of estimates, or groups of more than four
+                gibibytes.
         """
-        return self._tree.copy(deep=True)
+        return self._with_rows(tasks, pointwise)
 
     def diagnose(self) -> Diagnosis:
         """How far the owners' posteriors can be trusted, in words: the public draws that they rest on, and their weights."""
@@ -294,7 +312,8 @@ def effect_posteriors(
     tree = _tree(tasks, shared, kept, constants)
     tree.attrs |= {"seat": OwnerEffects.seat, "own_message": "out" if left_out else "in"}
     seconds = shared.seconds + time.perf_counter() - begin
-    return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+    rows = None if isinstance(tasks, Estimates) else tasks
+    return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features, rows)
 
 
 def _covariates(tasks: TaskData | Estimates, shared: SharedEffects, leave_one_out: str, covariates: Any) -> FloatArray:
@@ -405,6 +424,7 @@ class _Public:
 
         Messages, (D, m), are those of these rows unless others were sent.
         """
+        check_not_forked()
         release = self.shared.release
         sent = as_sent(tasks, release) if sent is None else sent
         seen = observed_effects(release, self.shared.prior)

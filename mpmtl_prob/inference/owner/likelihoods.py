@@ -30,7 +30,14 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.single_task import conjugate, intercepts, laplace, student
-from mpmtl_prob.single_task.families import BERNOULLI, NEGATIVE_BINOMIAL, POISSON, Families
+from mpmtl_prob.single_task.families import (
+    BERNOULLI,
+    DISPERSIONS,
+    NEGATIVE_BINOMIAL,
+    POISSON,
+    Families,
+    NegativeBinomial,
+)
 
 
 class Posteriors(Protocol):
@@ -129,6 +136,27 @@ class Likelihood(ABC):
         """The model of method "joint" for an owner with these rows (n, d) and targets; None where there is none."""
         return None
 
+    def pointwise(
+        self,
+        tasks: TaskData,
+        own: slice,
+        predictor: FloatArray,
+        draws: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """What every draw says of rows of one task: the log density of their targets, and targets drawn anew, (S, n) each.
+
+        ArviZ compares models by the one and checks them by the other. None where it is not known.
+
+        Args:
+            tasks: the rows.
+            own: which of them, n.
+            predictor: x'w of every draw and row, (S, n).
+            draws: of the task's other quantities by name, such as ``sigma``, (S,).
+            rng: of what is drawn.
+        """
+        return None
+
     def __str__(self) -> str:
         return self.name
 
@@ -178,6 +206,19 @@ class NormalErrors(Likelihood):
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
         return None if self.snr is not None else _jointly(model.joint, X, y)
 
+    def pointwise(
+        self,
+        tasks: TaskData,
+        own: slice,
+        predictor: FloatArray,
+        draws: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        size = _error_size(tasks, own, draws)
+        z = (tasks.targets[own] - predictor) / size
+        density = -(z**2) / 2 - np.log(size) - np.log(2 * np.pi) / 2
+        return density, predictor + size * rng.standard_normal(predictor.shape)
+
 
 class StudentTErrors(Likelihood):
     """Numbers, some of which are far off: ``y = X w + sigma e``, e of Student's t with four degrees of freedom.
@@ -199,6 +240,19 @@ class StudentTErrors(Likelihood):
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         return _jointly(model.joint_student_t, X, y)
+
+    def pointwise(
+        self,
+        tasks: TaskData,
+        own: slice,
+        predictor: FloatArray,
+        draws: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        size = _error_size(tasks, own, draws)
+        z = (tasks.targets[own] - predictor) / size
+        density = np.log(3 / 8) - 2.5 * np.log1p(z**2 / 4) - np.log(size)  # of four degrees of freedom
+        return density, predictor + size * _student_errors(rng, predictor.shape)
 
 
 class BernoulliLabels(Likelihood):
@@ -234,6 +288,19 @@ class BernoulliLabels(Likelihood):
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
         start = {"log_snr": np.log(laplace.SNR_MEDIAN), "u": np.zeros(X.shape[1])}
         return Jointly(model.joint_bernoulli, start, ("log_snr",))
+
+    def pointwise(
+        self,
+        tasks: TaskData,
+        own: slice,
+        predictor: FloatArray,
+        draws: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        happened, law = np.where(tasks.targets[own] > 0, 1.0, 0.0), BERNOULLI.laws[0]
+        density = law.log_density(happened, predictor) * _of_rows(tasks.weights, own)
+        other = 0.0 if (tasks.targets == 0).any() else -1.0  # mixed models take 0 and 1 as well
+        return density, np.where(rng.random(predictor.shape) < expit(predictor), 1.0, other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,6 +377,17 @@ def _numbers(
     return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
 
+def _error_size(tasks: TaskData, own: slice, draws: Mapping[str, FloatArray]) -> FloatArray:
+    """sigma of every draw and row, (S, n): a row's error has variance sigma^2 / weight."""
+    size: FloatArray = draws["sigma"][:, None] / np.sqrt(_of_rows(tasks.weights, own))
+    return size
+
+
+def _of_rows(given: FloatArray | None, own: slice) -> FloatArray:
+    """What some rows have beside features, (n,), 1 where nothing was said."""
+    return np.ones(own.stop - own.start) if given is None else given[own]
+
+
 def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     return rng.standard_t(student.FREEDOM, shape)
 
@@ -339,6 +417,23 @@ class _Counts(Likelihood):
                 means[own] = exposure[own] * np.exp(w @ tasks.rows[own].T).mean(axis=0)
         drawn = _DrawnCounts(tasks, exposure, draws["W"], draws["dispersion"], pick, seed)
         return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
+
+    def pointwise(
+        self,
+        tasks: TaskData,
+        own: slice,
+        predictor: FloatArray,
+        draws: Mapping[str, FloatArray],
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        eta, known = predictor + np.log(_of_rows(tasks.exposure, own)), np.array(DISPERSIONS)
+        # those of the prior: files keep them in single precision, in which a 0 may be less
+        dispersion = known[np.abs(draws["dispersion"][:, None] - known).argmin(axis=1)]
+        density = np.empty_like(eta)
+        for value in known:
+            these = dispersion == value
+            density[these] = NegativeBinomial(float(value)).log_density(tasks.targets[own], eta[these])
+        return density * _of_rows(tasks.weights, own), _counts(rng, np.exp(eta), dispersion[:, None])
 
 
 class NegativeBinomialCounts(_Counts):
@@ -383,13 +478,23 @@ class _DrawnCounts:
         rng = stream(self.seed, i)
         for own in row_blocks(self.tasks.offsets, i, len(w)):
             rate = self.exposure[own] * np.exp(w @ self.tasks.rows[own].T)
-            # Poisson counts of rates that vary by Gamma's law are negative binomial
-            varied = rate * np.where(a > 0, rng.gamma(1 / np.maximum(a, _NO_DISPERSION), size=rate.shape) * a, 1.0)
-            counts = rng.poisson(np.minimum(varied, _LARGEST_RATE)).astype(np.float32)
+            counts = _counts(rng, rate, a).astype(np.float32)
             yield Block(counts, np.zeros(counts.shape[1]), np.ones(counts.shape[1]))
 
 
 _NO_DISPERSION, _LARGEST_RATE = 1e-6, 1e15
+
+
+def _counts(rng: np.random.Generator, rate: FloatArray, a: FloatArray) -> FloatArray:
+    """Counts with these means (S, n) and dispersions (S, 1): Poisson's of rates that vary by Gamma's law."""
+    varied = rate * np.where(a > 0, rng.gamma(1 / np.maximum(a, _NO_DISPERSION), size=rate.shape) * a, 1.0)
+    return rng.poisson(np.minimum(varied, _LARGEST_RATE)).astype(np.float64)
+
+
+NO_TARGETS = (
+    "tasks: expected none, as posteriors of estimates know neither a link from effects to targets nor a residual variance; "
+    "X @ W[:, i] is the linear predictor of task i, and to_arviz() has draws of W"
+)
 
 
 class OfEstimates(Likelihood):
@@ -406,10 +511,7 @@ class OfEstimates(Likelihood):
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        raise ValueError(
-            "tasks: expected none, as posteriors of estimates know neither a link from effects to targets nor a residual "
-            "variance; X @ W[:, i] is the linear predictor of task i, and to_arviz() has draws of W"
-        )
+        raise ValueError(NO_TARGETS)
 
 
 OF_ESTIMATES = OfEstimates()

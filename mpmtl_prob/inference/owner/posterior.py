@@ -7,12 +7,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
+from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, stored
+from mpmtl_prob.inference.owner.pointwise import pointwise_groups
 from mpmtl_prob.inference.public.posterior import PublicPosterior
 from mpmtl_prob.inference.subspace import Subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -46,12 +50,16 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
     likelihood: Likelihood
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
+    _rows: TaskData | None = None  # of the fit, in memory alone: no file and no pickle has them
 
     seat = "owner"
     #: What a file of it is called in errors; groups of its own that are packed; and what a notebook calls rows of W.
     _held: ClassVar[str]
     _packed: ClassVar[tuple[str, ...]] = ("posterior",)
     _rows_are: ClassVar[str]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_rows": None}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -61,6 +69,27 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
         """The posterior of what tasks share, from the public posterior: that of its ``subspace``."""
         return self.shared.subspace(rank, reference)
+
+    def _with_rows(self, tasks: TaskData | None, pointwise: bool) -> xr.DataTree:
+        """A copy of the tree, with what it says of every row of these tasks, or else of those of the fit."""
+        import xarray as xr
+
+        tree, rows = self._tree.copy(deep=True), self._rows if tasks is None else tasks
+        if not pointwise or rows is None:
+            return tree
+        rows, draws = self._of_rows(rows)
+        sizes = self._tree.children["posterior"].dataset.sizes
+        groups = pointwise_groups(self.likelihood, rows, draws, (sizes["chain"], sizes["draw"]))
+        task_of = ("observation", np.array(list(map(label_text, rows.tasks)))[rows.task_of_rows])
+        for group, values in groups.items():
+            dims = ("chain", "draw", "observation")[-values.ndim :]
+            coords: dict[str, Any] = {name: np.arange(size) for name, size in zip(dims, values.shape, strict=True)}
+            tree[group] = xr.DataTree(xr.Dataset({"y": (dims, values)}, coords | {"task_of": task_of}))
+        return tree
+
+    def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
+        """Rows of tasks of the fit, found by name, and all draws of theirs, (S, ..., m), that targets are drawn by."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.former import former_arguments
 from mpmtl_prob.data.cells import label_text
@@ -72,17 +73,28 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
     if not TYPE_CHECKING:  # which knows them by itself
         __getattr__ = refused_names(NO_AVERAGES, "coefficients", "standing", "common_units")
 
-    def to_arviz(self) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``observed_data``, ``constant_data``, ``shared`` and ``release``.
+    def to_arviz(self, tasks: TaskData | None = None, *, pointwise: bool = True) -> xr.DataTree:
+        """A DataTree with groups ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``,
+        ``constant_data``, ``shared`` and ``release``.
 
         ``posterior`` holds ``W`` (chain, draw, feature, task), ``snr`` and, of numbers, ``sigma`` (chain, draw, task); the
         draws are independent. Where they were weighted, ``constant_data`` holds the Pareto k of every task, below .7 if the
         weights can be trusted: ``khat`` of the mixture over Omega, ``khat_draws`` of the correction of the normal
         approximation to binary tasks. ``shared`` is the public posterior. ``observed_data`` holds the targets ``y``
-        (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``. They are the owners'
-        own: keep the tree where they may be.
+        (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``.
+        ``posterior_predictive`` and ``log_likelihood`` hold a ``y`` (chain, draw, observation), whose coordinate ``task_of``
+        names tasks, for ``az.loo``, ``az.compare`` and ``az.plot_ppc_dist``; leaving a row out leaves the release as it is.
+        A likelihood of your own has them where it has ``pointwise``. All are the owners' own: keep the tree with the rows.
+
+        Args:
+            tasks: rows of which these groups are, some of the fit's tasks, found by name; default the fit's own, which
+                posteriors that were loaded from a file or a pickle do not have.
+            pointwise: with the two groups that hold a number per draw and row.
+
+        Raises:
+            ValueError: data with other tasks or features, or groups of more than four gibibytes.
         """
-        return self._tree.copy(deep=True)
+        return self._with_rows(tasks, pointwise)
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
         """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
@@ -94,12 +106,16 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
             ValueError: data with other tasks or features.
         """
         feature, task = match_positions(tasks, self.tasks, self.features)
-        found = self._tree.children["posterior"].dataset
-        draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in found.items()}
-        draws["W"] = draws["W"][:, feature]
+        tasks, draws = self._of_rows(tasks)
         total = len(draws["W"])
         pick = np.linspace(0, total - 1, min(_PREDICTIVE_DRAWS, total)).astype(int)
         return self.likelihood.predict(tasks, self.W[feature][:, task], draws, pick, seed)
+
+    def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
+        feature, task = match_positions(tasks, self.tasks, self.features)
+        found = self._tree.children["posterior"].dataset
+        draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in found.items()}
+        return tasks, draws | {"W": draws["W"][:, feature]}
 
     def diagnose(self) -> Diagnosis:
         """How far the owners' posteriors can be trusted, in words: the draws that they rest on, and their weights' k-hat.
@@ -286,7 +302,7 @@ def task_posteriors(
     tree = _tree(tasks, shared, by_chain, found)
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
     tree.attrs["own_message"] = "out" if exact else "roughly out" if twice and method == "plug_in" else "in"
-    return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features)
+    return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features, tasks)
 
 
 def _check_shared(shared: object, covariates: object) -> None:

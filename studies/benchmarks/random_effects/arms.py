@@ -269,7 +269,7 @@ def library(train: Train, public: Public, seed: int) -> Fit:
             train, public, NoiseAware(public.epsilon, public.delta, reference=_reference(train, public), **options)
         )
     found = NoiseAware(public.epsilon, public.delta, **options).fit(mpmtl_prob.TaskData.from_lists(train.X, train.y))
-    draws = found.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    draws = found.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     return Fit(np.asarray(found.W), low, high)
 
@@ -289,7 +289,7 @@ def _with_reference(train: Train, public: Public, estimator: Any) -> Fit:
     tasks = TaskData.from_lists([x[:, int(public.intercept) :] for x in train.X], train.y)
     found = estimator.fit(tasks.with_intercept() if public.intercept else tasks)
     order = np.roll(np.arange(train.X[0].shape[1]), 1) if public.intercept else slice(None)
-    draws = found.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    draws = found.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     mu = found.shared.draws("mu") * found.shared.units.target_scale
     tau = found.shared.draws("tau") * found.shared.units.target_scale

@@ -1,0 +1,133 @@
+"""What a study may expect of a release, before anybody looks at a row."""
+
+import json
+
+import numpy as np
+import pytest
+
+import mpmtl_prob as mp
+from mpmtl_prob.cli import main
+from mpmtl_prob.evaluation import plan_study
+from mpmtl_prob.evaluation.planning import EPSILONS
+
+QUIET = {"progress_bar": False}
+
+
+def test_expected_errors_are_those_that_a_release_has():
+    """Errors of made-up tasks alone and with a release, over four releases, beside what was expected of them."""
+    m, d, n, explained, common = 40, 3, 30, 0.4, 0.8
+    expected = plan_study(3.0, m, d, n, explained=explained, common=common, epsilons=[3.0], **QUIET).by_epsilon[0]
+    rng, errors, ours = np.random.default_rng(0), np.zeros(2), []
+    for k in range(4):
+        mu = rng.standard_normal(d)
+        mu *= np.sqrt(common * explained) / np.linalg.norm(mu)
+        W = mu[:, None] + np.sqrt((1 - common) * explained / d) * rng.standard_normal((d, m))
+        X = [rng.standard_normal((n, d)) for _ in range(m)]
+        y = [x @ w + np.sqrt(1 - explained) * rng.standard_normal(n) for x, w in zip(X, W.T, strict=True)]
+        tasks = mp.TaskData.from_lists(X, y)
+        release = mp.release(tasks, 3.0, reference=mp.Reference.standard(d), unsafe_seed=k)
+        shared = mp.inference.shared_effects(release, chains=2, warmup=150, draws=100, seed=k, **QUIET)
+        own = mp.inference.task_posteriors(tasks, shared)
+        alone = own.alone()["mean"].to_numpy().reshape(m, d).T
+        errors += ((alone - W) ** 2).sum(axis=0).mean() / 4, ((own.W - W) ** 2).sum(axis=0).mean() / 4
+        ours.append(((shared.draws("mu").mean(axis=0) - mu) ** 2).mean())
+    assert np.isclose(expected.alone, errors[0], rtol=0.15)
+    assert np.isclose(expected.release, errors[1], rtol=0.2)
+    # twelve squared errors of average effects: chi-squared within a factor of two
+    assert 0.5 < np.mean(ours) / expected.standard_error**2 < 2
+
+
+@pytest.mark.parametrize("m", [5, 60, 5000])
+@pytest.mark.parametrize("d", [1, 8])
+def test_at_a_budget_of_a_millionth_every_study_hears_that_a_release_says_nothing(m, d):
+    plan = plan_study(1e-6, m, d, (10, 60), epsilons=[1e-6], delta=1e-3 if m < 30 else None, **QUIET)
+    assert plan.by_epsilon[0].says.startswith("nothing")
+    assert plan.least_epsilon is None
+    assert "At none of these eps is the release worth it" in str(plan)
+
+
+def test_where_tasks_have_little_in_common_nothing_is_called_worth_it():
+    plan = plan_study(1.0, 30, 5, 200, common=0.0, epsilons=[0.3, 1.0], delta=1e-3, **QUIET)
+    assert all(each.says != "worth it" for each in plan.by_epsilon)
+
+
+def test_more_budget_and_more_tasks_say_more():
+    plan = plan_study(1.0, 60, 4, (20, 200), **QUIET)
+    errors = [each.standard_error for each in plan.by_epsilon]
+    assert [each.epsilon for each in plan.by_epsilon] == list(EPSILONS)
+    assert errors == sorted(errors, reverse=True)
+    assert [number for number, _ in plan.by_tasks] == [15, 30, 60, 120, 240]
+    ratios = [each.ratio for _, each in plan.by_tasks]
+    assert ratios[0] > ratios[2] > ratios[4] > plan.by_epsilon[-1].mixed / plan.by_epsilon[-1].alone * 0.9
+
+
+def test_the_eps_of_a_wanted_standard_error_reaches_it():
+    plan = plan_study(1.0, 60, 4, 50, wanted=0.05, **QUIET)
+    at = plan_study(1.0, 60, 4, 50, epsilons=[plan.epsilon_wanted], **QUIET).by_epsilon[0]
+    assert np.isclose(at.standard_error, 0.05, rtol=0.01)
+    assert plan_study(1.0, 60, 4, 50, wanted=1e-6, **QUIET).epsilon_wanted is None
+
+
+def test_delta_is_asked_for_with_few_tasks():
+    with pytest.raises(ValueError, match=r"delta: expected one with fewer than 30 tasks"):
+        plan_study(1.0, 12, 3, 50, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_tasks": 1}, "num_tasks"),
+        ({"coefficients": 0}, "coefficients"),
+        ({"rows": 0}, "rows"),
+        ({"rows": (50, 20)}, "rows"),
+        ({"explained": 1.2}, "explained"),
+        ({"common": -0.1}, "common"),
+        ({"epsilons": [1.0, -1.0]}, "epsilons"),
+        ({"wanted": 0.0}, "wanted"),
+        ({"spec": -1.0}, "spec"),
+    ],
+)
+def test_impossible_numbers_are_refused_by_name(change, message):
+    arguments = {"spec": 1.0, "num_tasks": 60, "coefficients": 3, "rows": 50} | QUIET | change
+    with pytest.raises(ValueError, match=message):
+        plan_study(**arguments)
+
+
+def test_a_binary_outcome_has_no_plan():
+    reference = mp.Reference({"a": (0.0, 1.0)}, outcome="binary", baseline=0.2)
+    with pytest.raises(ValueError, match="binary"):
+        plan_study(mp.ReleaseSpec(1.0, reference=reference), 60, ["a"], 50, **QUIET)
+
+
+def test_a_shell_plans_too(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "plan.png"
+    told = [
+        "plan",
+        "--tasks",
+        "60",
+        "--features",
+        "3",
+        "--rows",
+        "20-80",
+        "--epsilon",
+        ".3",
+        "1",
+        "3",
+        "--out",
+        str(picture),
+    ]
+    assert main([*told, "--standard-error", ".1"]) == 0
+    said = capsys.readouterr().out
+    assert "60 tasks with 20 to 80 rows and 3 coefficients each" in said
+    assert "A standard error of 0.1 is reached at eps" in said
+    assert picture.stat().st_size > 5000
+    assert main([*told[:-2], "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["epsilon"] for each in answer["by_epsilon"]] == [0.3, 1.0, 3.0]
+    assert main(["plan", "--tasks", "60", "--rows", "20-80"]) == 2
+    assert "--features: expected it" in capsys.readouterr().err
+    assert main(["plan", "--rows", "many", "--tasks", "60", "--features", "3"]) == 2
+    assert "--rows: expected a number or two" in capsys.readouterr().err
+    assert main(["plan", "--rows", "20", "--people", "60"]) == 2
+    assert "which is of a study" in capsys.readouterr().err

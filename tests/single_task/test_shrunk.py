@@ -1,0 +1,67 @@
+"""What a message of effects says of one task: each coefficient shrunk by itself."""
+
+import numpy as np
+import pytest
+
+from mpmtl_prob.single_task import shrunk
+from mpmtl_prob.single_task.shrunk import shrunk_estimate
+
+V, RESIDUAL = 0.2, 0.7
+
+
+@pytest.fixture(autouse=True)
+def known_residual_variance(monkeypatch):
+    monkeypatch.setattr(shrunk, "RESIDUALS", np.array([RESIDUAL]))
+    monkeypatch.setattr(shrunk, "LOG_PRIOR", np.zeros(1))
+
+
+def correlated(rng, n, d=4, correlation=0.7):
+    """Rows whose columns all go together."""
+    return np.sqrt(1 - correlation) * rng.standard_normal((n, d)) + np.sqrt(correlation) * rng.standard_normal((n, 1))
+
+
+def test_where_no_prior_is_weaker_it_is_the_posterior_mean():
+    X = correlated(np.random.default_rng(0), 6)
+    y = np.arange(6.0) / 3
+    S = np.linalg.solve(X.T @ X + RESIDUAL / V * np.eye(4), X.T @ X)
+    own = shrunk_estimate(X, y, V, 1.0)
+    assert np.allclose(own.estimate, np.linalg.solve(X.T @ X + RESIDUAL / V * np.eye(4), X.T @ y))
+    assert np.allclose(own.determined, np.diag(S))
+
+
+@pytest.mark.parametrize("n", [3, 12])  # fewer rows than columns, and more
+def test_its_mean_and_variance_are_those_that_readers_rely_on(n):
+    """E[eta | beta_j] = p_j beta_j and Var = v p_j (1 - p_j), where other coefficients are as their prior says."""
+    rng = np.random.default_rng(n)
+    X, number = correlated(rng, n), 20_000
+    beta = np.sqrt(V) * rng.standard_normal((number, 4))
+    beta[:, 0] = 0.6
+    y = beta @ X.T + np.sqrt(RESIDUAL) * rng.standard_normal((number, n))
+    p = shrunk_estimate(X, y[0], V, 8.0).determined[0]
+    eta = np.array([shrunk_estimate(X, each, V, 8.0).estimate[0] for each in y[:4000]])
+    assert 0.05 < p < 0.95
+    assert abs(eta.mean() - 0.6 * p) < 4 * eta.std() / np.sqrt(len(eta))
+    assert np.isclose(eta.var(), V * p * (1 - p), rtol=4 * np.sqrt(2 / len(eta)))
+
+
+def test_correlated_columns_are_not_read_as_each_other():
+    """Of the average over tasks, what other coefficients add is nowhere near as large as under the declared prior alone."""
+    rng = np.random.default_rng(0)
+    mu, wrong = np.array([1.0, 0.0, 0.0, 0.0]), {}
+    tasks = [correlated(rng, 8) for _ in range(400)]
+    targets = [X @ mu + np.sqrt(RESIDUAL) * rng.standard_normal(8) for X in tasks]
+    for weak in (1.0, 8.0):
+        own = [shrunk_estimate(X, y, V, weak) for X, y in zip(tasks, targets, strict=True)]
+        estimate, determined = (np.mean([each[k] for each in own], axis=0) for k in (0, 1))
+        wrong[weak] = np.abs(estimate / determined - mu).max()
+    assert wrong[8.0] < 0.4 * wrong[1.0]
+
+
+def test_a_column_that_is_zero_is_not_determined_and_takes_nothing_from_the_others():
+    X = correlated(np.random.default_rng(1), 8)
+    X[:, 2] = 0.0
+    own = shrunk_estimate(X, X[:, 0], V, 8.0)
+    rest = shrunk_estimate(X[:, [0, 1, 3]], X[:, 0], V, 8.0)
+    assert own.estimate[2] == own.determined[2] == 0.0
+    assert np.allclose(own.estimate[[0, 1, 3]], rest.estimate)
+    assert np.allclose(own.determined[[0, 1, 3]], rest.determined)
