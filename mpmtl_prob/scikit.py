@@ -24,6 +24,7 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators import Ridge, RidgeLogistic
 from mpmtl_prob.evaluation.selection import Estimator
 from mpmtl_prob.inference import OwnerEffects
+from mpmtl_prob.single_task.conjugate import in_turns
 
 __all__ = ["MultiTaskClassifier", "MultiTaskRegressor"]
 
@@ -239,8 +240,11 @@ class MultiTaskRegressor(RegressorMixin, _OfTasks):
         check_is_fitted(self)
         table, _ = self._read(X)
         place, d = self._places(table.task), table.features.shape[1]  # an intercept stands behind them
-        W = self.fitted_.W[:, place]
-        return np.einsum("nd,dn->n", table.features, W[:d]) + W[d:].sum(axis=0) + self._offset[place]
+        out = self._offset[place]
+        for now in in_turns(len(out), d):  # weights of all rows would take as much as these do
+            W = self.fitted_.W[:, place[now]]
+            out[now] = np.einsum("nd,dn->n", table.features[now], W[:d]) + W[d:].sum(axis=0) + out[now]
+        return out
 
 
 class MultiTaskClassifier(ClassifierMixin, _OfTasks):

@@ -148,12 +148,12 @@ def read_estimates(options: argparse.Namespace) -> Estimates:
     """Read a table of estimates. Raises ValueError for options of rows, or a table of something else."""
     from mpmtl_prob import Estimates
     from mpmtl_prob._util.files import read_cells
-    from mpmtl_prob.data.cells import as_number
+    from mpmtl_prob.data.cells import numbers_of_text
 
     if given := [name for name in ("target", "exclude", "intercept") if getattr(options, name)]:
         raise ValueError(f"--{given[0]}: expected it with --csv alone, got --estimates")
     task = options.task or "task"
-    frame = read_cells("--estimates", options.estimates, number=as_number, text=[task, "coefficient"])
+    frame = read_cells("--estimates", options.estimates, numbers=numbers_of_text, text=[task, "coefficient"])
     try:
         found = Estimates.from_pandas(frame, task=task)
         return found if options.features is None else Estimates(found.estimates, found.tasks, options.features)
@@ -170,7 +170,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     """Read the rows. Raises ValueError for options that do not say which."""
     from mpmtl_prob import TaskData, datasets
     from mpmtl_prob._util.files import check_names, read_cells
-    from mpmtl_prob.data.cells import as_number
+    from mpmtl_prob.data.cells import numbers_of_text
 
     if options.data:
         if given := [name for name in _OF_CSV if getattr(options, name)]:
@@ -178,7 +178,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
         return datasets.school()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
-    frame = read_cells("--csv", options.csv, number=as_number, text=[options.task])
+    frame = read_cells("--csv", options.csv, numbers=numbers_of_text, text=[options.task])
     if options.features is None:
         check_names("--csv", options.csv, list(frame.columns))
     columns = {"task": options.task, "target": options.target, "features": options.features, "exclude": options.exclude}

@@ -327,6 +327,10 @@ class LogisticRows:
     def resolvent(self) -> Resolvent | None:
         return None
 
+    def scale(self, by: FloatArray) -> None:
+        """Multiply the features of task i by ``by[i]``, (m, d), where they are: NumPy's arrays, which nobody has read yet."""
+        np.multiply(self.X, by[self.task][:, None], out=self.X)
+
     def _margins(self, W: Array) -> Array:
         return jnp.einsum("bnj,bj->bn", self.X, W.T[jnp.asarray(self.task).astype(int)])
 

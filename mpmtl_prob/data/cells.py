@@ -48,6 +48,14 @@ def as_number(cell: Any) -> float:
         return np.nan
 
 
+def numbers_of_text(cells: Sequence[str]) -> list[float]:
+    """Return :func:`as_number` of each of a few texts, of which most lines of a file have none but numbers."""
+    try:
+        return list(map(float, cells))
+    except ValueError:
+        return list(map(as_number, cells))
+
+
 def as_numbers(column: Any) -> NDArray[np.float64]:
     """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
     column = cells_of(column)

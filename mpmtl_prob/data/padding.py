@@ -24,8 +24,7 @@ ENCODE = "leave rows with missing values out, and encode text and dates as numbe
 
 #: The largest padded array that is made although the rows take less than half as much, in bytes.
 LARGEST_VIEW = 2**30
-ADVICE = "rows_of(i) returns the rows of one task, and rows, targets and offsets are those of all without padding"
-_AT_ONCE = 2**24  # bytes of rows that are checked in one go
+_ADVICE = "rows_of(i) returns the rows of one task, and rows, targets and offsets are those of all without padding"
 
 
 def cells(name: str, value: ArrayLike) -> FloatArray:
@@ -109,10 +108,10 @@ def check_tasks(
     features: Sequence[Hashable],
 ) -> None:
     """Raise ValueError as :func:`check_numbers` for the first task with such numbers; task i has rows offsets[i:i+2]."""
-    with np.errstate(all="ignore"):
-        fine = bool(np.abs(rows).max(initial=0.0) <= LARGEST) if rows.nbytes < _AT_ONCE else False
-    if fine and (targets is None or np.abs(targets).max(initial=0.0) <= LARGEST):  # not where any of them is NaN
-        return
+    every = [rows] if targets is None else [rows, targets]
+    with np.errstate(all="ignore"):  # without sizes, which take as much again; NaN is neither
+        if all(x.max(initial=0.0) <= LARGEST and x.min(initial=0.0) >= -LARGEST for x in every):
+            return
     for name, begin, end in zip(names, offsets[:-1], offsets[1:], strict=True):
         check_numbers(name, rows[begin:end], None if targets is None else targets[begin:end], features)
 
@@ -122,13 +121,13 @@ def offsets_of(counts: Sequence[int] | Counts) -> Counts:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
-def check_view(name: str, shape: Sequence[int], itemsize: int, held: int) -> None:
+def check_view(name: str, shape: Sequence[int], itemsize: int, held: int, advice: str = _ADVICE) -> None:
     """Raise ValueError for a padded array that takes more than a gibibyte, and than twice what is held, in bytes."""
     size = math.prod(shape) * itemsize
     if size > max(LARGEST_VIEW, 2 * held):
         raise ValueError(
             f"{name}: expected tasks of more alike sizes, got some for which the array padded to the longest, of shape "
-            f"{tuple(shape)}, would take {size / 2**30:.3g} GiB, where its rows take {held / 2**20:.3g} MiB; {ADVICE}"
+            f"{tuple(shape)}, would take {size / 2**30:.3g} GiB, where its rows take {held / 2**20:.3g} MiB; {advice}"
         )
 
 

@@ -162,7 +162,7 @@ class Prediction:
     def mask(self) -> NDArray[np.bool_]:
         """True where a padded array holds a row, (m, n_max)."""
         longest = _longest(self.offsets)
-        check_view("mask", (len(self.tasks), longest), 1, self.means.nbytes)
+        check_view("mask", (len(self.tasks), longest), 1, self.means.nbytes, _ADVICE)
         found: NDArray[np.bool_] = real_rows(self.offsets, longest)
         return found
 
@@ -233,14 +233,14 @@ class Prediction:
 
     def _padded(self, name: str, flat: NDArray[Any]) -> Any:
         longest = _longest(self.offsets)
-        check_view(name, (len(self.tasks), longest), flat.dtype.itemsize, flat.nbytes)
+        check_view(name, (len(self.tasks), longest), flat.dtype.itemsize, flat.nbytes, _ADVICE)
         return padded(flat, self.offsets, longest)
 
     def _of_draws(self, name: str, part: Callable[[Block], NDArray[Any]]) -> NDArray[Any] | None:
         if self.row_draws is None:
             return None
         shape = len(self.row_draws), len(self.tasks), _longest(self.offsets)
-        check_view(name, shape, 8, 8 * shape[0] * len(self.means))
+        check_view(name, shape, 8, 8 * shape[0] * len(self.means), _ADVICE)
         found = None
         for i in range(len(self.tasks)):
             at = 0
@@ -257,6 +257,9 @@ class Prediction:
 
 _NAMES = tuple(field.name for field in fields(Prediction))
 _MANY = 2**18  # numbers that are worked on in one go
+_ADVICE = (
+    "take([i]) is the prediction of one task, and means, interval_of_rows() and to_pandas() are those of every row"
+)
 
 
 def _longest(offsets: NDArray[np.int64]) -> int:

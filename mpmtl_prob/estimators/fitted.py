@@ -98,13 +98,17 @@ def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
         The scaled tasks, and the scale S, (m, d): weights in the table's own units are ``S.T * W``. Tasks that come from
         arrays stay as they are, and S is None. An intercept is not scaled.
     """
+    scale = unit_variance(tasks)
+    return (tasks, None) if scale is None else (tasks.scaled(scale), scale)
+
+
+def unit_variance(tasks: TaskData) -> FloatArray | None:
+    """Return the scale of :func:`in_unit_variance`."""
     if tasks.scaling != "unit_variance":
-        return tasks, None
+        return None
     rows = tasks.slopes
     scale = conjugate.scales_of(rows.squares, rows.row_counts, "unit_variance")
-    if tasks.intercept:
-        scale = np.column_stack([scale, np.ones(len(scale))])
-    return tasks.scaled(scale), scale
+    return np.column_stack([scale, np.ones(len(scale))]) if tasks.intercept else scale
 
 
 def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:

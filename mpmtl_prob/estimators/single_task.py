@@ -22,6 +22,7 @@ from mpmtl_prob.estimators.fitted import (
     in_own_units,
     in_unit_variance,
     named,
+    unit_variance,
 )
 from mpmtl_prob.estimators.multi_task import MultiTask, fitted
 from mpmtl_prob.privacy.guarantee import NOTHING_SHARED
@@ -123,17 +124,18 @@ class RidgeLogistic:
     def fit(self, tasks: TaskData) -> Fitted:
         """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
         begin = time.perf_counter()
-        rows, scale = in_unit_variance(tasks)
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
-            Logistic().check(rows)
+            Logistic().check(tasks)
+            rows, scale = in_unit_variance(tasks)
             W = laplace.logistic_means(rows, conjugate.scales_of(rows.squares, rows.row_counts))
             fitted = Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - begin, name="STL ridge logistic")
         else:
             problem = self.problem
             problem.check()
-            smooth = problem.loss.alone(rows)
-            del rows  # the loss has a copy, and memory is short where it is solved
+            smooth, scale = Logistic().alone(tasks), unit_variance(tasks)
+            if scale is not None:
+                smooth.scale(scale)  # rather than scaled tasks beside it: memory is short here
             fitted = _each(problem, smooth, _zero(tasks), "STL ridge logistic", begin)
         return in_own_units(fitted, scale)
 

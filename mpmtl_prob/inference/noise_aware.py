@@ -33,7 +33,9 @@ class NoiseAware(ReleaseSpec):
     """One release, its posterior, and every owner's own: what stands beside the papers' algorithms in a comparison.
 
     ``fit`` is :func:`mpmtl_prob.release`, :func:`shared_covariance` and :func:`task_posteriors` in a row; use these to
-    keep the release, or to be only one of the seats. There is nothing to tune but what is promised.
+    keep the release, to be only one of the seats, or where there are so many tasks that 1200 draws of every weight, ten
+    kilobytes, are more than memory holds: ``task_posteriors(tasks, shared, draws=25)`` makes a hundred. There is nothing to
+    tune but what is promised.
 
     What is published is said as by :class:`ReleaseSpec`, whose fields it has: ``NoiseAware(epsilon=1.0)``, or
     ``NoiseAware(spec)``.

@@ -64,12 +64,13 @@ class MessageConstants(NamedTuple):
 
 #: By outcome. Those of numbers were set on the panel: on one seed of its cells a, b and c with few rows (eps = 3), of
 #: d10-m60-square (eps = 10), and of four of the plainest kinds (eps = 1), among effect sizes of 2, 3 and 4, variances of .5,
-#: 1 and 2, and weak priors of 1, 3.5 and 8. Of other outcomes the first three are those that had been set on two seeds of
-#: four of the plainest kinds of numbers before; the last is not used, as their coefficients are estimated under N(0, 1).
+#: 1 and 2, and weak priors of 1, 3 and 8, between which 4 is. Of other outcomes the first three are those that had been set
+#: on two seeds of four of the plainest kinds of numbers before; the last is not used, as their coefficients are estimated
+#: under N(0, 1).
 CONSTANTS = {
-    "number": MessageConstants(3.0, 1.0, 1.0, 8.0),
-    "binary": MessageConstants(2.0, 1.0, 0.5, 8.0),
-    "count": MessageConstants(2.0, 1.0, 0.5, 8.0),
+    "number": MessageConstants(3.0, 1.0, 1.0, 4.0),
+    "binary": MessageConstants(2.0, 1.0, 0.5, 4.0),
+    "count": MessageConstants(2.0, 1.0, 0.5, 4.0),
 }
 _DETERMINED, _COVARIATE = "determined: ", "covariate: "
 #: Columns or targets this many times as large as the reference says are told to whoever holds the rows.

@@ -44,7 +44,11 @@ def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def resampled(
-    proposals: Draws, mean: FloatArray, num_draws: int, rng: np.random.Generator
+    proposals: Draws,
+    mean: FloatArray,
+    num_draws: int,
+    rng: np.random.Generator,
+    begins: FloatArray | None = None,
 ) -> tuple[FloatArray, Draws, FloatArray]:
     """Draws of the exact posterior from those of an approximation.
 
@@ -55,6 +59,7 @@ def resampled(
         mean: of W under the approximation, exactly, (d, m).
         num_draws: to keep; independent given the proposals, of which heavy ones are kept more than once.
         rng: picks.
+        begins: where the first pick of every task is within its step, from 0 to 1, (m,); default drawn.
 
     Returns:
         The exact mean of W (d, m), the draws but for ``log_ratio`` and ``centre``, and the Pareto k of every task (m,).
@@ -66,7 +71,8 @@ def resampled(
         centre = np.einsum("ms,sdm->dm", weight, proposals["centre"])
         W = np.where(np.isnan(centre), W, centre)
     # systematic: a proposal is kept as often as its weight says, rounded up or down
-    height = (np.arange(num_draws)[:, None] + rng.random(len(weight))) / num_draws  # (S', m)
+    begins = rng.random(len(weight)) if begins is None else begins
+    height = (np.arange(num_draws)[:, None] + begins) / num_draws  # (S', m)
     index = np.stack([np.searchsorted(np.cumsum(w), h) for w, h in zip(weight, height.T, strict=True)], axis=1)
     index = rng.permuted(np.minimum(index, weight.shape[1] - 1), axis=0)
     task = np.arange(len(weight))

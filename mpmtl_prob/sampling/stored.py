@@ -15,9 +15,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.files import Slabs
 from mpmtl_prob.data.prediction import power_above
 
 if TYPE_CHECKING:
@@ -30,45 +30,57 @@ _CHUNK = 2**18  # numbers
 
 def packed(group: xr.Dataset) -> xr.Dataset:
     """Return a group whose draws are as above, to be written to a file; other variables as they are, compressed."""
+    import xarray as xr  # with pandas, nearly a second to import
+
     out = group.drop_vars(list(group.data_vars))
-    for part in packed_parts(group):
+    for part, draws in packed_parts(group):
+        for each in draws:
+            values = np.empty(each.shape, dtype=each.dtype)
+            for at, slab in each.slabs:
+                values[at] = slab
+            out[each.name] = xr.Variable(each.dims, values, each.attributes, _compressed(each.chunks))
         out = out.assign(part.variables)
     return out
 
 
-def packed_parts(group: xr.Dataset) -> Iterator[xr.Dataset]:
-    """Return :func:`packed` without the coordinates, a variable after another: of all draws it is half as much again."""
+def packed_parts(group: xr.Dataset) -> Iterator[tuple[xr.Dataset, list[Slabs]]]:
+    """Return :func:`packed` without the coordinates, a variable after another; its draws a few at a time."""
     import xarray as xr  # with pandas, nearly a second to import
 
     for name, variable in group.data_vars.items():
-        out, values = {name: variable.variable.copy(deep=False)}, variable.values
-        if variable.dims[:2] == _DRAWS and values.dtype == np.float64 and np.isfinite(values).all():
-            rest = variable.dims[2:]
+        values, rest = variable.values, variable.dims[2:]
+        if variable.dims[:2] == _DRAWS and values.dtype == np.float64 and _finite(values):
             if _symmetric(values, rest):
                 values, rest = values[..., *np.tril_indices(values.shape[-1])], (_TRIANGLE.format(name),)
-            away, around, unit = _in_single(values)
+            around, unit = _place(values)
             attributes = dict(variable.attrs) | {_PLACE: json.dumps(variable.dims)}
-            out[name] = xr.Variable((*_DRAWS, *rest), away, attributes)
-            out[_AROUND.format(name)], out[_UNIT.format(name)] = (xr.Variable(rest, each) for each in (around, unit))
-        out[name].encoding = _compressed(out[name].shape)
-        yield xr.Dataset(out)
+            yield (
+                xr.Dataset({_AROUND.format(name): (rest, around), _UNIT.format(name): (rest, unit)}),
+                [_in_single(str(name), (*map(str, _DRAWS), *map(str, rest)), values, around, unit, attributes)],
+            )
+        else:
+            out = variable.variable.copy(deep=False)
+            out.encoding = _compressed(_chunks(out.shape))
+            yield xr.Dataset({name: out}), []
 
 
 def unpacked(group: xr.Dataset) -> xr.Dataset:
     """Return the group that :func:`packed` was given, up to what is lost; one of an earlier version as it is.
 
-    The one that it is given is written over: of a variable there are never more than one in both forms.
+    The one that it is given is written over: of a variable there are never more than one in both forms, and where it is still
+    in a file a few of its draws.
     """
     for name in list(group.data_vars):
         if name not in group or _PLACE not in group[name].attrs:
             continue
         around, unit = (group[kind.format(name)].values for kind in (_AROUND, _UNIT))
-        values = group[name].values.astype(np.float64)
-        dims, attributes = group[name].dims, dict(group[name].attrs)
+        dims, attributes, kept = group[name].dims, dict(group[name].attrs), group[name].variable
+        values = np.empty(kept.shape)
+        for at in _few(kept.shape):
+            np.multiply(kept[at].values, unit, out=values[at])
+            values[at] += around
         for each in (name, _AROUND.format(name), _UNIT.format(name)):
             del group[each]
-        values *= unit
-        values += around
         if dims[2:] == (_TRIANGLE.format(name),):
             values = _squares(values)
         group[name] = (tuple(json.loads(attributes.pop(_PLACE))), values, attributes)
@@ -83,10 +95,9 @@ def _symmetric(values: FloatArray, dims: Sequence[Hashable]) -> bool:
     return bool((np.abs(values - np.swapaxes(values, -2, -1)) <= 1e-9 * largest).all())
 
 
-def _in_single(values: FloatArray) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
-    """Of draws (chain, draw, ...)."""
+def _place(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what draws (chain, draw, ...) are around, and their units, (...) each."""
     flat = values.reshape(values.shape[0] * values.shape[1], -1)
-    away = np.empty(flat.shape, dtype=np.float32)
     around, unit = np.zeros(flat.shape[1]), np.ones(flat.shape[1])
     step = max(1, _CHUNK // max(len(flat), 1))
     for at in range(0, flat.shape[1], step):  # a few entries at a time: memory
@@ -96,9 +107,34 @@ def _in_single(values: FloatArray) -> tuple[NDArray[np.float32], FloatArray, Flo
             around[now] = np.where((each > 0).all(axis=0), 0.0, np.median(each, axis=0))
         each -= around[now]
         unit[now] = power_above(np.abs(each).max(axis=0, initial=0.0))
-        away[:, now] = each / unit[now]
     rest = values.shape[2:]
-    return away.reshape(values.shape), around.reshape(rest), unit.reshape(rest)
+    return around.reshape(rest), unit.reshape(rest)
+
+
+def _in_single(
+    name: str,
+    dims: tuple[str, ...],
+    values: FloatArray,
+    around: FloatArray,
+    unit: FloatArray,
+    attributes: dict[str, Any],
+) -> Slabs:
+    """Return draws (chain, draw, ...) in single precision, a few at a time."""
+    slabs = ((at, ((values[at] - around) / unit).astype(np.float32)) for at in _few(values.shape))
+    return Slabs(name, dims, values.shape, np.dtype(np.float32), attributes, _chunks(values.shape), slabs)
+
+
+def _finite(values: FloatArray) -> bool:
+    """Whether all draws (chain, draw, ...) are, a few at a time."""
+    return all(bool(np.isfinite(values[at]).all()) for at in _few(values.shape))
+
+
+def _few(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+    """Return where a few draws after another are, of an array (chain, draw, ...): those of the chunks of a file."""
+    chains, draws = _chunks(shape)[:2] or (1, 1)
+    for c in range(0, shape[0], chains):
+        for at in range(0, shape[1], draws):
+            yield slice(c, c + chains), slice(at, at + draws)
 
 
 def _squares(triangles: FloatArray) -> FloatArray:
@@ -110,12 +146,17 @@ def _squares(triangles: FloatArray) -> FloatArray:
     return out
 
 
-def _compressed(shape: tuple[int, ...]) -> dict[str, Any]:
-    """How a variable is written: in chunks of at most a megabyte or two, each with its bytes sorted and compressed."""
+def _chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how large the chunks are in which an array is written: a megabyte or two at most. None of an empty one."""
     if not shape or 0 in shape:
-        return {}
+        return ()
     chunks, left = [], _CHUNK
     for size in reversed(shape):
         chunks.append(max(1, min(size, left)))
         left //= chunks[-1]
-    return {"zlib": True, "complevel": 1, "shuffle": True, "chunksizes": tuple(reversed(chunks))}
+    return tuple(reversed(chunks))
+
+
+def _compressed(chunks: tuple[int, ...]) -> dict[str, Any]:
+    """Return how xarray writes a variable in such chunks, each with its bytes sorted and compressed."""
+    return {"zlib": True, "complevel": 1, "shuffle": True, "chunksizes": chunks} if chunks else {}

@@ -23,6 +23,7 @@ from scipy.special import gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.hidden_arrays import shown
+from mpmtl_prob.single_task.conjugate import in_turns
 from mpmtl_prob.single_task.shrunk import LOG_PRIOR, RESIDUALS
 from mpmtl_prob.single_task.student import FREEDOM
 
@@ -206,8 +207,9 @@ def student_effects_posterior(
         posterior = effects_posterior(X * root[:, None], y * root, priors)
         # the mean of sigma^-2 (y - X beta)^2 over the posterior, by draws that are the same at every step
         drawn = posterior.sample(np.random.default_rng(0), 64)
-        squares = ((y - drawn["beta"] @ X.T) / drawn["sigma"][:, None]) ** 2
-        counts = (FREEDOM + 1) / (FREEDOM + squares.mean(axis=0))
+        for now in in_turns(len(y), len(drawn["beta"])):
+            squares = ((y[now] - drawn["beta"] @ X[now].T) / drawn["sigma"][:, None]) ** 2
+            counts[now] = (FREEDOM + 1) / (FREEDOM + squares.mean(axis=0))
     power = tempered(X.shape[1])
     root = np.sqrt(power * counts)
     return effects_posterior(X * root[:, None], y * root, priors, power * len(y)), counts
@@ -218,13 +220,15 @@ def student_log_ratio(X: FloatArray, y: FloatArray, counts: FloatArray, drawn: M
 
     Proposals are proportional to the prior times a power of a weighted normal law, so that nothing else is left of the ratio.
     """
-    sigma, power = drawn["sigma"][:, None], tempered(X.shape[1])
-    squares = ((y - drawn["beta"] @ X.T) / sigma) ** 2
-    exact = gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - 0.5 * np.log(FREEDOM * np.pi)
-    exact = exact - (FREEDOM + 1) / 2 * np.log1p(squares / FREEDOM)
-    proposed = -0.5 * (np.log(2 * np.pi) + counts * squares)
-    # both are densities of y: of residuals over sigma, once per row
-    ratio: FloatArray = (exact - np.log(sigma)).sum(axis=1) - power * (proposed - np.log(sigma)).sum(axis=1)
+    power, ratio = tempered(X.shape[1]), np.empty(len(drawn["beta"]))
+    constant = gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - 0.5 * np.log(FREEDOM * np.pi)
+    for now in in_turns(len(ratio), len(y)):
+        sigma = drawn["sigma"][now, None]
+        squares = ((y - drawn["beta"][now] @ X.T) / sigma) ** 2
+        exact = constant - (FREEDOM + 1) / 2 * np.log1p(squares / FREEDOM)
+        proposed = -0.5 * (np.log(2 * np.pi) + counts * squares)
+        # both are densities of y: of residuals over sigma, once per row
+        ratio[now] = (exact - np.log(sigma)).sum(axis=1) - power * (proposed - np.log(sigma)).sum(axis=1)
     return ratio
 
 

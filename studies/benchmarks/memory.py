@@ -6,7 +6,7 @@ m tasks of 20 rows and 10 features, of which one has 1, 100 or 1000 times as man
 peak is what it ever held in memory. What the same call takes on 200 tasks of 20 rows, most of it libraries and compiled
 programs, is subtracted, and the rest is told in units of the data: eight bytes for every feature and target of every row. A
 process may take 7 GiB; what needs more ends there, and is "more than 7 GiB". `--before` measures an earlier checkout
-beside this one.
+beside this one, in turns. Have JAX_COMPILATION_CACHE_DIR name a folder: what the compiler takes is then left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,7 @@ CELLS: dict[str, Callable[[int, int], Any]] = {
     "federated.run": federated,
 }
 QUICK = ("data frame", "release", "Ridge", "compare")
+TRACED = ("data frame", "CSV file", "parquet file")  #: which leave nothing to JAX
 
 
 def one(name: str, m: int, longer: int) -> dict[str, float]:
@@ -300,6 +302,14 @@ def one(name: str, m: int, longer: int) -> dict[str, float]:
     if isinstance(found, tuple):
         told["result"] = size(found[1])
     return told
+
+
+def traced(name: str, m: int, longer: int) -> float:
+    """Bytes at the peak of what Python and NumPy allocate themselves in a cell that was called before: no library's."""
+    CELLS[name](50, 1)
+    tracemalloc.start()
+    CELLS[name](m, longer)
+    return float(tracemalloc.get_traced_memory()[1])
 
 
 def size(posterior: Any) -> float:
@@ -323,25 +333,32 @@ def peak() -> float:
 
 
 def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float] | None:
-    """One cell, in processes of its own that import a checkout; None where it needs more memory than it may have.
+    """One cell, in a process of its own that imports a checkout; None where it needs more memory than it may have.
 
-    The second of two, where JAX has a folder for what it compiles in the first: the compiler's memory does not count.
+    Again where it compiled something, which JAX then finds in its folder: the compiler takes tens of megabytes, whatever the
+    data are.
     """
-    line: dict[str, float] = {}
-    for _ in range(2 if os.environ.get("JAX_COMPILATION_CACHE_DIR") else 1):
+    while True:
+        known = _compiled()
         found = _asked(checkout, "--one", name, str(m), str(longer))
-        if found.returncode == 0:
-            line = json.loads(found.stdout.splitlines()[-1])
-        elif any(word in found.stderr for word in _NO_ROOM):
-            return None
-        else:
+        if found.returncode:
+            if any(word in found.stderr for word in _NO_ROOM):
+                return None
             raise RuntimeError(f"{name}, m = {m}: {found.stderr[-2000:]}")
-    return line
+        if _compiled() == known:
+            line: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+            return line
+
+
+def _compiled() -> set[str]:
+    """Names of what JAX has compiled and kept."""
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    return {path.name for path in Path(folder).glob("*-cache")} if folder else set()
 
 
 def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """This file in a process of its own that imports a checkout."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0"}
+    environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0", "PYTHONDONTWRITEBYTECODE": ""}
     environment |= {
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -362,13 +379,21 @@ def main() -> None:
         "--longer", type=int, nargs="+", default=list(LONGER), help="how many times as long one task is"
     )
     parser.add_argument("--files", action="store_true", help="sizes of files too: minutes")
+    parser.add_argument(
+        "--traced", action="store_true", help="what Python and NumPy allocate themselves, too: a minute"
+    )
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--trace", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--file", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers to this file too")
     options = parser.parse_args()
     if options.one:
         name, m, longer = options.one
         print(json.dumps(one(name, int(m), int(longer))))
+        return
+    if options.trace:
+        name, m, longer = options.trace
+        print(traced(name, int(m), int(longer)))
         return
     if options.file:
         print(filed(*options.file))
@@ -378,7 +403,7 @@ def main() -> None:
     here = Path(__file__).resolve().parents[2]
     checkouts = {"now": here} | ({"before": options.before.resolve()} if options.before else {})
     report = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
-    cells, files = report.get("cells", {}), report.get("files", {})
+    cells, files, allocated = (report.get(each, {}) for each in ("cells", "files", "allocated"))
     numbers: dict[str, Any] = {"rows": ROWS, "features": D, "limit": LIMIT, "allowed": ALLOWED}
     numbers["before"] = _revision(options.before) if options.before else report.get("before")
     if report:  # put together of several runs
@@ -386,39 +411,65 @@ def main() -> None:
 
     def write() -> None:
         ordered = {each: cells[each] for each in CELLS if each in cells}
-        record.write(options.json, numbers | {"cells": ordered, "files": files})
+        record.write(options.json, numbers | {"cells": ordered, "files": files, "allocated": allocated})
 
+    sizes = [(m, longer) for m in ([1_000] if options.fast else options.m) for longer in options.longer]
     for name in QUICK if options.fast else options.cells:
         for when, checkout in checkouts.items():
-            sizes = [(m, longer) for m in ([1_000] if options.fast else options.m) for longer in options.longer]
-            before = cells.get(name, {}).get(when, {"lines": []})["lines"]
-            others = [line for line in before if (line["m"], line["longer"]) not in sizes]
-            cells.setdefault(name, {})[when] = _cell(checkout, name, when, sizes, others)
+            _least(cells.setdefault(name, {}), when, measured(checkout, name, 200, 1))
+        for size in sizes:
+            for when, checkout in checkouts.items():  # in turns: a machine is not as quiet from hour to hour
+                _line(cells[name][when], name, when, size, measured(checkout, name, *size))
+            if options.before:
+                _compare(cells[name], size)
+            write()
+    if options.traced:
+        for name in TRACED:
+            for m, longer in sizes:
+                traces = _asked(here, "--trace", name, str(m), str(longer))
+                allocated.setdefault(name, {})[f"{m}, 1 : {longer}"] = float(traces.stdout) / _data(m, longer)
+            print(f"  {name}: {allocated[name]}", flush=True)
             write()
     if options.files:
         for name, size in FILES.items():
-            found = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
-            files[name] = {when: float(each.stdout.splitlines()[-1]) for when, each in found.items()}
+            sizes_of = {when: _asked(checkout, "--file", *map(str, size)) for when, checkout in checkouts.items()}
+            files[name] = {when: float(each.stdout.splitlines()[-1]) for when, each in sizes_of.items()}
             print(f"  {name}: {files[name]}", flush=True)
             write()
 
 
-def _cell(
-    checkout: Path, name: str, when: str, sizes: list[tuple[int, int]], others: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """A call for several sizes; lines that are known of others are kept."""
-    least, lines = measured(checkout, name, 200, 1), list(others)
-    for m, longer in sizes:
-        data = 8.0 * (D + 1) * ROWS * (m - 1 + longer)
-        found = measured(checkout, name, m, longer)
-        line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
-        if found and least:
-            line["times the data"] = (found["peak"] - least["peak"]) / data
-            if "result" in found:
-                line["of which the result"] = found["result"] / data
-        print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
-        lines.append(line)
-    return {"least": least, "lines": sorted(lines, key=lambda each: (each["m"], each["longer"]))}
+def _least(cell: dict[str, Any], when: str, least: dict[str, float] | None) -> None:
+    """Note what a call takes on few tasks."""
+    cell[when] = {"least": least, "lines": cell.get(when, {"lines": []})["lines"]}
+
+
+def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], found: dict[str, float] | None) -> None:
+    """Note what a call takes on so many tasks, in the place of what is known of this size."""
+    m, longer = size
+    data, least = _data(m, longer), cell["least"]
+    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
+    if found and least:
+        line["times the data"] = (found["peak"] - least["peak"]) / data
+        if "result" in found:
+            line["of which the result"] = found["result"] / data
+    print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
+    others = [each for each in cell["lines"] if (each["m"], each["longer"]) != size]
+    cell["lines"] = sorted([*others, line], key=lambda each: (each["m"], each["longer"]))
+
+
+def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
+    """Note how many seconds a call takes now for one before, of this run: another one's machine was another."""
+    lines = (line for when in ("now", "before") for line in cell[when]["lines"] if (line["m"], line["longer"]) == size)
+    now, before = (line["found"] for line in lines)
+    if now and before:
+        cell.setdefault("seconds, now over before", {})[f"{size[0]}, 1 : {size[1]}"] = (
+            now["seconds"] / before["seconds"]
+        )
+
+
+def _data(m: int, longer: int) -> float:
+    """Bytes of m tasks of which one is longer."""
+    return 8.0 * (D + 1) * ROWS * (m - 1 + longer)
 
 
 def _words(line: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import page_evidence
 import page_outcomes
 import page_panel
+import page_plans
 import page_speed
 from tables import Report
 
@@ -93,6 +94,7 @@ SECTIONS: dict[str, Section] = {
     "misfit": ("Data that the model does not mean", page_evidence.misfit),
     "own_message": ("An owner's own message", page_evidence.own_message),
     "panel": ("Mixed models with privacy", page_panel.panel),
+    "plans": ("What a study is told to expect", page_plans.plans),
     "outcomes": ("Binary outcomes and counts", page_outcomes.outcomes),
     "newcomers": ("Schools that did not take part", page_evidence.newcomers),
 }

@@ -180,10 +180,11 @@ def memory(report: Report) -> Iterable[str]:
         f"Peak memory of a process beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the "
         f"data (8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} "
         "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
-        "which are as many whatever the sizes: *result* says how much of it that is; libraries and compiled programs vary by "
-        "tens of megabytes from run to run, "
-        "several times the data where m = 1000 (2 to 4 MB). In brackets CPU seconds, of machines that were not always quiet. "
-        "Where there is a dash nothing was measured."
+        "which are as many whatever the sizes: *result* says how much of it that is. Libraries vary by a few megabytes from "
+        "run to run, which is once or twice the data where m = 1000 (2 to 4 MB)"
+        + _allocated(report.get("allocated", {}))
+        + ". What the compiler takes is left out: JAX finds its programs in a folder. In brackets CPU seconds, of machines "
+        "that were not always quiet. Where there is a dash nothing was measured."
         + (f" *Before* is commit {report['before']}." if report["before"] else "")
         + f" A process may take {gib}."
     )
@@ -196,6 +197,27 @@ def memory(report: Report) -> Iterable[str]:
                 found = {(line["m"], line["longer"]): _times(line, gib) for line in cell[when]["lines"]}
                 rows.append((name, when, *(found.get(size, "-") for size in _sizes(report))))
     yield as_table(head, rows)
+    if beyond := _beyond(report):
+        d, n = report["features"], report["rows"]
+        yield (
+            f"More than {report['allowed']:.0f} times the data beside the result, where m = {_most(report)}: {beyond}. They "
+            "hold programs and buffers that do not grow with the data, or Gram matrices, which are "
+            f"{d**2 / (n * (d + 1)):.0%} of the data where tasks have {n} rows. A binary task's posterior is worked out at "
+            "up to 25 signal-to-noise ratios at once, which takes ten times the rows of the task that is worked on, and "
+            "shows where it has half of all rows."
+        )
+    if seconds := _seconds(report):
+        tasks = sorted({m for _, ratios in seconds for m in ratios})
+        yield (
+            "CPU seconds where all tasks are alike, now over before, of one run each, in turns; they vary by a tenth. A CSV "
+            "file takes longer than with the reader of pandas: its lines are read one by one, so that no byte of a task's "
+            "moves another's. Files of posteriors do because they are compressed, and calls of a second because more modules "
+            "are imported."
+        )
+        yield as_table(
+            ("", *(f"m = {m}" for m in tasks)),
+            ((name, *(as_ratio(ratios.get(m)) for m in tasks)) for name, ratios in seconds),
+        )
     if files := report.get("files"):
         yield "Files of posteriors, in megabytes:"
         yield as_table(
@@ -203,9 +225,40 @@ def memory(report: Report) -> Iterable[str]:
         )
 
 
+def _allocated(of_entrances: Report) -> str:
+    """What Python and NumPy allocate themselves, in words."""
+    each = [f"{name} {min(times.values()):.1f} to {max(times.values()):.1f}" for name, times in of_entrances.items()]
+    return f"; Python and NumPy themselves allocate, whatever the size: {', '.join(each)}" if each else ""
+
+
+def _most(report: Report) -> int:
+    return max(m for m, _ in _sizes(report))
+
+
+def _beyond(report: Report) -> str:
+    """The calls that take more than they should beside what they return, of most tasks."""
+    worst: dict[str, float] = {}
+    for name, cell in report["cells"].items():
+        for line in cell["now"]["lines"]:
+            beside = line.get("times the data", 0.0) - line.get("of which the result", 0.0)
+            if line["m"] == _most(report) and round(beside, 1) > report["allowed"]:
+                worst[name] = max(worst.get(name, 0.0), beside)
+    return ", ".join(f"{name} ({beside:.1f})" for name, beside in worst.items())
+
+
+def _seconds(report: Report) -> list[tuple[str, dict[int, float]]]:
+    """CPU seconds now over before, by the number of tasks, where all have as many rows."""
+    out = []
+    for name, cell in report["cells"].items():
+        every = {tuple(size.split(", 1 : ")): ratio for size, ratio in cell.get("seconds, now over before", {}).items()}
+        if alike := {int(m): ratio for (m, longer), ratio in every.items() if longer == "1"}:
+            out.append((name, alike))
+    return out
+
+
 def _sizes(report: Report) -> list[tuple[int, int]]:
     """The columns: tasks, and how much longer one is."""
-    every = [cell[when]["lines"] for cell in report["cells"].values() for when in cell]
+    every = [cell[when]["lines"] for cell in report["cells"].values() for when in ("now", "before") if when in cell]
     return sorted({(line["m"], line["longer"]) for lines in every for line in lines})
 
 

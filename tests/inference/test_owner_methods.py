@@ -16,6 +16,7 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import methods
 from mpmtl_prob.inference.owner.methods import mixture
+from mpmtl_prob.inference.owner.streams import Block, Turn
 from mpmtl_prob.sampling.importance import smoothed
 from mpmtl_prob.single_task import conjugate
 
@@ -90,7 +91,7 @@ def test_posteriors_are_those_of_all_tasks_at_once_whatever_the_block(few, metho
 
 
 def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
-    """Posteriors at every Omega are there for a block of tasks at a time."""
+    """Posteriors at every Omega are there for a few tasks at a time."""
     _, _, shared = few
     rng = np.random.default_rng(3)
     many = TaskData.from_lists(list(rng.standard_normal((240, 6, 3))), list(rng.standard_normal((240, 6))))
@@ -105,8 +106,47 @@ def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
 
     peak()  # Gram matrices and what else is kept with the tasks
     at_once = peak()
-    monkeypatch.setattr(methods, "BLOCK", 24)
+    monkeypatch.setattr(methods, "AT_ONCE", 24 * 2200)
     assert peak() < 0.5 * at_once
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli"])
+@pytest.mark.parametrize("method", ["plug_in", "mixture"])
+def test_draws_are_the_same_however_many_tasks_are_beside_one_another(few, monkeypatch, likelihood, method):
+    """Bit for bit: of two tasks a turn, of all of a block, and whatever stream it is that others take."""
+    rng = np.random.default_rng(5)
+    targets = np.sign(rng.standard_normal((7, 6))) if likelihood == "bernoulli" else rng.standard_normal((7, 6))
+    tasks = TaskData.from_lists(list(rng.standard_normal((7, 6, 3))), list(targets))
+    tasks = tasks if likelihood == "student_t" else tasks.with_intercept()
+    monkeypatch.setattr(methods, "BLOCK", 5)
+    ask = {"method": method, "likelihood": likelihood, "chains": 1, "draws": 20, "progress_bar": False}
+    ask["leave_one_out"] = "not_in_release"
+    whole = task_posteriors(tasks, few[2], **ask)
+    taken = []
+    monkeypatch.setattr(
+        TaskData, "take", lambda self, places, take=TaskData.take: taken.append(len(places)) or take(self, places)
+    )
+    monkeypatch.setattr(methods, "AT_ONCE", 0)
+    monkeypatch.setattr(methods, "_FEWEST", 2)
+    parts = task_posteriors(tasks, few[2], **ask)
+    assert taken[-4:] == [2, 2, 1, 2]
+    assert (parts.W == whole.W).all()
+    for group in ("posterior", "constant_data"):
+        for name, values in parts.to_arviz()[group].data_vars.items():
+            assert (values.values == whole.to_arviz()[group][name].values).all()
+
+
+def test_tasks_of_other_turns_have_numbers_of_their_own():
+    """Whether posteriors spawn a stream for every task, several for some, or draw all tasks from one."""
+    block = Block(seed=3, number=1, num_tasks=4, num_draws=5)
+    turns = [Turn(block, slice(0, 2)), Turn(block, slice(2, 4))]
+    whole = Turn(block, slice(0, 4)).at(6)
+    assert [rng.random() for rng in whole.spawn(4)] == [rng.random() for turn in turns for rng in turn.at(6).spawn(2)]
+    seen = []
+    for turn in turns:
+        rng = turn.at(6)
+        seen += [rng.random(), *(each.random() for n in (2, 3, 1, 2) for each in rng.spawn(n))]
+    assert len(set(seen)) == len(seen)
 
 
 def test_mixture_is_the_average_weighted_by_evidence(few):

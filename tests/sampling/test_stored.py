@@ -1,12 +1,14 @@
 """What a file keeps of draws, whatever their size and origin, and in how many bytes."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import xarray as xr
 from helpers.stored import same_but_for_rounding
 
-from mpmtl_prob._util.files import read_tree, write_netcdf
-from mpmtl_prob.sampling.stored import packed, unpacked
+from mpmtl_prob._util.files import opened_tree, read_tree, write_netcdf
+from mpmtl_prob.sampling.stored import packed, packed_parts, unpacked
 
 
 def group(seed=0, d=5, draws=40):
@@ -79,3 +81,34 @@ def test_squares_in_files_of_before_are_read(tmp_path, monkeypatch):
         file = packed(saved)
     assert file["A"].shape[2:] == (5, 5)
     same_but_for_rounding(xr.DataTree(written(file, tmp_path / "draws.nc")), xr.DataTree(saved))
+
+
+def traced(call):
+    """What a call returns, and the bytes at the peak of NumPy's and Python's allocations, above what there was."""
+    tracemalloc.start()
+    result = call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, peak
+
+
+def test_writing_and_reading_take_a_few_draws_beside_those_that_there_are(tmp_path):
+    draws = np.random.default_rng(0).standard_normal((2, 300, 5, 1000))
+    saved = xr.Dataset({"W": (("chain", "draw", "feature", "task"), draws)})
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(coords={"task": np.arange(1000)})})
+
+    def write():
+        parts = (("posterior", *part) for part in packed_parts(saved))
+        write_netcdf(tree, tmp_path / "draws.nc", private=True, parts=parts)
+
+    def read():
+        with opened_tree(tmp_path / "draws.nc") as file:
+            return unpacked(file["posterior"].to_dataset())
+
+    write(), read()  # what is imported for it
+    assert traced(write)[1] < 0.5 * draws.nbytes
+    loaded, peak = traced(read)
+    assert peak < 1.3 * draws.nbytes
+    np.testing.assert_array_equal(loaded["W"], unpacked(packed(saved))["W"])
+    assert list(loaded["W"].dims) == list(saved["W"].dims)
+    assert read_tree(tmp_path / "draws.nc")["posterior/W"].dtype == np.float32

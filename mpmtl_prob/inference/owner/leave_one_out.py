@@ -9,7 +9,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
-from mpmtl_prob.inference.owner.methods import Found, plug_in, raised_shapes
+from mpmtl_prob.inference.owner.methods import Found, Whole, plug_in, raised_shapes
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -87,13 +87,10 @@ def leave_one_out_posteriors(
             assert isinstance(reread, SharedPosterior)
             return reread
 
-    kept = []
+    whole = Whole(tasks.num_tasks)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):
         one = tasks.take([i])
         S = None if scale is None else scale[i : i + 1]
-        kept.append(plug_in(one, *raised_shapes(read(i), power, likelihood), S, num_draws, seed + i, likelihood))
-    draws = {k: np.concatenate([each.draws[k] for each in kept], axis=-1) for k in kept[0].draws}
-    corrected = [each.khat_draws for each in kept if each.khat_draws is not None]
-    return Found(
-        np.concatenate([each.W for each in kept], axis=1), draws, None, np.concatenate(corrected) if corrected else None
-    )
+        omegas, prior = raised_shapes(read(i), power, likelihood)
+        whole.put(slice(i, i + 1), plug_in(one, omegas, prior, S, num_draws, seed + i, likelihood))
+    return whole.found

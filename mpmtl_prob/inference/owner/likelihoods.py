@@ -56,7 +56,8 @@ class Posteriors(Protocol):
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
         """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate.
 
-        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.sampling.importance.resampled` has them.
+        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.sampling.importance.resampled` has them. Of many tasks a few are
+        asked for at a time: streams that are spawned from ``rng``, one for every task, are then as among all of them.
         """
         ...
 

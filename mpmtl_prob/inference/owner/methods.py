@@ -24,6 +24,7 @@ from mpmtl_prob.inference.owner.likelihoods import (
     Posteriors,
     posteriors_given,
 )
+from mpmtl_prob.inference.owner.streams import Block, Turn
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.init import observed
 from mpmtl_prob.inference.public.shared import SharedPosterior
@@ -33,8 +34,12 @@ from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
 from mpmtl_prob.sampling.nuts import Draws, run_nuts
 from mpmtl_prob.single_task import conjugate
 
-#: Tasks whose posteriors are worked out at once.
+#: Tasks that share a generator of random numbers; of so many the Gram matrices are kept at a time.
 BLOCK = 1024
+#: Numbers that may be held beside what is kept, and those that a task's posterior given one Omega takes but for a square.
+AT_ONCE, _OF_ONE = 2**20, 300
+#: Tasks that are worked out at once at least, however wide: they share what is worked out for every Omega.
+_FEWEST = 4
 #: Draws of the public posterior that "mixture" mixes over.
 MIXED = 64
 #: Prior of the power p of :meth:`SharedPosterior.shape`, log-normal: how much sharper the weights' covariance is than
@@ -94,12 +99,12 @@ def plug_in(
 ) -> Found:
     """Omega one of a few matrices (S, d, d) with prior weights (S,), by each task's own evidence."""
 
-    def blended(posteriors: Sequence[Posteriors], streams: _Streams, room: Room) -> Found:
+    def weighed(posteriors: Sequence[Posteriors]) -> _Weighed:
         log_weight = np.log(prior) + _evidence(posteriors)
         weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-        return _blend(posteriors, weight / weight.sum(axis=1, keepdims=True), num_draws, streams, likelihood, room)
+        return weight / weight.sum(axis=1, keepdims=True), None
 
-    return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
+    return _in_turns(tasks, omegas, scale, num_draws, seed, likelihood, weighed)
 
 
 def mixture(
@@ -115,39 +120,45 @@ def mixture(
     Source: Vehtari et al. (2024), JMLR 25(72).
     """
 
-    def blended(posteriors: Sequence[Posteriors], streams: _Streams, room: Room) -> Found:
-        weight, khat = smoothed(_evidence(posteriors))
-        return _blend(posteriors, weight, num_draws, streams, likelihood, room)._replace(khat=khat)
-
-    return _by_blocks(tasks, omegas, scale, seed, likelihood, blended)
+    return _in_turns(
+        tasks, omegas, scale, num_draws, seed, likelihood, lambda posteriors: smoothed(_evidence(posteriors))
+    )
 
 
-class _Streams(NamedTuple):
-    """Random numbers of a block of tasks."""
-
-    seed: int
-    block: int
-
-    def at(self, *place: int) -> np.random.Generator:
-        """Those of a place in the work; the first block's are those of all tasks where there is one block."""
-        own = (self.block,) if self.block else ()
-        return np.random.default_rng(np.random.SeedSequence((self.seed, *place), spawn_key=own))
+#: Weights of the posteriors given every Omega, (m, S), and the Pareto k of the tasks, (m,), where they were smoothed.
+type _Weighed = tuple[FloatArray, FloatArray | None]
 
 
-def _by_blocks(
+def _in_turns(
     tasks: TaskData,
     omegas: FloatArray,
     scale: FloatArray | None,
+    num_draws: int,
     seed: int,
     likelihood: Likelihood,
-    blended: Callable[[Sequence[Posteriors], _Streams, Room], Found],
+    weighed: Callable[[Sequence[Posteriors]], _Weighed],
 ) -> Found:
-    """What is found of all tasks, a block of them at a time: posteriors at every Omega take far more than what is kept."""
-    whole = _Whole(tasks.num_tasks)
-    for block, (now, some) in enumerate(_blocks(tasks)):
-        S = None if scale is None else scale[now]
-        posteriors = [posteriors_given(likelihood, some, omega, S) for omega in omegas]
-        whole.put(now, blended(posteriors, _Streams(seed, block), partial(whole.room, now)))
+    """What is found of all tasks, a few of them at a time: posteriors at every Omega take far more than what is kept."""
+    count = num_draws if likelihood.exact else num_proposals(num_draws)
+    d, m = tasks.num_features, tasks.num_tasks
+    step = max(_FEWEST, AT_ONCE // (count * d + len(omegas) * (d * d + _OF_ONE)))
+    whole = Whole(m)
+    for number, first in enumerate(range(0, m, BLOCK)):
+        block = Block(seed, number, min(BLOCK, m - first), count)
+        begins, shuffle = block.resampling()
+        for at in range(0, block.num_tasks, step):
+            turn = Turn(block, slice(at, min(at + step, block.num_tasks)))
+            now = slice(first + at, first + turn.tasks.stop)
+            few = tasks if now == slice(0, m) else tasks.take(range(m)[now])
+            S = None if scale is None else scale[now]
+            posteriors = [posteriors_given(likelihood, few, omega, S) for omega in omegas]
+            weight, khat = weighed(posteriors)
+            room = partial(whole.room, now) if likelihood.exact else None  # proposals are not what is kept
+            W, draws = _blend(posteriors, weight, turn, room)
+            khat_draws = None
+            if not likelihood.exact:
+                W, draws, khat_draws = resampled(draws, W, num_draws, shuffle, begins[turn.tasks])
+            whole.put(now, Found(W, draws, khat, khat_draws))
     return whole.found
 
 
@@ -164,8 +175,8 @@ def scales(tasks: TaskData, scaling: str) -> FloatArray:
     return np.concatenate([conjugate.scales(some.slopes.gram, scaling) for _, some in _blocks(tasks)])
 
 
-class _Whole:
-    """What is found of all tasks, (..., m), put together block by block."""
+class Whole:
+    """What is found of all tasks, (..., m), put together a few of them at a time."""
 
     def __init__(self, num_tasks: int) -> None:
         self.num_tasks = num_tasks
@@ -206,20 +217,12 @@ def _evidence(posteriors: Sequence[Posteriors]) -> FloatArray:
 
 
 def _blend(
-    posteriors: Sequence[Posteriors],
-    weight: FloatArray,
-    num_draws: int,
-    streams: _Streams,
-    likelihood: Likelihood,
-    room: Room,
-) -> Found:
-    """The mixture of S posteriors of every task with weights (m, S): :mod:`conjugate`, or :mod:`laplace` made exact."""
+    posteriors: Sequence[Posteriors], weight: FloatArray, turn: Turn, room: Room | None
+) -> tuple[FloatArray, Draws]:
+    """The mixture of S posteriors of every task with weights (m, S): its mean, and draws, in their room if there is one."""
     W = np.sum([w * posterior.mean for w, posterior in zip(weight.T, posteriors, strict=True)], axis=0)
-
-    rng = streams.at()
-    count = num_draws if likelihood.exact else num_proposals(num_draws)
-    u = rng.random((count, len(weight), 1))
-    pick = np.minimum((u > np.cumsum(weight, axis=1)).sum(axis=2), len(posteriors) - 1)  # (draw, task)
+    pick = turn.picks(weight)
+    count = len(pick)
     draws: Draws = {}
     block = -(-count // min(len(posteriors), 16))  # a call of few draws costs nearly as much as one of many
     for s, posterior in enumerate(posteriors):
@@ -229,16 +232,12 @@ def _blend(
         order = np.cumsum(pick == s, axis=0)[draw, task] - 1  # the how-manieth draw of its task from this Omega
         for b in range(int(order.max()) // block + 1):  # each from its own stream: how many others take does not matter
             now = order // block == b
-            found = posterior.sample(streams.at(s, b), block)
-            for name, value in found.items():
-                if name not in draws:  # proposals are not what is kept
+            for name, value in posterior.sample(turn.at(s, b), block).items():
+                if name not in draws:
                     shape = (count, *value.shape[1:])
-                    draws[name] = np.empty(shape) if "log_ratio" in found else room(name, shape[:-1])
+                    draws[name] = np.empty(shape) if room is None else room(name, shape[:-1])
                 draws[name][draw[now], ..., task[now]] = value[order[now] % block, ..., task[now]]
-    if "log_ratio" not in draws:
-        return Found(W, draws)
-    W, draws, khat = resampled(draws, W, num_draws, rng)
-    return Found(W, draws, khat_draws=khat)
+    return W, draws
 
 
 def joint(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.files import holding, read_tree, write_netcdf
+from mpmtl_prob._util.files import holding, opened_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.tasks import TaskData
@@ -108,7 +108,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             tree[f"shared/{group}"] = public[group]
         tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood.name}
         tree.attrs |= {_OF_SHARED[name]: public.attrs[name] for name in _OF_SHARED.keys() & public.attrs.keys()}
-        parts = ((group, part) for group, whole in own.items() for part in packed_parts(whole))
+        parts = ((group, *part) for group, whole in own.items() for part in packed_parts(whole))
         write_netcdf(tree, path, private=True, parts=parts)
 
     @classmethod
@@ -121,8 +121,10 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         """The posteriors of a file, whose public one ``shared_of`` makes of a tree."""
         import xarray as xr  # with pandas, nearly a second to import
 
-        with holding(cls._held, path):
-            tree = read_tree(path)
+        with holding(cls._held, path), opened_tree(path) as tree:
+            draws = unpacked(tree["posterior"].to_dataset())  # a few at a time: they lie in the file in half their size
+            tree["posterior"].dataset = draws.drop_vars(list(draws.data_vars))
+            tree.load()
             attributes, constants = dict(tree.attrs), tree["constant_data"].to_dataset()
             public = xr.DataTree.from_dict(
                 {name: group.to_dataset() for name, group in tree["shared"].children.items()}
@@ -136,8 +138,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             W = constants["mean"].values
             tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
             groups = {k: group.to_dataset() for k, group in tree.children.items()}
-            tree["posterior"].dataset = xr.Dataset()  # whose draws it would keep until all are read
-            groups |= {"posterior": unpacked(groups["posterior"]), "constant_data": constants.drop_vars("mean")}
+            groups |= {"posterior": draws, "constant_data": constants.drop_vars("mean")}
             own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
         own.attrs |= attributes
         W.setflags(write=False)
