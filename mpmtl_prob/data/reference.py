@@ -44,11 +44,13 @@ class Reference:
             "count", how often, whose effects are log rate ratios.
         baseline: of "binary" the probability, of "count" the rate for one unit of exposure, where every column is at its
             centre: a guess, which need not be near. Default of "binary" 0.5. None of a number.
+        covariates: centre and scale of what is known of every task and public, such as a hospital's size, by name: effects
+            may then differ with it. Values are given to :func:`mpmtl_prob.release` as ``covariates``.
 
     Raises:
         ValueError: no columns, a scale that is not positive, a number that is not finite, a guess for a column that is not
-            there, a column named "intercept", whose reference is the target's centre or the baseline, an unknown outcome, or
-            a baseline that is none.
+            there, a column named "intercept", whose reference is the target's centre or the baseline, an unknown outcome, a
+            baseline that is none, or a covariate with the name of a column.
 
     >>> reference = mp.Reference({"age": (60, 15), "male": (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
     >>> reference
@@ -62,6 +64,7 @@ class Reference:
     effects: Mapping[Hashable, float] = field(default_factory=dict)
     outcome: str = "number"
     baseline: float | None = None
+    covariates: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict)
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Reference:
         *,
         outcome: str = "number",
         baseline: float | None = None,
+        covariates: Mapping[Hashable, tuple[float, float]] | None = None,
     ) -> None:
         if not isinstance(features, Mapping) or not features:
             raise ValueError(
@@ -106,6 +110,7 @@ class Reference:
                 raise ValueError(
                     f"effects: {name!r}: expected one of an ordinary size in units of the scales, got {value!r}"
                 )
+        object.__setattr__(self, "covariates", _of_covariates(covariates, (*known, NAME)))
         object.__setattr__(self, "features", known)
         object.__setattr__(self, "target", _pair("target", target))
         object.__setattr__(self, "effects", guesses)
@@ -164,6 +169,8 @@ class Reference:
         }
         if self.outcome != "number":
             said |= {"outcome": self.outcome, "baseline": self.baseline}
+        if self.covariates:
+            said["covariates"] = [[name, *pair] for name, pair in self.covariates.items()]
         return said
 
     @classmethod
@@ -171,20 +178,39 @@ class Reference:
         """The reference that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
         features = {name: (centre, scale) for name, centre, scale in meta["features"]}
         effects = dict(meta["effects"])
+        covariates = {name: (centre, scale) for name, centre, scale in meta.get("covariates", ())}
         if "outcome" in meta:
-            return cls(features, effects=effects, outcome=meta["outcome"], baseline=meta["baseline"])
-        return cls(features, tuple(meta["target"]), effects)
+            of_outcome = {"outcome": meta["outcome"], "baseline": meta["baseline"]}
+            return cls(features, effects=effects, covariates=covariates, **of_outcome)
+        return cls(features, tuple(meta["target"]), effects, covariates=covariates)
 
     def __hash__(self) -> int:
-        effects = frozenset(self.effects.items())
-        return hash((frozenset(self.features.items()), self.target, effects, self.outcome, self.baseline))
+        by_name = [frozenset(each.items()) for each in (self.features, self.effects, self.covariates)]
+        return hash((*by_name, self.target, self.outcome, self.baseline))
 
     def __repr__(self) -> str:
         guess = {name: f", effect {value:g}" for name, value in self.effects.items()}
         columns = [f"{name} {c:g} +- {s:g}{guess.get(name, '')}" for name, (c, s) in self.features.items()]
         target = f"target {self.target[0]:g} +- {self.target[1]:g}"
         said = target if self.outcome == "number" else f"{self.outcome}, baseline {self.baseline:g}"
-        return f"Reference({said}; {'; '.join(columns)})"
+        of_tasks = [f"of tasks {name} {c:g} +- {s:g}" for name, (c, s) in self.covariates.items()]
+        return f"Reference({said}; {'; '.join(columns + of_tasks)})"
+
+
+def _of_covariates(given: Any, taken: Sequence[Hashable]) -> dict[Hashable, tuple[float, float]]:
+    """Centres and scales of covariates by name. Raises ValueError for what is none, or has a name that is taken."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"covariates: expected a mapping from every covariate to {_WHAT}, got {type(given).__name__}")
+    check_spelling("covariates", "covariate", (*taken, *given))
+    known = {file_name(name): _pair(f"covariates: {name!r}", value) for name, value in given.items()}
+    if twice := [name for name in known if name in taken]:
+        raise ValueError(
+            f"covariates: expected names that no column has, got {twice[0]!r}; a column varies within tasks, a covariate "
+            "between them"
+        )
+    return known
 
 
 def _listed(names: Sequence[Hashable]) -> str:

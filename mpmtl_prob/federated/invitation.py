@@ -164,6 +164,11 @@ def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[st
     if options.get("message") == "clip":
         options = {"clip": 1.0, **options}
     spec = ReleaseSpec.of(epsilon, delta, **options)
+    if spec.covariates is not None:
+        raise ValueError(
+            "covariates: expected none of tasks at several sites, of which some may vanish, got some; a curator takes "
+            "them, by mp.release"
+        )
     one_of("mechanism", spec.mechanism, ("wishart", "gaussian"))
     if spec.clip not in (None, 1.0):
         raise ValueError(

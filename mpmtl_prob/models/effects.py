@@ -9,6 +9,13 @@ A is a sum over m tasks, and Sigma is read as normal with the mean and the varia
 an average over points of the law of u that is smooth in the parameters. Its variance is that of normal u given z (Isserlis,
 1918), scaled to length one to first order. It is worked out in a basis in which the entries of A are next to independent:
 the mean of u, and the principal axes of what is left. Noise is alike in every basis.
+
+Where tasks have covariates, z_i = (1, z_i1, ..., z_iq), which are public,
+
+    beta_i ~ N(mu + slopes (z_i1, ..., z_iq), Omega),   u_i = (g eta_i, k p_i averaged, z_i).
+
+The mean is then over tasks' z too, tasks with nearly the same z in one group, and the variance is that of u given z. In the
+place of the mean the basis has axes of E[u | z], one for each of its 1 + q directions.
 """
 
 from __future__ import annotations
@@ -55,6 +62,7 @@ class EffectsPrior(NamedTuple):
         spread_factor: by which tau is farther from its median, either way, with probability .32.
         correlation: how far effects go together or differ in size, the median as a share of what is possible; logit-normal.
         determined: median of p, how far a task's rows determine an effect.
+        slope: as average, of how all effects change with one unit of a covariate of tasks, where there are any.
     """
 
     average: float = 1.0
@@ -62,6 +70,16 @@ class EffectsPrior(NamedTuple):
     spread_factor: float = 2.5
     correlation: float = 0.5
     determined: float = 0.73
+    slope: float = 0.5
+
+
+class CovariateGroups(NamedTuple):
+    """Tasks of a release in groups by their covariates, as the model reads them."""
+
+    z: ArrayLike  #: of every group, a one first, (G, 1 + q)
+    counts: ArrayLike  #: tasks of every group, (G,)
+    start: ArrayLike  #: where p o slopes are looked for, (d, q)
+    start_scale: ArrayLike  #: how far from there they may well be, (q,)
 
 
 class EffectsRelease(NamedTuple):
@@ -77,6 +95,7 @@ class EffectsRelease(NamedTuple):
     start: ArrayLike  #: where p o mu is looked for, (d,)
     start_scale: ArrayLike  #: how far from there it may well be
     prior: EffectsPrior = EffectsPrior()
+    covariates: CovariateGroups | None = None  #: of tasks that have some
 
 
 class RandomEffects(NamedTuple):
@@ -85,10 +104,12 @@ class RandomEffects(NamedTuple):
     Attributes:
         mu: average effects, (d,).
         Omega: their covariance over tasks, (d, d).
+        slopes: how they change with one unit of every covariate of tasks, (d, q); None without.
     """
 
     mu: Array
     Omega: Array
+    slopes: Array | None = None
 
 
 class Accuracy(NamedTuple):
@@ -123,12 +144,24 @@ def random_effects(
     mu = numpyro.deterministic("mu", (jnp.asarray(release.start) + release.start_scale * away) / p)
     log_prior = numpyro.deterministic("log_prior_mu", log_prior_of_average(mu, prior.average))
     numpyro.factor("mu_prior", log_prior - jnp.log(p).sum())
-    likelihood = log_likelihood(release, mu, Omega, accuracy)
+    slopes = None if release.covariates is None else _slopes(release.covariates, prior, p)
+    likelihood = log_likelihood(release, mu, Omega, accuracy, slopes)
     for number, other in enumerate(others):
         with numpyro.handlers.scope(prefix=other_site(number)):  # tasks elsewhere have other rows
-            likelihood += log_likelihood(other, mu, Omega, _accuracy(other, d))
+            likelihood += log_likelihood(other, mu, Omega, _accuracy(other, d), slopes)
     numpyro.factor("Sigma", numpyro.deterministic("log_likelihood", likelihood))
-    return RandomEffects(mu, Omega)
+    return RandomEffects(mu, Omega, slopes)
+
+
+def _slopes(covariates: CovariateGroups, prior: EffectsPrior, p: Array) -> Array:
+    """Sample how effects change with covariates, (d, q), in coordinates of p o slopes, as mu."""
+    start = jnp.asarray(covariates.start)
+    away = numpyro.sample("slopes_away", dist.ImproperUniform(dist.constraints.real_matrix, (), start.shape))
+    slopes = numpyro.deterministic("slopes", (start + jnp.asarray(covariates.start_scale) * away) / p[:, None])
+    log_prior = jax.vmap(lambda slope: log_prior_of_average(slope, prior.slope), in_axes=1)(slopes).sum()
+    numpyro.deterministic("log_prior_slopes", log_prior)
+    numpyro.factor("slopes_prior", log_prior - start.shape[1] * jnp.log(p).sum())
+    return slopes
 
 
 def other_site(number: int) -> str:
@@ -232,16 +265,21 @@ def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
     return Accuracy(level, _half_normal("determined_spread", 0.5))
 
 
-def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy) -> Array:
-    """log p(Sigma | mu, Omega, accuracy), up to a constant."""
-    m, noise, weights = release.num_tasks, release.noise_variance, jnp.asarray(_WEIGHTS)
-    centres, covariance = _law_of_messages(release, mu, Omega, accuracy)
+def log_likelihood(
+    release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy, slopes: Array | None = None
+) -> Array:
+    """log p(Sigma | mu, Omega, accuracy, slopes), up to a constant."""
+    m, noise, weights = release.num_tasks, release.noise_variance, _weights(release)
+    centres, covariance = _law_of_messages(release, mu, Omega, accuracy, slopes)
     mean = _mean_of_products(release, centres, covariance)
     D, d = mean.shape[0], mu.shape[0]
     # from here on of u over its root mean square length at every node
     length = jnp.sqrt((centres**2).sum(axis=1) + jnp.trace(covariance, axis1=1, axis2=2))[:, None]
     centres, covariance = centres / length, covariance / length[..., None] ** 2
-    Q = _basis(weights, centres, covariance)
+    if release.covariates is None:
+        Q = _basis(weights, centres, covariance)
+    else:
+        Q = _basis_given_covariates(release.covariates, weights, centres, covariance)
     observed, expected = Q.T @ jnp.asarray(release.sigma) @ Q, m * (Q.T @ mean @ Q)
     c = jnp.einsum("ia,nib->nab", Q[:d], covariance @ Q[:d])
     b = centres @ Q
@@ -255,7 +293,13 @@ def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: A
     along = 2 * second @ second - 2 * (b**2).sum(axis=1)[:, None, None] * outer
     total = jnp.trace(along, axis1=1, axis2=2)[:, None, None]
     average = jnp.einsum("n,nij->ij", weights, second)
-    variance = jnp.einsum("n,nij->ij", weights, products + mixed - 2 * second * along + total * second**2) - average**2
+    sizes = jnp.diag(average)
+    # E[u_i u_j]^2 and E[u_i^2] E[u_j^2], which are no chance; given covariates, averages over groups
+    if release.covariates is None:
+        squares, of_sizes = average**2, jnp.outer(sizes, sizes)
+    else:
+        squares, of_sizes = _products_of_means(release.covariates, second)
+    variance = jnp.einsum("n,nij->ij", weights, products + mixed - 2 * second * along + total * second**2) - squares
     entries = m * jnp.maximum(variance, 1e-2 * _FLOOR) + noise
     below = np.tril(np.ones((D, D)), -1)
     off_diagonal = -0.5 * (below * ((observed - expected) ** 2 / entries + jnp.log(entries))).sum()
@@ -263,32 +307,46 @@ def log_likelihood(release: EffectsRelease, mu: Array, Omega: Array, accuracy: A
     own = jnp.diagonal(along, axis1=1, axis2=2)
     crossed = square[:, :, None] * own[:, None]
     joint = mixed - crossed - jnp.swapaxes(crossed, 1, 2) + (total + 1) * products
-    sizes = jnp.diag(average)
-    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - jnp.outer(sizes, sizes)) + (
-        2 * noise + _FLOOR * m
-    ) * jnp.eye(D)
+    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - of_sizes) + (2 * noise + _FLOOR * m) * jnp.eye(D)
     root = jnp.linalg.cholesky(joint)
     residual = solve_triangular(root, jnp.diag(observed - expected), lower=True)
     return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
 
 
-def _law_of_messages(release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy) -> tuple[Array, Array]:
+def _weights(release: EffectsRelease) -> Array:
+    """How much every node counts, (nodes,): of accuracy, or of groups by their covariates and, within each, of accuracy."""
+    if release.covariates is None:
+        return jnp.asarray(_WEIGHTS)
+    counts = jnp.asarray(release.covariates.counts)
+    return ((counts / counts.sum())[:, None] * _WEIGHTS).ravel()
+
+
+def _law_of_messages(
+    release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy, slopes: Array | None = None
+) -> tuple[Array, Array]:
     """Means (nodes, D) of u, and the covariances (nodes, d, d) of its first d entries; the others are fixed at a node."""
     p = accuracy.at_nodes
+    if release.covariates is None:
+        z = jnp.ones((len(p), 1))
+    else:
+        assert slopes is not None
+        groups = jnp.asarray(release.covariates.z)
+        z, p = jnp.repeat(groups, len(p), axis=0), jnp.tile(p, (len(groups), 1))
+        mu = mu + z[:, 1:] @ slopes.T
     g, v = jnp.asarray(release.effect_size), jnp.asarray(release.prior_variance)
     last = jnp.asarray(release.determined_size) * p @ jnp.asarray(release.averages).T
-    centres = jnp.concatenate([g * p * mu, last, jnp.ones((len(p), 1))], axis=1)
-    left = jnp.eye(mu.shape[0]) * (v * p * (1 - p) + 1e-9)[:, :, None]
+    centres = jnp.concatenate([g * p * mu, last, z], axis=1)
+    left = jnp.eye(Omega.shape[0]) * (v * p * (1 - p) + 1e-9)[:, :, None]
     return centres, g**2 * (p[:, :, None] * Omega * p[:, None] + left)
 
 
 def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
     """E[u u' / |u|^2], (D, D), over the points of the law of u."""
     nodes, d = covariance.shape[:2]
-    points = jnp.asarray(_points(d))
+    points = jnp.asarray(_points(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
     u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
     last = centres[:, d:]
-    share = jnp.asarray(_WEIGHTS)[:, None] / len(points) / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
+    share = _weights(release)[:, None] / len(points) / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
     flat = u.reshape(-1, d)
     scaled = share.reshape(-1, 1) * flat
     top, cross = scaled.T @ flat, scaled.reshape(nodes, -1, d).sum(axis=1).T @ last
@@ -296,14 +354,16 @@ def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array
 
 
 @lru_cache
-def _points(d: int) -> FloatArray:
+def _points(d: int, groups: int = 1) -> FloatArray:
     """Points (K, d) whose mean is zero and whose covariance is the identity, exactly, and that are otherwise normal.
 
-    They are evenly spread (a scrambled sequence of Sobol), which at 128 is as near as several times as many random ones.
+    They are evenly spread (a scrambled sequence of Sobol), which at 128 is as near as several times as many random ones. For
+    several groups of tasks fewer will do, as errors of groups average out.
     """
     from scipy.stats import norm, qmc  # half a second to import
 
-    pairs = int(np.ceil(np.log2(max(_POINTS, _POINTS_PER_EFFECT * d) / 2)))
+    least = _POINTS if groups == 1 else _POINTS // 4
+    pairs = int(np.ceil(np.log2(max(least, _POINTS_PER_EFFECT * d) / 2)))
     half = norm.ppf(qmc.Sobol(d, rng=np.random.default_rng(0)).random_base2(pairs))
     half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
     return np.concatenate([half, -half])
@@ -321,6 +381,34 @@ def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
     C = (between.T @ (weights[:, None] * between)).at[:d, :d].add(jnp.einsum("n,nij->ij", weights, covariance))
     axes = _principal_axes((H @ C @ H)[:-1, :-1])
     return jnp.concatenate([H[:, :-1] @ axes, H[:, -1:]], axis=1)
+
+
+def _products_of_means(covariates: CovariateGroups, second: Array) -> tuple[Array, Array]:
+    """Averages over groups of E[u_i u_j | z]^2 and of E[u_i^2 | z] E[u_j^2 | z], of second moments (nodes, D, D)."""
+    D, counts = second.shape[1], jnp.asarray(covariates.counts)
+    shares = counts / counts.sum()
+    means = jnp.einsum("k,gkij->gij", jnp.asarray(_WEIGHTS), second.reshape(len(shares), -1, D, D))
+    sizes = jnp.diagonal(means, axis1=1, axis2=2)
+    return jnp.einsum("g,gij->ij", shares, means**2), jnp.einsum("g,gi,gj->ij", shares, sizes, sizes)
+
+
+def _basis_given_covariates(covariates: CovariateGroups, weights: Array, centres: Array, covariance: Array) -> Array:
+    """An orthonormal basis (D, D): last 1 + q axes of what z tells of u, and before them the principal axes of what is left.
+
+    Entries of A between one axis of what is left and two of what z tells go together as these do in the sum over tasks: not
+    at all, as they are its principal axes.
+    """
+    D, d, number = centres.shape[1], covariance.shape[1], jnp.shape(covariates.z)[1]
+    counts = jnp.asarray(covariates.counts)
+    by_group = jnp.einsum("k,gkj->gj", jnp.asarray(_WEIGHTS), centres.reshape(len(counts), -1, D))
+    told = by_group.T @ ((counts / counts.sum())[:, None] * by_group)
+    V = _principal_axes(told)[:, -number:]
+    apart = centres - jnp.repeat(by_group, len(centres) // len(counts), axis=0)
+    left = (apart.T @ (weights[:, None] * apart)).at[:d, :d].add(jnp.einsum("n,nij->ij", weights, covariance))
+    rest = jnp.eye(D) - V @ V.T
+    # axes of the first kind are last, as their eigenvalues are the largest
+    high = 2 * jnp.trace(left) * (1 + np.arange(number))
+    return _principal_axes(rest @ left @ rest + (V * high) @ V.T)
 
 
 @jax.custom_jvp

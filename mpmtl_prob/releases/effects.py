@@ -11,6 +11,9 @@ estimation. Where the outcome is no number, effects are of the linear predictor
 
 Its length is 1 whatever the rows, as that of a direction, and so are its guarantees. A task that knows nothing sends
 (0, 0, 1). All that is in a message is the task's own or public.
+
+Where the reference declares covariates of tasks, which are public, the one becomes z_i = (1, z_i1, ..., z_iq), in units of
+their centres and scales, and the last 1 + q columns of the sum hold the first moments of effects by z.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, normalise_fields
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.covariates import Covariates, check_varying, standardised
 from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.observations import Observations
 from mpmtl_prob.data.outcomes import impossible, targets_of
@@ -68,8 +72,7 @@ CONSTANTS = {
     "binary": MessageConstants(2.0, 1.0, 0.5, 4.0),
     "count": MessageConstants(2.0, 1.0, 0.5, 4.0),
 }
-_DETERMINED = "determined: "
-_RESERVED = (_DETERMINED + "columns", _DETERMINED + NAME, "one")
+_DETERMINED, _COVARIATE = "determined: ", "covariate: "
 #: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
 _FAR = 20.0
 NO_UNITS = (
@@ -91,9 +94,11 @@ class EffectsLayout:
         determined_size: k.
         prior_variance: of all d effects together, in common units.
         weak_prior: k, how many times as large it is while they are estimated (:mod:`mpmtl_prob.single_task.shrunk`).
+        covariates: of all tasks of the release, where the reference declares any.
 
     Raises:
-        ValueError: an intercept without reference values, columns that these do not name, or a constant that is not positive.
+        ValueError: an intercept without reference values, columns that these do not name, a constant that is not positive, or
+            other covariates than the reference's, or of which one says nothing beside the others.
     """
 
     coefficients: tuple[Hashable, ...]
@@ -102,6 +107,7 @@ class EffectsLayout:
     determined_size: float = CONSTANTS["number"].determined_size
     prior_variance: float = CONSTANTS["number"].prior_variance
     weak_prior: float = CONSTANTS["number"].weak_prior
+    covariates: Covariates | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.coefficients, str) or not tuple(self.coefficients):
@@ -109,8 +115,6 @@ class EffectsLayout:
         object.__setattr__(self, "coefficients", tuple(file_name(name) for name in self.coefficients))
         if len(set(self.coefficients)) < len(self.coefficients):
             raise ValueError(f"coefficients: expected distinct names, got {list(self.coefficients)}")
-        if taken := [name for name in self.coefficients if name in _RESERVED]:
-            raise ValueError(f"features: {taken[0]!r} is what messages of effects call a coordinate; rename the column")
         normalise_fields(self, _constant, "effect_size", "determined_size", "prior_variance", "weak_prior")
         if self.reference is not None and not isinstance(self.reference, Reference):
             raise ValueError(f"reference: expected a mpmtl_prob.Reference, got {type(self.reference).__name__}")
@@ -123,12 +127,24 @@ class EffectsLayout:
             )
         if self.reference is not None:
             self.reference.units(self.coefficients)
+        declared = () if self.reference is None else tuple(self.reference.covariates)
+        if declared != (() if self.covariates is None else self.covariates.names):
+            raise ValueError(
+                f"covariates: expected values of those that the reference declares, {list(declared)}, got "
+                f"{'none' if self.covariates is None else list(self.covariates.names)}; give them as covariates=table"
+            )
+        if taken := [name for name in self.coefficients if name in self.coordinates[len(self.coefficients) :]]:
+            raise ValueError(f"features: {taken[0]!r} is what messages of effects call a coordinate; rename the column")
+        if self.covariates is not None:
+            check_varying(self.covariates, self.z)
 
     @classmethod
-    def of_study(cls, coefficients: Sequence[Hashable], reference: Reference | None) -> EffectsLayout:
+    def of_study(
+        cls, coefficients: Sequence[Hashable], reference: Reference | None, covariates: Covariates | None = None
+    ) -> EffectsLayout:
         """The layout of a study, with the constants of its outcome."""
         outcome = "number" if reference is None else reference.outcome
-        return cls(tuple(coefficients), reference, *CONSTANTS[outcome])
+        return cls(tuple(coefficients), reference, *CONSTANTS[outcome], covariates)
 
     @property
     def intercept(self) -> bool:
@@ -155,7 +171,8 @@ class EffectsLayout:
     def coordinates(self) -> tuple[Hashable, ...]:
         """Names of the D coordinates of a message."""
         names = [_DETERMINED + (NAME if self.intercept and group else "columns") for group in sorted(set(self.groups))]
-        return (*self.coefficients, *names, "one")
+        of_tasks = () if self.covariates is None else self.covariates.names
+        return (*self.coefficients, *names, "one", *(f"{_COVARIATE}{name}" for name in of_tasks))
 
     @property
     def averages(self) -> FloatArray:
@@ -181,14 +198,40 @@ class EffectsLayout:
             raise ValueError(NO_UNITS)
         return self.reference.units(self.coefficients)
 
-    def vector(self, own: Shrunk) -> FloatArray:
-        """The message (D,) of a task with this estimate, before it is scaled to length 1."""
+    @property
+    def z(self) -> FloatArray:
+        """A one and the covariates of every task in common units, (m, 1 + q). Raises ValueError where there are none."""
+        return self.z_of(self._covariates.tasks, self._covariates)
+
+    @property
+    def _covariates(self) -> Covariates:
+        if self.covariates is None:
+            raise ValueError("covariates: expected a release whose reference declares some, got one without")
+        return self.covariates
+
+    def z_of(self, tasks: Sequence[Hashable], covariates: Covariates | None = None) -> FloatArray:
+        """A one, and the covariates in common units of tasks with these names, (k, 1 + q).
+
+        Args:
+            tasks: their names.
+            covariates: of tasks that are not in the release; default of those that are.
+
+        Raises:
+            ValueError: a task that has none.
+        """
+        if self.covariates is None or self.reference is None:
+            return np.ones((len(tasks), 1))
+        known = self.covariates if covariates is None else covariates
+        return standardised(known.of(tasks), self.reference.covariates)
+
+    def vector(self, own: Shrunk, z: FloatArray) -> FloatArray:
+        """The message (D,) of a task with this estimate and z (1 + q,), before it is scaled to length 1."""
         averages = self.determined_size * (self.averages @ own.determined)
-        return np.concatenate([self.effect_size * own.estimate, averages, [1.0]])
+        return np.concatenate([self.effect_size * own.estimate, averages, z])
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
+        said = {
             "coefficients": list(self.coefficients),
             "reference": None if self.reference is None else self.reference.to_dict(),
             "effect_size": self.effect_size,
@@ -196,25 +239,31 @@ class EffectsLayout:
             "prior_variance": self.prior_variance,
             "weak_prior": self.weak_prior,
         }
+        return said if self.covariates is None else said | {"covariates": self.covariates.to_dict()}
 
     @classmethod
     def from_dict(cls, meta: Mapping[str, Any]) -> EffectsLayout:
         """The layout that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
         reference = None if meta["reference"] is None else Reference.from_dict(meta["reference"])
         sizes = (meta["effect_size"], meta["determined_size"], meta["prior_variance"], meta["weak_prior"])
-        return cls(tuple(meta["coefficients"]), reference, *sizes)
+        covariates = Covariates.from_dict(meta["covariates"]) if "covariates" in meta else None
+        return cls(tuple(meta["coefficients"]), reference, *sizes, covariates)
 
 
 def effect_messages(tasks: TaskData | Estimates, layout: EffectsLayout) -> FloatArray:
     """Return one message per task, (D, m), before it is scaled to length 1.
 
-    Each is a function of its own rows, or its own estimate, and of the layout alone.
+    Each is a function of its own rows, or its own estimate, of its public name where there are covariates, and of the layout.
+
+    Raises:
+        ValueError: tasks that do not go with the layout, or that have no covariates in it.
     """
+    Z = layout.z_of(tasks.tasks)
     if isinstance(tasks, Estimates):
-        estimates = estimates_in_layout(tasks, layout)
-        return np.stack([_estimates_message(each, layout) for each in estimates.estimates], axis=1)
+        estimates = estimates_in_layout(tasks, layout).estimates
+        return np.stack([_estimates_message(each, layout, z) for each, z in zip(estimates, Z, strict=True)], axis=1)
     tasks = in_layout(tasks, layout)
-    return np.stack([_message(tasks.observations_of(i), layout) for i in range(tasks.num_tasks)], axis=1)
+    return np.stack([_message(tasks.observations_of(i), layout, z) for i, z in enumerate(Z)], axis=1)
 
 
 def _constant(name: str, value: float) -> float:
@@ -255,7 +304,7 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
     return tasks
 
 
-def _message(own: Observations, layout: EffectsLayout) -> FloatArray:
+def _message(own: Observations, layout: EffectsLayout, z: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):  # a warning would tell of one task
         units = layout.units(own.X, own.y)
         if layout.outcome == "number" and _constant_target(own.y, layout):
@@ -265,8 +314,8 @@ def _message(own: Observations, layout: EffectsLayout) -> FloatArray:
         else:
             rows = predictors(own, units, layout.outcome)
             shrunk = generalized_estimate(rows, OF_OUTCOMES[layout.outcome], layout.effect_variance)
-        vector = layout.vector(shrunk)
-    return _or_silent(vector)
+        vector = layout.vector(shrunk, z)
+    return _or_silent(vector, z)
 
 
 def _constant_target(y: FloatArray, layout: EffectsLayout) -> bool:
@@ -291,17 +340,17 @@ def predictors(own: Observations, units: Units, outcome: str) -> Predictors:
     return Predictors(rows[kept], targets_of(outcome, own.y)[kept], offset[kept], own.weights[kept])
 
 
-def _estimates_message(own: Estimate, layout: EffectsLayout) -> FloatArray:
+def _estimates_message(own: Estimate, layout: EffectsLayout, z: FloatArray) -> FloatArray:
     """That of an estimate whose coefficients are the layout's."""
     with np.errstate(all="ignore"):  # a warning would tell of one task
         mean, covariance = in_common_units(own, layout)
-        return _or_silent(layout.vector(shrunk_from(mean, covariance, layout.effect_variance, layout.weak_prior)))
+        shrunk = shrunk_from(mean, covariance, layout.effect_variance, layout.weak_prior)
+        return _or_silent(layout.vector(shrunk, z), z)
 
 
-def _or_silent(vector: FloatArray) -> FloatArray:
+def _or_silent(vector: FloatArray, z: FloatArray) -> FloatArray:
     """The message, or that of a task that knows nothing in the place of numbers that leave double precision."""
-    silent = np.zeros_like(vector)
-    silent[-1] = 1.0
+    silent = np.concatenate([np.zeros(len(vector) - len(z)), z])
     return vector if np.isfinite(vector).all() else silent
 
 

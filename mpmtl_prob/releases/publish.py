@@ -62,8 +62,8 @@ def release(
             for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
         unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
-        options: further fields of :class:`ReleaseSpec`: ``reference``, ``message``, ``clip``, ``mechanism``, ``adjacency``,
-            ``scaling`` and ``rounds``.
+        options: further fields of :class:`ReleaseSpec`: ``reference``, ``covariates``, ``message``, ``clip``, ``mechanism``,
+            ``adjacency``, ``scaling`` and ``rounds``.
 
     Returns:
         A :class:`Release` of T rounds.
@@ -131,7 +131,10 @@ def _of_effects(
             "source: expected TaskData or TaskShards with message='effects', or Estimates, as a message is made of rows or "
             f"of an estimate, got {type(source).__name__}"
         )
-    settled = spec.terms(source.num_tasks, features)
+    names = (
+        source.tasks if not isinstance(source, TaskShards) else [name for part in source.parts for name in part.tasks]
+    )
+    settled = spec.among(names).terms(source.num_tasks, features)
     if isinstance(source, TaskShards):
         A, rows = streamed(source, settled)
         return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)

@@ -80,7 +80,7 @@ class Release:
         if np.any(definite) and (smallest := np.linalg.eigvalsh(sigma[definite])[:, 0].min()) <= 0:
             raise ValueError(f"sigma: expected positive definite matrices, got an eigenvalue {smallest:.3g}")
         check_laws(self.mechanisms, d, self.message)
-        check_layout(self.message, self.effects, self.features, len(self.mechanisms))
+        check_layout(self.message, self.effects, self.features, len(self.mechanisms), self.num_tasks)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
@@ -108,7 +108,11 @@ class Release:
 
     def explain(self) -> str:
         """For people: what was let out, what is promised, what a participant can be told, and what is not covered."""
-        return f"{self._what()}.\n\n{self.guarantee.explain()}"
+        told = f"{self._what()}."
+        if self.effects is not None and self.effects.covariates is not None:
+            names = ", ".join(map(str, self.effects.covariates.names))
+            told += f" With it go the names of the tasks and their covariates ({names}), which are public and not protected."
+        return f"{told}\n\n{self.guarantee.explain()}"
 
     @property
     def rounds(self) -> int:

@@ -7,7 +7,7 @@ Whoever has the terms can make its own message, and whoever sums up what these g
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from mpmtl_prob._util.former import FormerName
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.data.cells import check_spelling, file_name
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.covariates import Covariates
 from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order
 from mpmtl_prob.data.reference import Reference
@@ -84,7 +85,7 @@ class Terms:
         check_spelling("features", "feature", self.features)
         if not self.mechanisms:
             raise ValueError("mechanisms: expected one per round, at least one, got none")
-        check_layout(self.message, self.effects, self.features, len(self.mechanisms))
+        check_layout(self.message, self.effects, self.features, len(self.mechanisms), self.num_tasks)
         check_message(self.message, len(self.features))
         check_laws(self.mechanisms, len(self.features), self.message)
 
@@ -127,6 +128,9 @@ class ReleaseSpec:
             default for tasks that come from a table; "pareto" by the root of that, which makes tasks alike whose features
             have one unit, the default for tasks that come from arrays; "none" leaves them. It is public, and never follows
             from the rows. Messages that you bring are taken as they are.
+        covariates: public numbers of tasks, which the reference declares: a pandas data frame with a row for every task,
+            whose index are the tasks' names, or a mapping from tasks to numbers by name. Everybody knows them before the
+            release, in which they stand with the names: they are not protected, and must not be computed from rows.
         rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
             ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
             moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
@@ -150,6 +154,7 @@ class ReleaseSpec:
     scaling: str | None = None
     rounds: int | str = 1
     reference: Reference | None = None
+    covariates: Any = None
 
     def __post_init__(self) -> None:
         normalise_fields(self, positive, "epsilon")
@@ -181,6 +186,19 @@ class ReleaseSpec:
                 f"reference: expected a mpmtl_prob.Reference, got {type(self.reference).__name__}; make one with "
                 "mpmtl_prob.Reference({column: (centre, scale)}, target=(centre, scale))"
             )
+        declared = {} if self.reference is None else self.reference.covariates
+        if self.covariates is not None and not declared:
+            raise ValueError(
+                "covariates: expected reference values that declare their centres and scales, "
+                f"mp.Reference(..., covariates={{'beds': (300, 200)}}), got {self.reference!r}"
+            )
+        if declared:
+            if self.covariates is None:
+                raise ValueError(
+                    f"covariates: expected public values of {list(declared)} for every task, which the reference declares, "
+                    "got none; mp.release, ReleaseSpec and NoiseAware take them, and nothing else yet"
+                )
+            object.__setattr__(self, "covariates", Covariates.of_table(self.covariates, tuple(declared)))
         if self.kind != "effects":
             if self.reference is not None:
                 raise ValueError(f"reference: expected it with message='effects' alone, got message={self.message!r}")
@@ -204,7 +222,11 @@ class ReleaseSpec:
             ValueError: features that the reference does not name, or values of others.
         """
         names = tuple(name for name in features if self.reference is not None or name != NAME)
-        return EffectsLayout.of_study(names, self.reference)
+        return EffectsLayout.of_study(names, self.reference, self.covariates)
+
+    def among(self, tasks: Sequence[Hashable]) -> ReleaseSpec:
+        """The same with the covariates of these tasks alone. Raises ValueError for a task that has none."""
+        return self if self.covariates is None else replace(self, covariates=self.covariates.among(tasks))
 
     @classmethod
     def of(cls, epsilon: float | ReleaseSpec, delta: float | None = None, **options: Any) -> ReleaseSpec:
@@ -353,8 +375,13 @@ def default_delta(num_tasks: int) -> float:
     return 1 / (num_tasks * np.log(num_tasks))
 
 
-def check_layout(message: str, effects: EffectsLayout | None, features: Sequence[Hashable], rounds: int) -> None:
-    """Raise ValueError unless messages of "effects" alone have a layout, its coordinates as features, and one round."""
+def check_layout(
+    message: str, effects: EffectsLayout | None, features: Sequence[Hashable], rounds: int, num_tasks: int
+) -> None:
+    """Raise ValueError unless messages of "effects" alone have a layout, its coordinates as features, and one round.
+
+    Covariates in it are of as many tasks as there are.
+    """
     if (message == "effects") != (effects is not None):
         raise ValueError(
             f"effects: expected a layout with message='effects' and with no other, got message={message!r}"
@@ -365,6 +392,10 @@ def check_layout(message: str, effects: EffectsLayout | None, features: Sequence
         raise ValueError(f"features: expected the coordinates {list(effects.coordinates)}, got {list(features)}")
     if rounds != 1:
         raise ValueError(f"mechanisms: expected one round of messages of effects, got {rounds}")
+    if effects.covariates is not None and len(effects.covariates.tasks) != num_tasks:
+        raise ValueError(
+            f"covariates: expected those of the {num_tasks} tasks of the release alone, got {len(effects.covariates.tasks)}"
+        )
 
 
 def check_laws(mechanisms: Sequence[MatrixMechanism], d: int, message: str) -> None:

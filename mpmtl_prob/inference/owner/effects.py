@@ -16,6 +16,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.cells import label_text
+from mpmtl_prob.data.covariates import Covariates, grouped
 from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
@@ -25,8 +26,8 @@ from mpmtl_prob.inference.owner.likelihoods import NO_TARGETS, OF_ESTIMATES, Lik
 from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
-from mpmtl_prob.models.effects import Accuracy, EffectsRelease, log_likelihood
-from mpmtl_prob.releases.effects import estimates_in_layout, in_layout, row_warnings, warn_owner
+from mpmtl_prob.models.effects import Accuracy, CovariateGroups, EffectsRelease, log_likelihood
+from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
@@ -131,6 +132,8 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
     def standing(self, probability: float = 0.9) -> pd.DataFrame:
         """Table of where every task stands: how far its effects are above the average of all, and with what probability.
+
+        Where effects differ with covariates, the average is that of tasks with the same covariates as its own.
 
         Columns: ``difference``, ``lower`` and ``upper`` of the effect less the average effect, in the table's units, and
         ``above``, the probability that it is larger. Ranks of tasks are not to be had: nobody sees the others.
@@ -242,6 +245,7 @@ def effect_posteriors(
     draws: int = 300,
     seed: int = 0,
     sent: FloatArray | None = None,
+    covariates: Any = None,
 ) -> OwnerEffects:
     """Every owner's posterior of its effects, all tasks at once: what :func:`task_posteriors` is of messages of effects.
 
@@ -262,6 +266,8 @@ def effect_posteriors(
         draws: per chain.
         seed: of the draws.
         sent: messages as they are in the release, (D, m), where they are not those of these rows; default those of the rows.
+        covariates: of tasks that are not in the release, where effects differ with covariates: as of
+            :func:`mpmtl_prob.release`.
 
     Raises:
         ValueError: tasks with other features than the release, or an argument outside its range.
@@ -279,6 +285,7 @@ def effect_posteriors(
         tasks = estimates_in_layout(tasks, layout)
     else:
         in_order(in_layout(tasks, layout).features, layout.coefficients, "the release")
+    z = _covariates(tasks, shared, leave_one_out, covariates)
     begin = time.perf_counter()
     if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
         warn_owner([row_warnings(tasks, layout)], layout.outcome)
@@ -291,8 +298,8 @@ def effect_posteriors(
     )
 
     def each(i: int, known: Known) -> OwnEffects:
-        weighted, rng = public.priors(log_weight[i]), np.random.default_rng([seed, i])
-        own = own_effects(known, weighted, FromAll(public.mu, public.alone), kind, total, rng)
+        mu, rng = public.mu_at(z[i]), np.random.default_rng([seed, i])
+        own = own_effects(known, public.priors(log_weight[i], mu), FromAll(mu, public.alone), kind, total, rng)
         if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
             return own
         # every task's own intercept, beside slopes in units of its own rows
@@ -307,6 +314,21 @@ def effect_posteriors(
     seconds = shared.seconds + time.perf_counter() - begin
     rows = None if isinstance(tasks, Estimates) else tasks
     return OwnerEffects(shared, W, seconds, tree, kind, tasks.tasks, tasks.features, rows)
+
+
+def _covariates(tasks: TaskData | Estimates, shared: SharedEffects, leave_one_out: str, covariates: Any) -> FloatArray:
+    """A one and every task's own covariates, (m, 1 + q). Raises ValueError where they are missing, or of no use."""
+    layout = shared.layout
+    if covariates is None:
+        return layout.z_of(tasks.tasks)
+    if layout.reference is None or not layout.reference.covariates:
+        raise ValueError("covariates: expected none, as effects of this release do not differ with any, got some")
+    if leave_one_out != "not_in_release":
+        raise ValueError(
+            "covariates: expected them of tasks with leave_one_out='not_in_release' alone, as the release has those of its "
+            "own tasks, got some"
+        )
+    return layout.z_of(tasks.tasks, Covariates.of_table(covariates, tuple(layout.reference.covariates)))
 
 
 def _gathered(owners: Iterable[OwnEffects], number: int, shape: tuple[int, int]) -> tuple[Draws, list[OwnEffects]]:
@@ -368,6 +390,7 @@ class _Public:
         mu, Omega = shared.draws("mu"), shared.draws("Omega")
         self.pick = np.linspace(0, len(mu) - 1, min(number, len(mu))).astype(int)
         self.mu, self.Omega = mu[self.pick], Omega[self.pick]
+        self.slopes = None if shared.layout.covariates is None else shared.draws("slopes")[self.pick]
         d = mu.shape[1]
         values, U = np.linalg.eigh((mu[:, :, None] * mu[:, None] + Omega).mean(axis=0))
         shapes = [(U * (values**p / (values**p).mean())) @ U.T for p in _POWERS]
@@ -383,12 +406,16 @@ class _Public:
     def number(self) -> int:
         return len(self.pick)
 
-    def priors(self, log_weight: FloatArray) -> tuple[EffectsPriors, EffectsPriors]:
-        """What an owner averages over, whose public draws have these log weights (S,)."""
+    def mu_at(self, z: FloatArray) -> FloatArray:
+        """Draws of the average effects of tasks with covariates z (1 + q,), a one first, (S, d)."""
+        return self.mu if self.slopes is None else self.mu + self.slopes @ z[1:]
+
+    def priors(self, log_weight: FloatArray, mu: FloatArray) -> tuple[EffectsPriors, EffectsPriors]:
+        """What an owner averages over, whose public draws have these log weights (S,) and average effects mu (S, d)."""
         weight = np.exp(log_weight - log_weight.max())
         with np.errstate(divide="ignore"):  # a draw may weigh nothing
             together = np.log((1 - _APART) * weight / weight.sum())
-        return EffectsPriors(together, self.mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
+        return EffectsPriors(together, mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
 
     def leave_one_out(
         self, tasks: TaskData | Estimates, sent: FloatArray | None = None
@@ -402,24 +429,44 @@ class _Public:
         sent = as_sent(tasks, release) if sent is None else sent
         seen = observed_effects(release, self.shared.prior)
         laws = [self.shared.draws(name)[self.pick] for name in ("determined", "determined_spread")]
+        laws += [] if self.slopes is None else [self.slopes]
         with jax.enable_x64(True):
             whole_release = _log_likelihoods(seen, self.mu, self.Omega, *laws)
             ratios = []
-            for v in sent.T:
-                rest = seen._replace(sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0)
+            for v, groups in zip(sent.T, _without_own(tasks, self.shared.layout, seen), strict=True):
+                rest = seen._replace(
+                    sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0, covariates=groups
+                )
                 ratios.append(np.asarray(_log_likelihoods(rest, self.mu, self.Omega, *laws) - whole_release))
         weight, khat = smoothed(np.array(ratios))
         with np.errstate(divide="ignore"):
             return np.log(weight), khat
 
 
+def _without_own(
+    tasks: TaskData | Estimates, layout: EffectsLayout, seen: EffectsRelease
+) -> list[CovariateGroups | None]:
+    """The groups of a release's tasks by covariates, without each of these tasks in turn."""
+    if layout.covariates is None or seen.covariates is None:
+        return [None] * tasks.num_tasks
+    groups, known = grouped(layout.z), list(layout.covariates.tasks)
+    own = [groups.members[known.index(label_text(task))] for task in tasks.tasks]
+    return [seen.covariates._replace(counts=groups.counts - (np.arange(len(groups.counts)) == g)) for g in own]
+
+
 @jax.jit
 def _log_likelihoods(
-    release: EffectsRelease, mu: FloatArray, Omega: FloatArray, level: FloatArray, spread: FloatArray
+    release: EffectsRelease,
+    mu: FloatArray,
+    Omega: FloatArray,
+    level: FloatArray,
+    spread: FloatArray,
+    slopes: FloatArray | None = None,
 ) -> jax.Array:
     """Of every draw, (S,)."""
-    each = lambda draw: log_likelihood(release, draw[0], draw[1], Accuracy(draw[2], draw[3]))
-    out: jax.Array = jax.lax.map(each, (mu, Omega, level, spread))
+    each = lambda draw: log_likelihood(release, draw[0], draw[1], Accuracy(draw[2], draw[3]), *draw[4:])
+    draws = (mu, Omega, level, spread) if slopes is None else (mu, Omega, level, spread, slopes)
+    out: jax.Array = jax.lax.map(each, draws)
     return out
 
 

@@ -202,6 +202,7 @@ def task_posteriors(
     draws: int = 300,
     seed: int = 0,
     progress_bar: bool = True,
+    covariates: Any = None,
 ) -> OwnerPosteriors | OwnerEffects:
     """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
 
@@ -237,6 +238,8 @@ def task_posteriors(
         draws: per chain.
         seed: of the draws.
         progress_bar: show one, where owners are sampled one at a time.
+        covariates: of tasks that are not in the release, where average effects differ with covariates of tasks: as of
+            :func:`mpmtl_prob.release`, which those in it have from there.
 
     Raises:
         ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
@@ -261,14 +264,11 @@ def task_posteriors(
                     f"{name}: expected none with a posterior of effects, of which owners average over all, got {given!r}"
                 )
         return effect_posteriors(
-            tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed
-        )
+            tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed,
+            covariates=covariates,
+        )  # fmt: skip
     tasks = task_data(tasks)
-    if not isinstance(shared, SharedPosterior):
-        got = type(shared).__name__
-        raise ValueError(
-            f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
-        )
+    _check_shared(shared, covariates)
     release = shared.release
     kind = likelihood_of(likelihood, tasks)
     check_method(method, tasks, kind, shared.structure, release.num_tasks, release.rounds, power)
@@ -303,6 +303,17 @@ def task_posteriors(
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
     tree.attrs["own_message"] = "out" if exact else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features, tasks)
+
+
+def _check_shared(shared: object, covariates: object) -> None:
+    """Raise ValueError for what is no posterior of a covariance, and for covariates, of which such a one knows nothing."""
+    if not isinstance(shared, SharedPosterior):
+        got = type(shared).__name__
+        raise ValueError(
+            f"shared: expected a SharedPosterior, got {got}; make one with mpmtl_prob.inference.shared_covariance"
+        )
+    if covariates is not None:
+        raise ValueError("covariates: expected none with a posterior of a covariance, which has no averages, got some")
 
 
 def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
+from mpmtl_prob.data.cells import file_name
+from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects import MAX_RANK, EffectsPrior, EffectsRelease, model_of, other_site
+from mpmtl_prob.models.effects import MAX_RANK, CovariateGroups, EffectsPrior, EffectsRelease, model_of, other_site
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
@@ -40,6 +42,7 @@ _REMEDIES = Remedies(
     "call shared_effects with a longer warmup.",
 )
 _KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
+_KEPT_OF_COVARIATES = ("slopes", "log_prior_slopes")
 #: Groups of the tree that hold further releases.
 _OTHER = "other_release_"
 #: A posterior whose standard deviations are at least this share of the prior's says so.
@@ -110,7 +113,8 @@ class SharedEffects(PublicPosterior[str]):
         Effects are in the units of the table: the change of the target for one unit of the column. The intercept is the
         target where every column is at its reference's centre. Without a reference effects are per standard deviation of
         each task's own rows (root mean square, of tasks without intercept), of the column and of the target: so say the
-        head of the table and, of every table, ``attrs["units"]``.
+        head of the table and, of every table, ``attrs["units"]``. Where effects differ with covariates, averages are of tasks
+        whose covariates are at their centres, and ``tau`` is what covariates leave.
 
         Columns are ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it
         is above zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of
@@ -146,16 +150,62 @@ class SharedEffects(PublicPosterior[str]):
                 rows[i, known.index(effect)] = weight
         return self._table(rows, list(weights), probability).drop(columns="i2")
 
-    def new_task(self, probability: float = 0.9) -> pd.DataFrame:
+    def covariate_slopes(self, probability: float = 0.9) -> pd.DataFrame:
+        """Table of how average effects change with tasks' covariates, a row per effect and covariate.
+
+        Units are the table's: the change of the effect for one unit of the covariate. Columns are ``mean``, ``sd``,
+        ``lower``, ``upper`` and ``positive`` as of :meth:`average_effects`.
+
+        Args:
+            probability: of central intervals.
+
+        Raises:
+            ValueError: a release without covariates.
+        """
+        import pandas as pd
+
+        low, high = _tails(probability)
+        units, d = self._covariate_units, len(self.coefficients)
+        scale = per_table_unit(self.units)[:, None] / np.array([scale for _, scale in units.values()])
+        slopes = (self.draws("slopes") * scale).reshape(-1, d * len(units))
+        lower, upper = np.quantile(slopes, [low, high], axis=0)
+        columns = {"mean": slopes.mean(axis=0), "sd": slopes.std(axis=0), "lower": lower, "upper": upper}
+        index = pd.MultiIndex.from_product([list(self.coefficients), list(units)], names=["effect", "covariate"])
+        return self._in_units(pd.DataFrame(columns | {"positive": (slopes > 0).mean(axis=0)}, index=index))
+
+    @property
+    def _covariate_units(self) -> Mapping[Hashable, tuple[float, float]]:
+        """Centre and scale of every covariate of tasks."""
+        if self.layout.covariates is None or self.layout.reference is None:
+            raise ValueError(
+                "covariates: expected a release with covariates of tasks, got one without; make one with "
+                "mpmtl_prob.release(tasks, epsilon, reference=mp.Reference(..., covariates=...), covariates=table)"
+            )
+        return self.layout.reference.covariates
+
+    def new_task(self, probability: float = 0.9, *, covariates: Mapping[Hashable, float] | None = None) -> pd.DataFrame:
         """Table of the effects of a task that is not in the release: their predictive law, N(mu, Omega) over all draws.
 
         Args:
             probability: of central intervals.
+            covariates: of the task, such as ``{"beds": 300}``, where effects differ with them; default their centres.
+
+        Raises:
+            ValueError: other covariates than the release's.
         """
         import pandas as pd
 
         low, high = _tails(probability)
         mu, Omega = self.draws("mu"), self.draws("Omega")
+        if covariates is not None:
+            units = self._covariate_units
+            if not isinstance(covariates, Mapping) or set(map(file_name, covariates)) != set(units):
+                got = list(covariates) if isinstance(covariates, Mapping) else type(covariates).__name__
+                raise ValueError(f"covariates: expected one number of each of {list(units)}, got {got}")
+            (own,) = standardised(
+                Covariates.of_table({"the new task": covariates}, tuple(units)).of(["the new task"]), units
+            )
+            mu = mu + self.draws("slopes") @ own[1:]
         z = np.random.default_rng(0).standard_normal(mu.shape)
         effects = in_table(mu + np.einsum("sij,sj->si", np.linalg.cholesky(Omega), z), self.units)
         lower, upper = np.quantile(effects, [low, high], axis=0)
@@ -205,7 +255,8 @@ class SharedEffects(PublicPosterior[str]):
 
         ``posterior`` holds, in common units over (chain, draw, effect), ``mu``, the average effects less what the reference
         says of them; ``tau``, the standard deviations between tasks; ``determined``, the logit of how far a task's rows
-        determine an effect; ``Omega`` over (effect, effect_other); and in the table's units ``average_effect``. The groups
+        determine an effect; ``Omega`` over (effect, effect_other); with covariates of tasks ``slopes`` over (effect,
+        covariate), of one of their scales; and in the table's units ``average_effect``. The groups
         ``log_prior`` and ``log_likelihood`` are what ``arviz_stats.psense_summary`` reads: is it the prior or the release
         that decides?
         """
@@ -221,7 +272,8 @@ class SharedEffects(PublicPosterior[str]):
         """
         from arviz_stats import psense_summary
 
-        return psense_summary(self.to_arviz(), var_names=["mu", "tau"])
+        names = ["mu", "tau"] if self.layout.covariates is None else ["mu", "slopes", "tau"]
+        return psense_summary(self.to_arviz(), var_names=names)
 
     def diagnose(self) -> Diagnosis:
         """r-hat and effective sample sizes, what they mean, and what the release says, in words.
@@ -234,6 +286,8 @@ class SharedEffects(PublicPosterior[str]):
             "spread": np.log(np.trace(posterior["Omega"].values, axis1=-2, axis2=-1)),
             "accuracy": posterior["determined"].values.mean(axis=-1),
         }
+        if "slopes" in posterior:
+            judged["slopes"] = posterior["slopes"].values
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[self.says()])
 
@@ -361,7 +415,8 @@ def checked_releases(given: Any) -> tuple[Release, tuple[Release, ...]]:
     layout = layout_of(release)
     for number, each in enumerate(others, 2):
         other = layout_of(each)
-        if (other.coefficients, other.reference) != (layout.coefficients, layout.reference):
+        same = (other.coefficients, other.reference) == (layout.coefficients, layout.reference)
+        if not same or other.coordinates != layout.coordinates:
             raise ValueError(
                 f"release: expected the effects {list(layout.coefficients)} in the same units in all releases, got others in "
                 f"release {number}; their columns and reference values have to be the same"
@@ -389,6 +444,7 @@ def check_prior(prior: EffectsPrior) -> EffectsPrior:
         in_range("prior: spread_factor", prior.spread_factor, 1, np.inf),
         fraction("prior: correlation", prior.correlation),
         fraction("prior: determined", prior.determined),
+        positive("prior: slope", prior.slope),
     )
 
 
@@ -405,6 +461,9 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
     layout, law = layout_of(release), release.mechanisms[-1]
     d, m, sigma = len(layout.coefficients), float(release.num_tasks), release.sigma[-1] - law.mean
     noise = law.variance / 2
+    checked = EffectsPrior() if prior is None else prior
+    if layout.covariates is not None:
+        return _observed_with_covariates(layout, sigma, m, noise, checked)
     # the last column over the last entry is the mean of g eta, as far as noise lets it be seen
     column, one = sigma[-1], float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
     start = column[:d] / one / layout.effect_size
@@ -412,7 +471,30 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
     start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
     return EffectsRelease(
         sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance, start, scale,
-        EffectsPrior() if prior is None else prior,
+        checked,
+    )  # fmt: skip
+
+
+def _observed_with_covariates(
+    layout: EffectsLayout, sigma: FloatArray, m: float, noise: float, prior: EffectsPrior
+) -> EffectsRelease:
+    """As :func:`observed_effects`, of tasks with covariates z."""
+    Z, d = layout.z, len(layout.coefficients)
+    number = Z.shape[1]
+    # the last columns over their last rows are g eta's regression on z. Those rows are the sum of z z' / |u|^2: it is noisy,
+    # and here made of z, which is public, and of one number, how much longer u is than z, by the noisy sum of |z|^2 / |u|^2
+    longer, squares = np.geomspace(0.1, 6.0, 60), (Z**2).sum(axis=1)
+    share = (squares / (squares + longer[:, None])).sum(axis=1)
+    weight = 1 / (squares + longer[np.abs(share - np.trace(sigma[-number:, -number:])).argmin()])
+    inverse = np.linalg.inv((Z.T * weight) @ Z)
+    start = sigma[:d, -number:] @ inverse / layout.effect_size
+    scale = np.sqrt(noise) * np.linalg.norm(inverse, axis=0) / layout.effect_size + 0.3 / np.sqrt(m * d)
+    if d > 2:  # James and Stein
+        start *= np.maximum(0.0, 1 - d * scale**2 / np.maximum((start**2).sum(axis=0), 1e-12))
+    groups = grouped(Z)
+    return EffectsRelease(
+        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance,
+        start[:, 0], scale[0], prior, CovariateGroups(groups.values, groups.counts, start[:, 1:], scale[1:]),
     )  # fmt: skip
 
 
@@ -441,6 +523,8 @@ def _start(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease
     if d > 1:
         accuracy |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
     start: dict[str, Any] = {"mu_away": np.zeros(d), "size": np.zeros(groups)} | accuracy
+    if seen.covariates is not None:
+        start["slopes_away"] = np.zeros(np.shape(seen.covariates.start))
     for number in range(len(others)):
         start |= {f"{other_site(number)}/{name}": value for name, value in accuracy.items()}
     if d > 1:
@@ -455,11 +539,12 @@ def _start(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease
 
 
 def _kept(draws: Draws) -> Draws:
-    return {name: draws[name] for name in _KEPT}
+    return {name: draws[name] for name in (*_KEPT, *_KEPT_OF_COVARIATES) if name in draws}
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
-    return {"mu": draws["mu"], "log size": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1))}
+    watched = {"mu": draws["mu"], "log size": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1))}
+    return watched | ({"slopes": draws["slopes"]} if "slopes" in draws else {})
 
 
 def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
@@ -477,20 +562,24 @@ def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
         "determined": drawn["determined"],
         "determined_spread": drawn["determined_spread"],
     }
+    log_prior, coords = {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]}, {}
+    if layout.covariates is not None:
+        posterior["slopes"], log_prior["covariates"] = drawn["slopes"], drawn["log_prior_slopes"]
+        coords["covariate"] = [str(name) for name in layout.covariates.names]
     if layout.reference is not None:
         posterior["average_effect"] = in_table(drawn["mu"], layout.reference.units(layout.coefficients))
-    dims = {"Omega": ["effect", "effect_other"]} | {
+    dims = {"Omega": ["effect", "effect_other"], "slopes": ["effect", "covariate"]} | {
         name: ["effect"] for name in ("mu", "tau", "determined", "average_effect") if name in posterior
     }
     tree = az.from_dict(
         {
             "posterior": posterior,
             "sample_stats": statistics,
-            "log_prior": {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]},
+            "log_prior": log_prior,
             "log_likelihood": {"sigma": drawn["log_likelihood"]},
         },
         dims=dims,
-        coords={"effect": names, "effect_other": names},
+        coords={"effect": names, "effect_other": names, **coords},
     )
     tree["release"] = xr.DataTree(release.to_xarray())
     return tree
