@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import halfnorm
+from scipy.special import ndtri
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
@@ -382,6 +381,7 @@ def _expected(guess: _Guess, tasks: Sequence[_Task], terms: Terms, seed: int) ->
 
 def _epsilon_for(wanted: float, guess: _Guess, tasks: Sequence[_Task], terms: Callable[[float], Terms]) -> float | None:
     """The least eps whose standard error is no more than is wanted, to three digits; None where none is."""
+    from scipy.optimize import brentq  # a tenth of a second to import
 
     def missed(log_epsilon: float) -> float:
         at = terms(float(np.exp(log_epsilon)))
@@ -452,7 +452,7 @@ def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Genera
     apart = EffectsPriors(one, np.zeros((1, d)), np.eye(d)[None], _ALONE_SCALES / d, scales)
     found = [effects_posterior(task.X, task.y, (apart,)).mean]
     prior = EffectsPrior()
-    lengths = EffectsPrior().average * halfnorm.ppf((np.arange(_READINGS) + 0.5) / _READINGS)
+    lengths = EffectsPrior().average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
     trusted = ((reading.mean, reading.log_spread), (reading.mean_without_noise, reading.log_spread_without_noise))
     for variance, log_sd in trusted:
         read = mu + np.sqrt(variance) * rng.standard_normal(d)

@@ -34,7 +34,7 @@ DATA = TaskData.from_lists(list(X), list(Y))
 WITHOUT_ROWS = {
     "Carry", "Noise", "Run",  # below, by name
     "ConvergenceWarning", "Interrupted", "SharingRule", "ReleaseSpec", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
-    "Reference", "Schema", "EffectsPrior",
+    "Reference", "Schema", "EffectsPrior", "StudyPlan",
     "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
     "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",
