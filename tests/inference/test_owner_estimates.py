@@ -42,13 +42,17 @@ def fitted():
 
 @pytest.mark.parametrize("effect", [0, 1])
 def test_with_hardly_any_noise_average_effects_are_those_of_a_meta_analysis(fitted, effect):
-    """Of random effects, by maximum likelihood of one coefficient at a time, in statsmodels."""
+    """Of random effects, by maximum likelihood of one coefficient at a time, in statsmodels.
+
+    A message's weight is not its precision, so that the two differ: over eight such data sets by .3 of a standard error (one
+    standard deviation), and by .13 on average.
+    """
     estimates, _, shared, _ = fitted
     b = np.array([own.mean[effect] for own in estimates.estimates])
     variance = np.array([own.covariance[effect, effect] for own in estimates.estimates])
     known = combine_effects(b, variance, method_re="iterated")
     found = shared.average_effects().iloc[effect]
-    assert abs(found["mean"] - known.mean_effect_re) < 0.4 * known.sd_eff_w_re
+    assert abs(found["mean"] - known.mean_effect_re) < 2 * 0.3 * known.sd_eff_w_re
     assert abs(np.log(found["sd"] / known.sd_eff_w_re)) < np.log(1.35)
     assert found["tau_lower"] < np.sqrt(known.tau2) < found["tau_upper"]
 
@@ -91,7 +95,7 @@ def test_owners_have_the_normal_posterior_of_every_public_draw_weighted_by_its_e
     estimates, _, shared, _ = fitted
     own = task_posteriors(estimates, shared, leave_one_out="off")
     public = _Public(shared, 100)
-    priors = public.priors(np.zeros(100))
+    priors = public.priors(np.zeros(100), public.mu)
     for i in (0, 7):
         mean, _ = normal_posterior(estimates.estimates[i].mean, estimates.estimates[i].covariance, priors)
         assert np.allclose(own.W[:, i], mean, atol=1e-6)
@@ -139,7 +143,7 @@ def test_an_estimate_that_says_nothing_gives_the_law_of_a_new_task_and_ends_noth
     said = Estimates(
         [Estimate([9.0, 30.0], 1e20 * np.eye(2), ["a", "b"]), Estimate([1e149] * 2, np.eye(2), ["a", "b"])]
     )
-    own = task_posteriors(said, shared)
+    own = task_posteriors(said, shared, leave_one_out="not_in_release")
     assert np.allclose(own.W[:, 0], 0.9 * shared.average_effects()["mean"], atol=0.05)  # .1 is for those apart, at 0
     assert np.isfinite(own.W).all()
     assert np.isfinite(own.coefficients().to_numpy()).all()
