@@ -12,10 +12,10 @@ def message(report: Report) -> Iterable[str]:
     """Errors with messages as they were and as they are, on the same data sets and seeds of the noise."""
     rows = report["cells"]
     yield (
-        "The panel above was run with messages that estimate coefficients under the declared prior. Those of today estimate them "
-        "under a weaker one, with a larger prior variance and larger effects. Errors of the default on the same data sets, with "
-        "the same seeds; alone and mixed of the same as well. Seed 0 of some cells was in view when the constants were set "
-        "(`mpmtl_prob/releases/effects.py` says of which). Not all cells were run again."
+        "The panel above was run with messages that estimate coefficients under the declared prior. Those of today "
+        "estimate them under a weaker one, with a larger prior variance and larger effects. Errors of the default on "
+        "the same data sets, with the same seeds; alone and mixed of the same as well. Seed 0 of some cells was in view "
+        "when the constants were set (`mpmtl_prob/releases/effects.py` says of which). Not all cells were run again."
     )
     yield as_table(
         ("cell", "seeds", "alone, evidence", "0.3.0", "then", "now", "mixed"),
