@@ -30,6 +30,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.data.reference import Reference
+from mpmtl_prob.inference.owner.effects import APART, APART_SCALES, SCALE_WEIGHTS, SCALES
 from mpmtl_prob.models.effects import EffectsPrior
 from mpmtl_prob.privacy.board import percent
 from mpmtl_prob.privacy.guarantee import of_release
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 #: Tasks that are made up, and readings of the spread, and of the length of mu, that each of them averages over.
 _TASKS, _READINGS = 100, 6
-#: As owners have them.
-_SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-_ALONE_SCALES = np.geomspace(3e-3, 10, 12)
-_APART = 0.1
 #: Gains and interval widths below which nothing is said to be gained.
 _WORTH, _LITTLE, _SAYS_LITTLE = 0.95, 0.98, 0.8
 _FEW_TASKS = 30
@@ -253,7 +250,7 @@ def plan_study(
     It takes a few seconds. On the panel of simulated studies it is compared with what was realised: docs/benchmarks.md.
 
     Args:
-        spec: the study's, or its eps, at which numbers of tasks are compared.
+        spec: the study's, or its eps, at which numbers of tasks are compared. Covariates of tasks are left out.
         num_tasks: m.
         coefficients: d, or their names.
         rows: of a task; or from and to, between which they are taken as log-uniform.
@@ -330,6 +327,7 @@ class _Guess(NamedTuple):
 class _Task(NamedTuple):
     X: FloatArray
     y: FloatArray
+    mu: FloatArray
     beta: FloatArray
 
 
@@ -346,8 +344,10 @@ def _range(rows: int | tuple[int, int]) -> tuple[int, int]:
 
 def _terms(spec: ReleaseSpec, epsilon: float, delta: float | None, m: int, d: int) -> Terms:
     names: list[Hashable] = [f"x{j}" for j in range(d)]
-    reference = Reference.standard(names)
-    return replace(spec, epsilon=epsilon, delta=delta, reference=reference, message="effects").terms(m, names)
+    public = replace(
+        spec, epsilon=epsilon, delta=delta, reference=Reference.standard(names), message="effects", covariates=None
+    )
+    return public.terms(m, names)
 
 
 def _made_up(guess: _Guess, seed: int) -> list[_Task]:
@@ -360,7 +360,7 @@ def _made_up(guess: _Guess, seed: int) -> list[_Task]:
         mu = np.sqrt(guess.mean) * direction / np.linalg.norm(direction)
         beta = mu + np.sqrt(guess.spread / guess.d) * rng.standard_normal(guess.d)
         X = rng.standard_normal((n, guess.d))
-        tasks.append(_Task(X, X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n), np.stack([mu, beta])))
+        tasks.append(_Task(X, X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n), mu, beta))
     return tasks
 
 
@@ -446,13 +446,12 @@ def _reading(guess: _Guess, tasks: Sequence[_Task], layout: EffectsLayout, sd: f
 
 def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Generator) -> tuple[float, float, float]:
     """Squared errors of one task's coefficients: alone, with the release, and with all rows."""
-    d, (mu, beta) = guess.d, task.beta
-    one = np.zeros(1)
-    scales = np.log(np.full(len(_ALONE_SCALES), 1 / len(_ALONE_SCALES)))
-    apart = EffectsPriors(one, np.zeros((1, d)), np.eye(d)[None], _ALONE_SCALES / d, scales)
+    d, mu, beta = guess.d, task.mu, task.beta
+    even = np.full(len(APART_SCALES), -np.log(len(APART_SCALES)))
+    apart = EffectsPriors(np.zeros(1), np.zeros((1, d)), np.eye(d)[None], APART_SCALES / d, even)
     found = [effects_posterior(task.X, task.y, (apart,)).mean]
     prior = EffectsPrior()
-    lengths = EffectsPrior().average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
+    lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
     trusted = ((reading.mean, reading.log_spread), (reading.mean_without_noise, reading.log_spread_without_noise))
     for variance, log_sd in trusted:
         read = mu + np.sqrt(variance) * rng.standard_normal(d)
@@ -465,10 +464,10 @@ def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Genera
         tau = np.exp(log_tau + log_sd * rng.standard_normal(_READINGS))
         # what is not known of mu is averaged over in closed form
         size = keep * variance + tau**2 / d
-        even = np.full(_READINGS, np.log((1 - _APART) / _READINGS))
-        scales = np.log(np.full(len(_SCALES), 1 / len(_SCALES)))
-        known = EffectsPriors(even, keep[:, None] * read, size[:, None, None] * np.eye(d), _SCALES, scales)
-        other = apart._replace(log_weight=np.log([_APART]))
+        weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
+        covariance = size[:, None, None] * np.eye(d)
+        known = EffectsPriors(weight, keep[:, None] * read, covariance, SCALES, np.log(SCALE_WEIGHTS))
+        other = apart._replace(log_weight=np.log([APART]))
         found.append(effects_posterior(task.X, task.y, (known, other)).mean)
     alone, release, mixed = (float(((each - beta) ** 2).sum()) for each in found)
     return alone, release, mixed

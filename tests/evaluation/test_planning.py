@@ -99,6 +99,13 @@ def test_a_binary_outcome_has_no_plan():
         plan_study(mp.ReleaseSpec(1.0, reference=reference), 60, ["a"], 50, **QUIET)
 
 
+def test_covariates_of_a_study_are_left_out():
+    reference = mp.Reference({"a": (0.0, 1.0)}, covariates={"beds": (0.0, 1.0)})
+    spec = mp.ReleaseSpec(1.0, reference=reference, covariates={"x": {"beds": 1.0}, "y": {"beds": 2.0}})
+    plans = [plan_study(each, 60, ["a"], 50, epsilons=[1.0], **QUIET) for each in (spec, 1.0)]
+    assert plans[0] == plans[1]
+
+
 def test_a_shell_plans_too(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "plan.png"

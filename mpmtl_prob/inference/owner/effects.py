@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 #: Draws of the public posterior that owners average over; more where these are weighted.
 _PUBLIC_DRAWS, _WEIGHTED_DRAWS = 100, 300
 #: Scales of the spread that an owner averages over beside them, as a task may be more of an outlier than others, or less.
-_SCALES, _SCALE_WEIGHTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0]), np.full(5, 0.2)
+SCALES, SCALE_WEIGHTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0]), np.full(5, 0.2)
 #: Prior probability that a task has nothing to do with the average: mean zero, shapes between the identity and that of all
 #: tasks, and any scale. An owner's evidence decides. The weight is that of an earlier experiment on simulated studies, and
 #: was not tuned here.
-_APART = 0.1
-_POWERS, _APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
+APART = 0.1
+_POWERS, APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
 #: With more tasks an owner's own message weighs next to nothing in the release.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
@@ -394,8 +394,8 @@ class _Public:
         d = mu.shape[1]
         values, U = np.linalg.eigh((mu[:, :, None] * mu[:, None] + Omega).mean(axis=0))
         shapes = [(U * (values**p / (values**p).mean())) @ U.T for p in _POWERS]
-        even = np.full(len(shapes), np.log(_APART / len(shapes)))
-        scales = _APART_SCALES / d
+        even = np.full(len(shapes), np.log(APART / len(shapes)))
+        scales = APART_SCALES / d
         self.apart = EffectsPriors(
             even, np.zeros((len(shapes), d)), np.array(shapes), scales, np.full(len(scales), -np.log(len(scales)))
         )
@@ -414,8 +414,8 @@ class _Public:
         """What an owner averages over, whose public draws have these log weights (S,) and average effects mu (S, d)."""
         weight = np.exp(log_weight - log_weight.max())
         with np.errstate(divide="ignore"):  # a draw may weigh nothing
-            together = np.log((1 - _APART) * weight / weight.sum())
-        return EffectsPriors(together, mu, self.Omega, _SCALES, np.log(_SCALE_WEIGHTS)), self.apart
+            together = np.log((1 - APART) * weight / weight.sum())
+        return EffectsPriors(together, mu, self.Omega, SCALES, np.log(SCALE_WEIGHTS)), self.apart
 
     def leave_one_out(
         self, tasks: TaskData | Estimates, sent: FloatArray | None = None
