@@ -436,8 +436,10 @@ def _reading(guess: _Guess, tasks: Sequence[_Task], layout: EffectsLayout, sd: f
     # the trace of what is left beside the mean: of d entries on the diagonal, with twice the variance of those off it
     per_effect = guess.spread / d + float(np.mean(sampling))
     without = per_effect * np.sqrt(2 / (m * d))
-    read = np.hypot(sd * np.sqrt(2 / d) * u / (g**2 * p_**2 * m), without)
     prior = EffectsPrior()
+    # how large errors of estimation are is known up to a factor alone, which no number of tasks averages out
+    unknown = prior.errors * (1 - p_) * float(np.mean(sampling))
+    read = np.sqrt((sd * np.sqrt(2 / d) * u / (g**2 * p_**2 * m)) ** 2 + without**2 + unknown**2)
     before = np.log(prior.spread_factor)
     tau2 = guess.spread / d
     log_sd = [1 / np.sqrt(1 / before**2 + (2 * tau2 / each) ** 2) for each in (read, without)]

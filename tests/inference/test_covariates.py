@@ -70,13 +70,13 @@ def layout_of(values, constants="number", d=D):
     return EffectsLayout(tuple(columns), reference, *CONSTANTS[constants], table)
 
 
-def drawn_messages(rng, layout, mu, slopes, Omega, level, spread, many=()):
+def drawn_messages(rng, layout, mu, slopes, Omega, accuracy, many=()):
     """Messages (..., m, D) of all tasks, each scaled to length one exactly, by NumPy alone."""
-    z, d = layout.z, len(mu)
+    z, d, (level, spread, errors) = layout.z, len(mu), accuracy
     shape = (*many, len(z))
     p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((*shape, 1)))))
     beta = mu + z[:, 1:] @ slopes.T + rng.standard_normal((*shape, d)) @ np.linalg.cholesky(Omega).T
-    eta = p * beta + np.sqrt(layout.effect_variance * p * (1 - p)) * rng.standard_normal((*shape, d))
+    eta = p * beta + np.sqrt(errors * layout.effect_variance * p * (1 - p)) * rng.standard_normal((*shape, d))
     parts = [layout.effect_size * eta, layout.determined_size * p @ layout.averages.T]
     u = np.concatenate([*parts, np.broadcast_to(z, (*shape, z.shape[1]))], axis=-1)
     return u / np.linalg.norm(u, axis=-1, keepdims=True)
@@ -112,11 +112,10 @@ def test_law_of_the_sum_is_that_of_simulated_tasks(values, constants, share):
         np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q],
         np.array([[0.08, 0.03], [0.03, 0.05]]),
     )
-    level, spread = np.array([1.5, 0.7]), 0.4
-    v = drawn_messages(rng, layout, mu, slopes, Omega, level, spread, (effort(4000, 20_000),))
+    accuracy = model.Accuracy(np.array([1.5, 0.7]), 0.4, 0.8)
+    v = drawn_messages(rng, layout, mu, slopes, Omega, accuracy, (effort(4000, 20_000),))
     A, noise = np.einsum("rmi,rmj->rij", v, v), 1.0
     seen = as_read(A[0], Gaussian(A.shape[1], noise), layout)
-    accuracy = model.Accuracy(jnp.asarray(level), jnp.asarray(spread))
     centres, covariance = model._law_of_messages(seen, mu, Omega, accuracy, slopes)
     mean = len(z) * np.asarray(model._mean_of_products(seen, centres, covariance))
     assert np.all(np.abs(mean - A.mean(axis=0)) < 0.25 * np.sqrt(A.var(axis=0) + noise**2))
@@ -135,7 +134,7 @@ def test_law_of_the_sum_is_that_of_simulated_tasks(values, constants, share):
 
 def test_basis_has_principal_axes_of_what_covariates_tell_last():
     seen = of_two_covariates(1.0)
-    accuracy = model.Accuracy(jnp.array([1.5, 0.7]), jnp.asarray(0.2))
+    accuracy = model.Accuracy(jnp.array([1.5, 0.7]), jnp.asarray(0.2), jnp.asarray(1.0))
     law = model._law_of_messages(seen, jnp.array([0.5, -0.2]), 0.05 * jnp.eye(D), accuracy, jnp.asarray(SLOPES))
     basis = np.asarray(model._basis_given_covariates(seen.covariates, model._weights(seen), *law))
     np.testing.assert_allclose(basis.T @ basis, np.eye(D + 4), atol=1e-10)
@@ -158,7 +157,9 @@ def drawn_parameters(rng, q):
     Omega = np.diag((tau * np.exp(uneven * rng.standard_normal(D))) ** 2)
     level = logit(PRIOR.determined) + 1.5 * rng.standard_normal()
     level = level + np.abs(0.5 * rng.standard_normal()) * rng.standard_normal(D)
-    return effects[:, 0], effects[:, 1:], Omega, level, np.abs(0.5 * rng.standard_normal())
+    spread = np.abs(0.5 * rng.standard_normal())
+    errors = np.exp(PRIOR.errors * np.mean(1 / (1 + np.exp(level))) * rng.standard_normal())
+    return effects[:, 0], effects[:, 1:], Omega, model.Accuracy(level, spread, errors)
 
 
 def ranks(values, noise, replications, model_function, believed=lambda seen: seen):
@@ -176,7 +177,8 @@ def ranks(values, noise, replications, model_function, believed=lambda seen: see
         kernel(model_function, _ACCEPTANCE), data, start=lambda seen: _start(seen, "diagonal"), warmup=150, draws=19,
         thin=effort(8, 20),
     )  # fmt: skip
-    mu, slopes, Omega, level, _ = (np.array(part) for part in zip(*truths, strict=True))
+    mu, slopes, Omega = (np.array([truth[k] for truth in truths]) for k in range(3))
+    level = np.array([truth[3].level for truth in truths])
     pairs = {
         "mu": (drawn["mu"][..., 0], mu[:, 0]),
         "slope": (drawn["slopes"][..., 0, 0], slopes[:, 0, 0]),
@@ -229,10 +231,8 @@ def test_density_of_what_is_sampled_is_prior_times_likelihood_times_jacobian():
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
         site = _start(plain, "diagonal") | {"level": jnp.asarray([level])}
         of_rest, trace = log_density_of(sample, (plain,), {}, site)
-        mu, Omega, level_of_p, spread = (
-            trace[name]["value"] for name in ("mu", "Omega", "determined", "determined_spread")
-        )
-        accuracy, p = model.Accuracy(level_of_p, spread), jax.nn.sigmoid(level_of_p)
+        mu, Omega, *parts = (trace[name]["value"] for name in ("mu", "Omega", *model.ACCURACY))
+        accuracy, p = model.Accuracy(*parts), jax.nn.sigmoid(parts[0])
         given = lambda x, p=p: substitute(lambda: model._slopes(seen.covariates, PRIOR, p), {"slopes_away": x})()
         slopes = given(jnp.asarray(away))
         jacobian = jax.jacobian(given)(jnp.asarray(away)).reshape(D * Q, D * Q)
@@ -251,7 +251,7 @@ def test_two_releases_have_the_same_slopes():
         alone = _start(first, "diagonal") | {"slopes_away": jnp.asarray(away)}
         of_both, trace = log_density_of(sample, (first, (second,)), {}, _start(first, "diagonal", [second]) | alone)
         of_first, _ = log_density_of(sample, (first,), {}, alone)
-        names = ("mu", "Omega", "slopes", "other_0/determined", "other_0/determined_spread")
+        names = ("mu", "Omega", "slopes", *(f"other_0/{name}" for name in model.ACCURACY))
         mu, Omega, slopes, *accuracy = (trace[name]["value"] for name in names)
         likelihood = model.log_likelihood(second, mu, Omega, model.Accuracy(*accuracy), slopes)
         ratios.append(float(of_both - of_first - likelihood))
@@ -509,10 +509,14 @@ def test_weights_of_public_draws_are_those_of_the_release_without_the_own_messag
                    mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=others)
     )  # fmt: skip
     seen = observed_effects(release)
-    level, spread = (shared.draws(name)[public.pick] for name in ("determined", "determined_spread"))
-    density = lambda now, k: float(
-        model.log_likelihood(now, public.mu[k], public.Omega[k], model.Accuracy(level[k], spread[k]), public.slopes[k])
+    accuracy = [shared.draws(name)[public.pick] for name in model.ACCURACY]
+    of_draw = lambda k: (
+        public.mu[k],
+        public.Omega[k],
+        model.Accuracy(*(part[k] for part in accuracy)),
+        public.slopes[k],
     )
+    density = lambda now, k: float(model.log_likelihood(now, *of_draw(k)))
     ratio = [density(rest, k) - density(seen, k) for k in (0, 100)]
     assert np.isclose(log_weight[i, 100] - log_weight[i, 0], ratio[1] - ratio[0], atol=0.05)
 

@@ -12,7 +12,7 @@ from mpmtl_prob.inference import NoiseAware, OwnerEffects, shared_effects, task_
 from mpmtl_prob.inference.owner.effects import _Public
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.public.effects import observed_effects
-from mpmtl_prob.models.effects import Accuracy, log_likelihood
+from mpmtl_prob.models.effects import ACCURACY, Accuracy, log_likelihood
 from mpmtl_prob.single_task.random_effects import (
     EffectsPriors,
     effects_posterior,
@@ -151,10 +151,10 @@ def test_weights_of_public_draws_are_those_of_the_release_without_the_own_messag
     v = as_sent(tasks, shared.release)[:, 0]
     seen = observed_effects(shared.release)
     rest = seen._replace(sigma=seen.sigma - np.outer(v, v), num_tasks=seen.num_tasks - 1)
-    level, spread = (shared.draws(name)[public.pick] for name in ("determined", "determined_spread"))
+    accuracy = [shared.draws(name)[public.pick] for name in ACCURACY]
     with jax.enable_x64(True):
         ratio = [
-            float(log_likelihood(now, public.mu[k], public.Omega[k], Accuracy(level[k], spread[k])))
+            float(log_likelihood(now, public.mu[k], public.Omega[k], Accuracy(*(part[k] for part in accuracy))))
             for k in (0, 100)
             for now in (rest, seen)
         ]

@@ -79,15 +79,17 @@ def drawn_parameters(rng, structure="full", prior=PRIOR, d=D):
         + 1.5 * rng.standard_normal()
         + np.abs(0.5 * rng.standard_normal()) * rng.standard_normal(d)
     )
-    return mu, Omega, level, np.abs(0.5 * rng.standard_normal())
+    spread = np.abs(0.5 * rng.standard_normal())
+    errors = np.exp(prior.errors * np.mean(1 / (1 + np.exp(level))) * rng.standard_normal())
+    return mu, Omega, model.Accuracy(level, spread, errors)
 
 
-def drawn_messages(rng, mu, Omega, level, spread, m=M, layout=LAYOUT):
+def drawn_messages(rng, mu, Omega, accuracy, m=M, layout=LAYOUT):
     """Messages (D, m) of m tasks of the model, each scaled to length one exactly."""
-    d = len(mu)
+    d, (level, spread, errors) = len(mu), accuracy
     p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((m, 1)))))
     beta = mu + rng.standard_normal((m, d)) @ np.linalg.cholesky(Omega).T
-    eta = p * beta + np.sqrt(layout.effect_variance * p * (1 - p)) * rng.standard_normal((m, d))
+    eta = p * beta + np.sqrt(errors * layout.effect_variance * p * (1 - p)) * rng.standard_normal((m, d))
     u = np.hstack([layout.effect_size * eta, layout.determined_size * p @ layout.averages.T, np.ones((m, 1))])
     return (u / np.linalg.norm(u, axis=1, keepdims=True)).T
 
@@ -116,13 +118,13 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
     rng = np.random.default_rng(1)
     truths, data = [], []
     while len(data) < replications:
-        mu, Omega, level, spread = drawn_parameters(rng, structure)
-        W = drawn_messages(rng, mu, Omega, level, spread, m)
+        mu, Omega, accuracy = drawn_parameters(rng, structure)
+        W = drawn_messages(rng, mu, Omega, accuracy, m)
         sigma = W @ W.T + drawn_noise(rng, law)
         if law.positive_definite and np.linalg.eigvalsh(sigma + law.mean)[0] <= 0:
             continue
         data.append(believed(as_read(sigma, law, m)))
-        truths.append((mu, Omega, level))
+        truths.append((mu, Omega, accuracy.level))
     found, _ = chain_for_each(
         kernel(model.model_of(structure), _ACCEPTANCE),
         data,
@@ -174,15 +176,13 @@ def law_of_entries(layout=LAYOUT):
     """Parameters, and the messages of many tasks with them, by simulation."""
     rng = np.random.default_rng(0)
     mu, Omega = np.array([0.5, -0.2]), np.array([[0.08, 0.03], [0.03, 0.05]])
-    level, spread = np.array([1.5, 0.7]), 0.4
-    W = drawn_messages(rng, mu, Omega, level, spread, m=400_000, layout=layout)
-    return (mu, Omega, level, spread), W
+    accuracy = model.Accuracy(np.array([1.5, 0.7]), 0.4, 0.8)
+    return (mu, Omega, accuracy), drawn_messages(rng, mu, Omega, accuracy, m=400_000, layout=layout)
 
 
 def test_expected_second_moment_is_that_of_simulated_messages():
-    (mu, Omega, level, spread), W = law_of_entries()
+    (mu, Omega, accuracy), W = law_of_entries()
     seen = as_read(M * np.eye(D + 2) / (D + 2), LAWS["gaussian"])
-    accuracy = model.Accuracy(jnp.asarray(level), jnp.asarray(spread))
     centres, covariance = model._law_of_messages(seen, jnp.asarray(mu), jnp.asarray(Omega), accuracy)
     mean = model._mean_of_products(seen, centres, covariance)
     assert np.allclose(mean, W @ W.T / W.shape[1], atol=4e-3)
@@ -196,12 +196,11 @@ def test_log_likelihood_is_the_normal_law_of_all_entries_together(outcome, share
     numbers, whose effects are a larger part of them.
     """
     layout = EffectsLayout(LAYOUT.coefficients, LAYOUT.reference, *CONSTANTS[outcome])
-    (mu, Omega, level, spread), W = law_of_entries(layout)
+    (mu, Omega, accuracy), W = law_of_entries(layout)
     D2, law, m = D + 2, LAWS["gaussian"], 200
     i, j = np.tril_indices(D2)
     products = W[i] * W[j]
     mean, covariance = m * products.mean(axis=1), m * np.cov(products) + law.sd**2 * np.diag(1.0 + (i == j))
-    accuracy = model.Accuracy(jnp.asarray(level), jnp.asarray(spread))
     likelihood = quickly(model.log_likelihood)
     ours, exact = [], []
     for sigma in np.random.default_rng(1).multivariate_normal(mean, covariance, size=20):
@@ -218,7 +217,7 @@ def test_log_likelihood_is_the_normal_law_of_all_entries_together(outcome, share
 def test_gradient_is_right_where_principal_axes_are_not_unique():
     """Two effects alike: eigenvalues are equal, and eigenvectors anything; finite differences are the judge."""
     seen = as_read(M * np.eye(D + 2) / (D + 2), LAWS["little noise"])
-    accuracy = model.Accuracy(jnp.full(D, 1.0), jnp.asarray(0.3))
+    accuracy = model.Accuracy(jnp.full(D, 1.0), jnp.asarray(0.3), jnp.asarray(1.0))
     value = quickly(lambda x: model.log_likelihood(seen, x[:D], jnp.diag(x[D:]), accuracy))
     slope = quickly(jax.grad(lambda x: model.log_likelihood(seen, x[:D], jnp.diag(x[D:]), accuracy)))
     x, h = np.array([0.3, 0.3, 0.1, 0.1]), 1e-5
@@ -417,16 +416,18 @@ def test_two_releases_have_the_same_effects_and_an_accuracy_each():
     start = _start(seen[0], "full", seen[1:]) | {
         "other_0/level": np.array([0.4]),
         "other_0/levels": np.array([0.3, -0.2]),
+        "other_0/errors_site": 0.7,
     }
     one = {name: value for name, value in start.items() if not name.startswith("other_0")}
     sample = model.model_of("full")
     of_both = log_density_of(sample, (seen[0], (seen[1],)), {}, start)[0]
     of_first, trace = log_density_of(sample, (seen[0],), {}, one)
     sd, spread = (-0.5 * model.ndtri(0.5 * norm.cdf(0.5)) for _ in range(2))
-    accuracy = model.Accuracy(0.4 + sd * start["other_0/levels"], spread)
+    level = 0.4 + sd * start["other_0/levels"]
+    accuracy = model.Accuracy(level, spread, np.exp(PRIOR.errors * np.mean(1 / (1 + np.exp(level))) * 0.7))
     of_second = model.log_likelihood(seen[1], trace["mu"]["value"], trace["Omega"]["value"], accuracy)
     logit = np.log(0.73 / 0.27)
-    prior = norm.logpdf(0.4, logit, 1.5) + norm.logpdf([0.3, -0.2]).sum() + 2 * norm.logpdf(-0.5)
+    prior = norm.logpdf(0.4, logit, 1.5) + norm.logpdf([0.3, -0.2]).sum() + 2 * norm.logpdf(-0.5) + norm.logpdf(0.7)
     assert float(of_both) == pytest.approx(float(of_first + of_second) + prior, rel=1e-9)
 
 

@@ -1,10 +1,12 @@
 """What a message of effects says of one task: each coefficient shrunk by itself."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from mpmtl_prob.single_task import shrunk
-from mpmtl_prob.single_task.shrunk import shrunk_estimate
+from mpmtl_prob.single_task.shrunk import read_together, shrunk_estimate
 
 V, RESIDUAL = 0.2, 0.7
 
@@ -20,7 +22,13 @@ def correlated(rng, n, d=4, correlation=0.7):
     return np.sqrt(1 - correlation) * rng.standard_normal((n, d)) + np.sqrt(correlation) * rng.standard_normal((n, 1))
 
 
-def test_where_no_prior_is_weaker_it_is_the_posterior_mean():
+@pytest.fixture
+def each_alone(monkeypatch):
+    """Nothing is undone for columns that go together."""
+    monkeypatch.setattr(shrunk, "read_together", lambda X, ridge: 1.0)
+
+
+def test_where_no_prior_is_weaker_it_is_the_posterior_mean(each_alone):
     X = correlated(np.random.default_rng(0), 6)
     y = np.arange(6.0) / 3
     S = np.linalg.solve(X.T @ X + RESIDUAL / V * np.eye(4), X.T @ X)
@@ -30,7 +38,7 @@ def test_where_no_prior_is_weaker_it_is_the_posterior_mean():
 
 
 @pytest.mark.parametrize("n", [3, 12])  # fewer rows than columns, and more
-def test_its_mean_and_variance_are_those_that_readers_rely_on(n):
+def test_its_mean_and_variance_are_those_that_readers_rely_on(n, each_alone):
     """E[eta | beta_j] = p_j beta_j and Var = v p_j (1 - p_j), where other coefficients are as their prior says."""
     rng = np.random.default_rng(n)
     X, number = correlated(rng, n), 20_000
@@ -44,7 +52,7 @@ def test_its_mean_and_variance_are_those_that_readers_rely_on(n):
     assert np.isclose(eta.var(), V * p * (1 - p), rtol=4 * np.sqrt(2 / len(eta)))
 
 
-def test_correlated_columns_are_not_read_as_each_other():
+def test_correlated_columns_are_not_read_as_each_other(each_alone):
     """Of the average over tasks, what other coefficients add is nowhere near as large as under the declared prior alone."""
     rng = np.random.default_rng(0)
     mu, wrong = np.array([1.0, 0.0, 0.0, 0.0]), {}
@@ -55,6 +63,59 @@ def test_correlated_columns_are_not_read_as_each_other():
         estimate, determined = (np.mean([each[k] for each in own], axis=0) for k in (0, 1))
         wrong[weak] = np.abs(estimate / determined - mu).max()
     assert wrong[8.0] < 0.4 * wrong[1.0]
+
+
+@pytest.mark.parametrize(("n", "correlation"), [(6, 0.7), (12, 0.7), (6, 0.0)])
+def test_predictions_are_as_long_as_the_truth_on_average(n, correlation):
+    """mu'C E[eta] = mu'C (p o mu) over tasks, and over average effects of any direction.
+
+    The bounds are four standard errors, over tasks.
+    """
+    rng, number = np.random.default_rng(n), 1500
+    C = (1 - correlation) * np.eye(4) + correlation
+    read, truth = np.zeros(number), np.zeros(number)
+    for task in range(number):
+        X, mu = correlated(rng, n, correlation=correlation), rng.standard_normal(4)
+        own = shrunk_estimate(X, X @ mu + np.sqrt(RESIDUAL) * rng.standard_normal(n), V, 4.0)
+        read[task], truth[task] = mu @ C @ own.estimate, mu @ C @ (own.determined * mu)
+    off = read - truth
+    assert abs(off.mean()) < 4 * off.std() / np.sqrt(number) + 0.02 * truth.mean()
+
+
+def test_without_it_predictions_from_correlated_columns_are_too_long(each_alone):
+    with pytest.raises(AssertionError):
+        test_predictions_are_as_long_as_the_truth_on_average(6, 0.7)
+
+
+@pytest.mark.parametrize(("n", "d"), [(7, 4), (12, 4), (5, 8)])
+def test_what_is_read_together_is_that_of_pairs_left_out(n, d):
+    rng, ridge = np.random.default_rng(n), 0.7
+    X = correlated(rng, n, d)
+    read = each = 0.0
+    for r, s in itertools.permutations(range(n), 2):
+        rest = np.delete(X, [r, s], axis=0)
+        S = np.linalg.solve(rest.T @ rest + ridge * np.eye(d), rest.T @ rest)
+        difference = X[r] - X[s]
+        read += difference @ S @ difference
+        each += difference**2 @ np.diag(S)
+    assert np.isclose(read_together(X, ridge), read / each)
+
+
+def test_columns_that_are_constant_within_a_task_do_not_go_together():
+    rng = np.random.default_rng(0)
+    constant = np.column_stack([np.full((9, 2), [1.0, -0.6]), rng.standard_normal(9)])
+    alone = np.column_stack([np.zeros((9, 2)), constant[:, 2]])
+    assert read_together(constant[:, :2], 0.7) == 1.0
+    # the third column is as far from independent of them as its rows happen to be
+    assert abs(read_together(constant, 0.7) - read_together(alone, 0.7)) < 0.1
+
+
+def test_rows_beyond_all_measure_are_read_as_columns_that_do_not_go_together():
+    X = correlated(np.random.default_rng(0), 6)
+    with np.errstate(all="ignore"):
+        for scale in (1e9, 1e80):
+            assert 0 <= read_together(scale * X, 0.7) < 10
+    assert read_together(X[:2], 0.7) == 1.0
 
 
 def test_a_column_that_is_zero_is_not_determined_and_takes_nothing_from_the_others():

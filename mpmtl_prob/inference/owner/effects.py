@@ -26,7 +26,7 @@ from mpmtl_prob.inference.owner.likelihoods import NO_TARGETS, OF_ESTIMATES, Lik
 from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
-from mpmtl_prob.models.effects import Accuracy, CovariateGroups, EffectsRelease, log_likelihood
+from mpmtl_prob.models.effects import ACCURACY, Accuracy, CovariateGroups, EffectsRelease, log_likelihood
 from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
@@ -428,16 +428,15 @@ class _Public:
         release = self.shared.release
         sent = as_sent(tasks, release) if sent is None else sent
         seen = observed_effects(release, self.shared.prior)
-        laws = [self.shared.draws(name)[self.pick] for name in ("determined", "determined_spread")]
-        laws += [] if self.slopes is None else [self.slopes]
+        law = (self.mu, self.Omega, Accuracy(*(self.shared.draws(name)[self.pick] for name in ACCURACY)), self.slopes)
         with jax.enable_x64(True):
-            whole_release = _log_likelihoods(seen, self.mu, self.Omega, *laws)
+            whole_release = _log_likelihoods(seen, law)
             ratios = []
             for v, groups in zip(sent.T, _without_own(tasks, self.shared.layout, seen), strict=True):
                 rest = seen._replace(
                     sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0, covariates=groups
                 )
-                ratios.append(np.asarray(_log_likelihoods(rest, self.mu, self.Omega, *laws) - whole_release))
+                ratios.append(np.asarray(_log_likelihoods(rest, law) - whole_release))
         weight, khat = smoothed(np.array(ratios))
         with np.errstate(divide="ignore"):
             return np.log(weight), khat
@@ -456,17 +455,10 @@ def _without_own(
 
 @jax.jit
 def _log_likelihoods(
-    release: EffectsRelease,
-    mu: FloatArray,
-    Omega: FloatArray,
-    level: FloatArray,
-    spread: FloatArray,
-    slopes: FloatArray | None = None,
+    release: EffectsRelease, law: tuple[FloatArray, FloatArray, Accuracy, FloatArray | None]
 ) -> jax.Array:
-    """Of every draw, (S,)."""
-    each = lambda draw: log_likelihood(release, draw[0], draw[1], Accuracy(draw[2], draw[3]), *draw[4:])
-    draws = (mu, Omega, level, spread) if slopes is None else (mu, Omega, level, spread, slopes)
-    out: jax.Array = jax.lax.map(each, draws)
+    """Of every draw of mu, Omega, accuracy and slopes, (S,)."""
+    out: jax.Array = jax.lax.map(lambda draw: log_likelihood(release, *draw), law)
     return out
 
 

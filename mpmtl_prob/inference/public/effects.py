@@ -16,7 +16,15 @@ from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects import MAX_RANK, CovariateGroups, EffectsPrior, EffectsRelease, model_of, other_site
+from mpmtl_prob.models.effects import (
+    ACCURACY,
+    MAX_RANK,
+    CovariateGroups,
+    EffectsPrior,
+    EffectsRelease,
+    model_of,
+    other_site,
+)
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
@@ -41,7 +49,7 @@ _REMEDIES = Remedies(
     "Call shared_effects with a longer warmup, or with structure='diagonal'.",
     "call shared_effects with a longer warmup.",
 )
-_KEPT = ("mu", "Omega", "determined", "determined_spread", "log_prior_mu", "log_prior_tau", "log_likelihood")
+_KEPT = ("mu", "Omega", *ACCURACY, "log_prior_mu", "log_prior_tau", "log_likelihood")
 _KEPT_OF_COVARIATES = ("slopes", "log_prior_slopes")
 #: Groups of the tree that hold further releases.
 _OTHER = "other_release_"
@@ -234,7 +242,8 @@ class SharedEffects(PublicPosterior[str]):
         between = np.einsum("cj,sjk,ck->sc", weights, Omega, weights)
         tau = np.sqrt(between)
         p = 1 / (1 + np.exp(-self.draws("determined")))
-        error = self.layout.effect_variance * (1 - p) / p * scale**2  # of an unbiased estimate, v (1 - p) / p
+        # of an unbiased estimate, c v (1 - p) / p
+        error = self.draws("errors")[:, None] * self.layout.effect_variance * (1 - p) / p * scale**2
         lower, upper = np.quantile(effects, [low, high], axis=0)
         tau_lower, tau_upper = np.quantile(tau, [low, high], axis=0)
         columns = {
@@ -445,6 +454,7 @@ def check_prior(prior: EffectsPrior) -> EffectsPrior:
         fraction("prior: correlation", prior.correlation),
         fraction("prior: determined", prior.determined),
         positive("prior: slope", prior.slope),
+        positive("prior: errors", prior.errors),
     )
 
 
@@ -519,7 +529,7 @@ def _tails(probability: float) -> tuple[float, float]:
 def _start(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease] = ()) -> dict[str, Any]:
     """Unconstrained values round which chains start."""
     groups, d = np.shape(seen.averages)
-    accuracy: dict[str, Any] = {"level": np.full(groups, 1.0), "determined_spread_site": -0.5}
+    accuracy: dict[str, Any] = {"level": np.full(groups, 1.0), "determined_spread_site": -0.5, "errors_site": 0.0}
     if d > 1:
         accuracy |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
     start: dict[str, Any] = {"mu_away": np.zeros(d), "size": np.zeros(groups)} | accuracy
@@ -561,6 +571,7 @@ def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
         "Omega": drawn["Omega"],
         "determined": drawn["determined"],
         "determined_spread": drawn["determined_spread"],
+        "errors": drawn["errors"],
     }
     log_prior, coords = {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]}, {}
     if layout.covariates is not None:
