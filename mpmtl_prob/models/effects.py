@@ -64,10 +64,10 @@ class EffectsPrior(NamedTuple):
         determined: median of p, how far a task's rows determine an effect.
         slope: as average, of how all effects change with one unit of a covariate of tasks, where there are any.
         errors: c is how many times as large estimates' errors are, squared, as p says they are; its logarithm is normal with
-            this standard deviation times 1 - p. A task with few rows does not know its residual variance, and is wrong about
-            it in the same direction as the other tasks of its study. In studies whose residual variance and effects were
-            drawn from their priors it was .5 with 27 columns, .6 with 10 and 1 with 3. The default was set after a look at six
-            cells of the panel with few rows, whose errors are within 3 % of those at .3 and at .6.
+            this standard deviation times 1 - p. A task with few rows does not know its residual variance, and is wrong
+            about it in the same direction as the other tasks of its study. In studies whose residual variance and effects
+            were drawn from their priors it was .5 with 27 columns, .6 with 10 and 1 with 3. The default was set after a look
+            at six cells of the panel with few rows, whose errors are within 3 % of those at .3 and at .6.
     """
 
     average: float = 1.0
