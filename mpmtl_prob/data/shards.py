@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from mpmtl_prob._util.checks import whole
 from mpmtl_prob.data.cells import check_labels, label_text
 from mpmtl_prob.data.columns import check_columns, chosen, numeric_columns, task_labels
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.observations import of_every_row
 from mpmtl_prob.data.tasks import TaskData
 
 _ROWS = 2**13  # of a parquet file that are read in one go
@@ -105,6 +106,8 @@ class TaskShards:
         features: Sequence[str] | None = None,
         exclude: Sequence[str] | None = None,
         intercept: bool = False,
+        exposure: str | None = None,
+        weights: str | None = None,
         workers: int = 1,
         progress_bar: bool = True,
     ) -> Self:
@@ -117,6 +120,8 @@ class TaskShards:
             features: feature columns; default every other column of the first file.
             exclude: columns that are no features.
             intercept: give every task one of its own.
+            exposure: the column of :meth:`TaskData.with_exposure`, which is no feature.
+            weights: the column of :meth:`TaskData.with_weights`, which is no feature.
             workers: processes.
             progress_bar: show one.
 
@@ -129,19 +134,21 @@ class TaskShards:
         except ImportError:
             raise ImportError("parquet files need pyarrow: pip install 'mpmtl-prob[shards]'") from None
 
+        beside = {name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None}
         parts, types = [], {}
         for path in sorted(Path(folder).glob("*.parquet")):
             schema = parquet.read_schema(path)
             index = (schema.pandas_metadata or {}).get("index_columns", [])  # numbers of rows, of a frame that was cut
-            held = [c for c in schema.names if c not in index or c in (task, target)]
-            own = tuple(map(str, chosen(held, (task, target), features, exclude)))
-            for argument, wanted in (("task", [task]), ("target", [target]), ("features", own)):
+            held = [c for c in schema.names if c not in index or c in (task, target, *beside.values())]
+            own = tuple(map(str, chosen(held, (task, target, *beside.values()), features, exclude)))
+            further = ((argument, [name]) for argument, name in beside.items())
+            for argument, wanted in (("task", [task]), ("target", [target]), ("features", own), *further):
                 if missing := [c for c in wanted if c not in held]:
                     raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")
             types[path.name] = _label_type(schema.field(task).type)
             names = _names(path, task)
             check_labels("task", names)
-            read = partial(_parquet, str(path), task, target, own, intercept)
+            read = partial(_parquet, str(path), task, target, own, intercept, beside)
             parts.append(
                 Part(path.name, tuple(names), (*own, NAME) if intercept else own, read, scaling="unit_variance")
             )
@@ -268,14 +275,16 @@ def _names(path: Path, task: str) -> list[Any]:
     return list(names)
 
 
-def _parquet(path: str, task: str, target: str, features: tuple[str, ...], intercept: bool) -> TaskData:
-    """Rows of one file, a column and a few rows at a time, so that they are there once."""
+def _parquet(
+    path: str, task: str, target: str, features: tuple[str, ...], intercept: bool, beside: Mapping[str, str]
+) -> TaskData:
+    """Rows of one file, a column and a few rows at a time, so that they are there once; with exposure and weights."""
     from pyarrow import parquet
 
     # a column is read from the file as it is needed: read ahead, its pages would take as much as the rows
     with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-        every = [name for name in file.schema_arrow.names if name in (task, target, *features)]
-        check_columns(every, task, target, features)
+        every = [name for name in file.schema_arrow.names if name in (task, target, *features, *beside.values())]
+        check_columns(every, task, target, features, beside)
         number, known = file.metadata.num_rows, dict[Any, int]()
         place = np.empty(number, dtype=np.int64)
         for now, batch in _batches(file, task):
@@ -285,11 +294,17 @@ def _parquet(path: str, task: str, target: str, features: tuple[str, ...], inter
         task_labels(names if None not in known else names[place])
         X, y = np.empty((number, len(features))), np.empty(number)
         columns = [("features", name, X[:, j]) for j, name in enumerate(features)]
-        for argument, name, column in (*columns, ("target", target, y)):
+        further = {argument: np.empty(number) for argument in beside}
+        others = [(argument, name, further[argument]) for argument, name in beside.items()]
+        for argument, name, column in (*columns, ("target", target, y), *others):
             for now, batch in _batches(file, name):
                 column[now] = numeric_columns(argument, {name: batch.to_pandas()}, [name], names[place[now]])[:, 0]
     tasks = replace(TaskData._of_places(X, y, list(known), place, features or None, own=True), scaling="unit_variance")
     del X, y
+    if further:
+        order, counts = np.argsort(place, kind="stable"), tasks.row_counts
+        arrays: dict[str, Any] = {name: of_every_row(name, flat[order], counts) for name, flat in further.items()}
+        tasks = replace(tasks, **arrays)
     return tasks.with_intercept() if intercept else tasks
 
 

@@ -41,9 +41,16 @@ def _of_part(terms: Terms, tasks: TaskData) -> tuple[FloatArray, int, list[Hasha
     """Return the second moment and the digest of one part, and of whom to tell, by whichever process."""
     v = quiet_message(tasks, terms)
     odd = RowWarnings({}, []) if terms.effects is None else row_warnings(tasks, terms.effects)
-    return v @ v.T, sum(_digest(*tasks.rows_of(i)) for i in range(tasks.num_tasks)), silent_tasks(v, tasks), odd
+    return v @ v.T, sum(_digest(tasks, i) for i in range(tasks.num_tasks)), silent_tasks(v, tasks), odd
 
 
-def _digest(X: FloatArray, y: FloatArray) -> int:
-    """Of one task's rows; a sum of them does not depend on the order of tasks."""
-    return int.from_bytes(hashlib.sha256(str(X.shape).encode() + X.tobytes() + y.tobytes()).digest())
+def _digest(tasks: TaskData, i: int) -> int:
+    """Of one task's rows, and what stands beside them; a sum of such numbers does not depend on the order of tasks."""
+    own = tasks.observations_of(i)
+    beside = [
+        each.tobytes()
+        for each, given in ((own.exposure, tasks.exposure), (own.weights, tasks.weights))
+        if given is not None
+    ]
+    parts = [str(own.X.shape).encode(), own.X.tobytes(), own.y.tobytes(), *beside]
+    return int.from_bytes(hashlib.sha256(b"".join(parts)).digest())

@@ -94,6 +94,34 @@ def test_so_it_is_from_parquet_files_with_every_option(folder, options, intercep
     assert out.features == whole.features == FEATURES
 
 
+def test_counts_have_the_exposure_and_the_weight_of_their_own_rows(tmp_path):
+    rng, rows = np.random.default_rng(3), 400
+    table = pd.DataFrame({"ward": rng.choice(NAMES[:8], rows), "age": rng.standard_normal(rows)})
+    table = table.assign(nights=rng.integers(1, 20, rows), copies=rng.integers(1, 4, rows))
+    table["falls"] = rng.poisson(0.1 * table.nights * np.exp(0.3 * table.age))
+    parts = [table[table.ward.isin(NAMES[k : k + 4])] for k in (0, 4)]
+    columns = {"task": "ward", "target": "falls", "exposure": "nights", "weights": "copies", "intercept": True}
+    shards = TaskShards.from_parquet(write(tmp_path, parts), **columns, **QUIET)
+    whole = TaskData.from_pandas(pd.concat(parts), **columns)
+    assert shards.features == whole.features == ("age", "intercept")
+    streamed = {task: part.observations_of(i) for part in shards for i, task in enumerate(part.tasks)}
+    for i, task in enumerate(whole.tasks):
+        for ours, theirs in zip(streamed[task], whole.observations_of(i), strict=True):
+            assert_array_equal(ours, theirs)
+    reference = mp.Reference.standard(["age"], outcome="count", baseline=0.1)
+    release = lambda source: mp.release(source, 3.0, reference=reference, unsafe_seed=1).sigma
+    assert_array_equal(release(shards), release(whole))
+    assert not np.array_equal(
+        release(whole),
+        release(TaskData.from_pandas(pd.concat(parts), **columns | {"exposure": None}, exclude=["nights"])),
+    )
+
+
+def test_exposure_that_is_not_there_is_named(folder):
+    with pytest.raises(ValueError, match="exposure: no column 'nights' in part-0"):
+        TaskShards.from_parquet(folder, **COLUMNS, exposure="nights", **QUIET)
+
+
 def test_the_order_of_parts_and_who_reads_them_are_irrelevant(folder, monkeypatch):
     shards = TaskShards.from_parquet(folder, **COLUMNS, features=FEATURES, **QUIET)
     book = Ledger(epsilon=20.0, delta=0.5)
