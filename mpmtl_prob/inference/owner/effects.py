@@ -25,6 +25,7 @@ from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.likelihoods import NO_TARGETS, OF_ESTIMATES, Likelihood, OfEstimates, are_labels, named
 from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
+from mpmtl_prob.inference.owner.visible_spread import visible_shape
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
 from mpmtl_prob.models.effects import ACCURACY, Accuracy, CovariateGroups, EffectsRelease, log_likelihood
 from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner
@@ -293,13 +294,18 @@ def effect_posteriors(
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
-    log_weight, khat = (
-        public.leave_one_out(tasks, sent) if left_out else (np.zeros((tasks.num_tasks, public.number)), None)
-    )
+    log_weight, khat = np.zeros((tasks.num_tasks, public.number)), None
+    own_messages: Sequence[FloatArray | None] = [None] * tasks.num_tasks
+    if left_out:
+        sent = as_sent(tasks, shared.release) if sent is None else sent
+        log_weight, khat = public.leave_one_out(tasks, sent)
+        own_messages = list(sent.T)
 
     def each(i: int, known: Known) -> OwnEffects:
         mu, rng = public.mu_at(z[i]), np.random.default_rng([seed, i])
-        own = own_effects(known, public.priors(log_weight[i], mu), FromAll(mu, public.alone), kind, total, rng)
+        own = own_effects(
+            known, public.priors(log_weight[i], mu, own_messages[i]), FromAll(mu, public.alone), kind, total, rng
+        )
         if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
             return own
         # every task's own intercept, beside slopes in units of its own rows
@@ -391,6 +397,8 @@ class _Public:
         self.pick = np.linspace(0, len(mu) - 1, min(number, len(mu))).astype(int)
         self.mu, self.Omega = mu[self.pick], Omega[self.pick]
         self.slopes = None if shared.layout.covariates is None else shared.draws("slopes")[self.pick]
+        self.seen = observed_effects(shared.release, shared.prior)
+        self.determined = (1 / (1 + np.exp(-shared.draws("determined")))).mean(axis=0)
         d = mu.shape[1]
         values, U = np.linalg.eigh((mu[:, :, None] * mu[:, None] + Omega).mean(axis=0))
         shapes = [(U * (values**p / (values**p).mean())) @ U.T for p in _POWERS]
@@ -410,12 +418,27 @@ class _Public:
         """Draws of the average effects of tasks with covariates z (1 + q,), a one first, (S, d)."""
         return self.mu if self.slopes is None else self.mu + self.slopes @ z[1:]
 
-    def priors(self, log_weight: FloatArray, mu: FloatArray) -> tuple[EffectsPriors, EffectsPriors]:
-        """What an owner averages over, whose public draws have these log weights (S,) and average effects mu (S, d)."""
-        weight = np.exp(log_weight - log_weight.max())
+    def priors(
+        self, log_weight: FloatArray, mu: FloatArray, own_message: FloatArray | None = None
+    ) -> tuple[EffectsPriors, EffectsPriors]:
+        """What an owner averages over.
+
+        Args:
+            log_weight: of the public draws, (S,).
+            mu: their average effects, (S, d).
+            own_message: what is left out of the release, (D,).
+        """
+        weight, Omega = np.exp(log_weight - log_weight.max()), self.Omega
+        visible = visible_shape(self.seen, self.determined, own_message)
+        halves = weight[::2].sum(), weight[1::2].sum()
+        if visible is not None and min(halves) > 0:  # every second draw has this shape
+            Omega = Omega.copy()
+            Omega[1::2] = visible.shape * np.trace(Omega[1::2], axis1=1, axis2=2)[:, None, None]
+            weight[::2] *= (1 - visible.share) / halves[0]
+            weight[1::2] *= visible.share / halves[1]
         with np.errstate(divide="ignore"):  # a draw may weigh nothing
             together = np.log((1 - APART) * weight / weight.sum())
-        return EffectsPriors(together, mu, self.Omega, SCALES, np.log(SCALE_WEIGHTS)), self.apart
+        return EffectsPriors(together, mu, Omega, SCALES, np.log(SCALE_WEIGHTS)), self.apart
 
     def leave_one_out(
         self, tasks: TaskData | Estimates, sent: FloatArray | None = None
@@ -427,7 +450,7 @@ class _Public:
         check_not_forked()
         release = self.shared.release
         sent = as_sent(tasks, release) if sent is None else sent
-        seen = observed_effects(release, self.shared.prior)
+        seen = self.seen
         law = (self.mu, self.Omega, Accuracy(*(self.shared.draws(name)[self.pick] for name in ACCURACY)), self.slopes)
         with jax.enable_x64(True):
             whole_release = _log_likelihoods(seen, law)
