@@ -112,7 +112,7 @@ def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
     )
     found, errors = seen(forge, everybody=everybody)
     assert found is None
-    assert "was changed on its way" in str(errors[0])
+    assert "was altered in transit" in str(errors[0])
     assert not any(site.run_log.answered() for site in everybody)
 
 
