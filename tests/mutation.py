@@ -715,7 +715,7 @@ MUTANTS = [
            'tell_of_cuts({"source": public}, ', 'tell_of_cuts({"source": private}, ',
            "adaptation/test_adaptation_moment_adaptation.py::test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_private_ones_are_not"),
     Mutant("covariances by subtraction", "adaptation/moments/grid_posterior.py",
-           "left @ P[:, None] @ np.swapaxes(left, -1, -2) + K @ error @ np.swapaxes(K, -1, -2)",
+           "residual_map @ P[:, None] @ np.swapaxes(residual_map, -1, -2) + K @ error @ np.swapaxes(K, -1, -2)",
            "P[:, None] - K @ A @ P[:, None]",
            "adaptation/test_adaptation_moment_adaptation.py::test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge"),
     Mutant("one target says how large errors are", "single_task/intercepts.py",
