@@ -373,7 +373,7 @@ MUTANTS = [
            "out[now] = exact - pseudo.log_density(beta)", "out[now] = 0 * exact",
            "single_task/test_generalized.py::test_draws_have_the_posterior_s_mean_and_spread"),
     Mutant("outcomes: what is determined is that under the weak prior", "single_task/generalized.py",
-           "return Shrunk(factor * found.at, factor * share)", "return Shrunk(factor * found.at, share)",
+           "return Shrunk(factor * fit.at, factor * share)", "return Shrunk(factor * fit.at, share)",
            "single_task/test_generalized.py::test_what_is_determined_undoes_the_shrinkage"),
     Mutant("outcomes: exposure is passed over", "releases/effects.py",
            " + np.log(own.exposure)", "",
