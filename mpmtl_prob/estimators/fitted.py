@@ -146,9 +146,9 @@ def in_units_of_fit[E](estimator: E, slope_rows: TaskData) -> tuple[E, TaskData,
     return estimator, rows, scale
 
 
-def of_tasks(found: Fitted, tasks: TaskData, slope_rows: TaskData, scale: FloatArray | None) -> Fitted:
+def of_tasks(scaled_fit: Fitted, tasks: TaskData, slope_rows: TaskData, scale: FloatArray | None) -> Fitted:
     """Convert a fit of the slopes from the units of :func:`in_units_of_fit` to the tasks' units, with intercepts."""
-    fitted = in_own_units(found, scale)
+    fitted = in_own_units(scaled_fit, scale)
     return fitted if slope_rows is tasks else replace(fitted, W=completed(fitted.W, tasks))
 
 
@@ -162,9 +162,9 @@ def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
     return checked  # type: ignore[return-value]
 
 
-def named(found: Fitted, tasks: TaskData) -> Fitted:
+def named(fitted: Fitted, tasks: TaskData) -> Fitted:
     """Return the fit with the names of tasks and features."""
-    return replace(found, tasks=tasks.tasks, features=tasks.features)
+    return replace(fitted, tasks=tasks.tasks, features=tasks.features)
 
 
 __getattr__ = former_names(__name__, {"intercept_aside": "fit_slopes_then_intercept"})

@@ -232,12 +232,12 @@ def task_relations(W: FloatArray) -> FloatArray:
     return (Vt.T * s) @ Vt / s.sum() if s.any() else np.zeros((W.shape[1],) * 2)
 
 
-def fitted(W: Any, found: Solution, seconds: float, name: str, guarantee: Any = NOT_PRIVATE, **parts: Any) -> Fitted:
+def fitted(W: Any, solution: Solution, seconds: float, name: str, guarantee: Any = NOT_PRIVATE, **parts: Any) -> Fitted:
     """Return the result, with the solver's objective, optimality and iterations in its history."""
     history = {
-        "objective": np.array([found.objective]),
-        "optimality": np.array([found.optimality]),
-        "iterations": np.array([found.iterations]),
+        "objective": np.array([solution.objective]),
+        "optimality": np.array([solution.optimality]),
+        "iterations": np.array([solution.iterations]),
     } | {name: np.asarray(part)[None] for name, part in parts.items()}
     return Fitted(np.asarray(W), guarantee, history, seconds=seconds, name=name)
 

@@ -128,8 +128,8 @@ def _told(model: NCnvxAdap, X: FloatArray, answers: Any) -> _Told:
     for y in (1.0, -1.0):
         total, labels = np.zeros(len(X)), np.full(len(X), y)
         for w in answers.w[:-1]:
-            kept = model.loss_.values(w, X, labels) < model.lambda_1  # as profile_slope has it
-            total += kept * model.loss_.slopes(w, X, labels)[:, 0]
+            counted = model.loss_.values(w, X, labels) < model.lambda_1  # as profile_slope has it
+            total += counted * model.loss_.slopes(w, X, labels)[:, 0]
         slopes.append(total / steps)
     return _Told(answers.private.mean(axis=0), model.num_records_, model.noise_sd_**2 / steps, X, *slopes)
 
