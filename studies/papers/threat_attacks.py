@@ -86,10 +86,8 @@ def matrix(settings: ThreatModels) -> Row:
     odd += [name for name, found in controls.items() if not found]
     beyond = [cell(row) for row in attacked if row["E log BF"] is not None and row["E log BF, lower"] > row["at most"]]
     tries = min(settings.trials // 5, 500)
-    told_mechanisms = (NoisyMeans.within(_EPSILON, 1e-3, _PEOPLE, _QUESTIONS, view=view) for view in AGAINST.values())
-    statements = "\n".join(
-        f"- {odds.participant(mechanism, _EPSILON, trials=tries, seed=6)}" for mechanism in told_mechanisms
-    )
+    promised = (NoisyMeans.within(_EPSILON, 1e-3, _PEOPLE, _QUESTIONS, view=view) for view in AGAINST.values())
+    statements = "\n".join(f"- {odds.participant(mechanism, _EPSILON, trials=tries, seed=6)}" for mechanism in promised)
     note = (
         f"{_SETTING}, p uniform. Tracing knows p; the likelihood ratio (LR) knows all others' answers, and its AUC is known "
         "exactly; E log BF is of somebody who knows p, and at most rho before that view. The promise is "

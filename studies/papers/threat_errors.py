@@ -70,9 +70,8 @@ def against_people(settings: ThreatModels) -> Row:
             {"people": t, "noise against": name} | measured(m.uniform_error(), measured_losses[name])
             for name, m in mechanisms.items()
         ]
-        price = {
-            name: measured_losses[name] - measured_losses["none"] for name in _PAPER
-        }  # the same answers, so that sampling errors cancel
+        # Both losses have the same answers, so that sampling errors cancel.
+        price = {name: measured_losses[name] - measured_losses["none"] for name in _PAPER}
         for name, m in mechanisms.items():
             if m.sd:
                 prices.setdefault(name, []).append((t, m.sd**2 / 4, price[name]))

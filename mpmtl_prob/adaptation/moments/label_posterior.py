@@ -84,7 +84,7 @@ def approximate_posterior(
     if public.num_features != len(model.coef_):
         raise ValueError(f"source: expected {len(model.coef_)} features as the model has, got {public.num_features}")
     records = model._coded(public, loss)
-    told = _told(model, records.X, answers)
+    published = _published(model, records.X, answers)
     centre = public_fit(loss, records)
     curvature = expit(records.X @ centre) * expit(-records.X @ centre)
     V = np.linalg.inv((records.X.T * curvature) @ records.X + np.eye(len(centre)) / loss.weight_bound**2)
@@ -93,7 +93,7 @@ def approximate_posterior(
     taus, d = scale * TAUS, len(centre)
     fits: list[_Normal] = []
     for tau in taus:  # every fit starts where the one before stopped
-        fits.append(_laplace(told, centre, V + tau**2 * np.eye(d) / d, fits[-1].mean if fits else centre))
+        fits.append(_laplace(published, centre, V + tau**2 * np.eye(d) / d, fits[-1].mean if fits else centre))
     log_weight = np.array([fit.log_evidence for fit in fits]) + np.log(TAUS / (1 + TAUS**2))
     weight = np.exp(log_weight - log_weight.max())
     rng = np.random.default_rng(seed)
@@ -105,7 +105,7 @@ def approximate_posterior(
     return ApproximatePosterior(w, taus[pick])
 
 
-class _Told(NamedTuple):
+class _Published(NamedTuple):
     """Mean gradient g with n and s^2 / T, and the mean slopes a(x, y) of the source's rows X (m, d) for both labels (m,)."""
 
     g: FloatArray
@@ -122,7 +122,7 @@ class _Normal(NamedTuple):
     log_evidence: float
 
 
-def _told(model: NCnvxAdap, X: FloatArray, answers: Any) -> _Told:
+def _published(model: NCnvxAdap, X: FloatArray, answers: Any) -> _Published:
     steps = len(answers.private)
     slopes = []
     for y in (1.0, -1.0):
@@ -131,40 +131,40 @@ def _told(model: NCnvxAdap, X: FloatArray, answers: Any) -> _Told:
             counted = model.loss_.values(w, X, labels) < model.lambda_1  # as profile_slope has it
             total += counted * model.loss_.slopes(w, X, labels)[:, 0]
         slopes.append(total / steps)
-    return _Told(answers.private.mean(axis=0), model.num_records_, model.noise_sd_**2 / steps, X, *slopes)
+    return _Published(answers.private.mean(axis=0), model.num_records_, model.noise_sd_**2 / steps, X, *slopes)
 
 
-def _mean(told: _Told, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _mean(published: _Published, p: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the means of g, (d,), and of a(x, y) for every row, (m,), given probabilities p of the second class."""
-    first = p * told.plus + (1 - p) * told.minus
-    return told.n * (told.X.T @ first) / len(p), first
+    first = p * published.plus + (1 - p) * published.minus
+    return published.n * (published.X.T @ first) / len(p), first
 
 
-def _moments(told: _Told, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _moments(published: _Published, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the mean of g, its covariance and the mean's derivative by theta, for rows like X."""
-    p, m, n = expit(told.X @ theta), len(told.X), told.n
-    mean, first = _mean(told, p)
-    second = p * told.plus**2 + (1 - p) * told.minus**2
+    p, m, n = expit(published.X @ theta), len(published.X), published.n
+    mean, first = _mean(published, p)
+    second = p * published.plus**2 + (1 - p) * published.minus**2
     square = (1 + n / m) * np.outer(mean, mean) / max(n, 1)
     # The covariance is n times that of one record, plus n^2 / m times that of the source's rows, a sample as well.
-    C = n / m * (told.X.T * (second + n / m * first**2)) @ told.X - square
-    slope = n / m * (told.X.T * (p * (1 - p) * (told.plus - told.minus))) @ told.X
-    return mean, C + told.noise * np.eye(len(theta)), slope
+    C = n / m * (published.X.T * (second + n / m * first**2)) @ published.X - square
+    slope = n / m * (published.X.T * (p * (1 - p) * (published.plus - published.minus))) @ published.X
+    return mean, C + published.noise * np.eye(len(theta)), slope
 
 
-def _laplace(told: _Told, centre: FloatArray, V: FloatArray, theta: FloatArray) -> _Normal:
+def _laplace(published: _Published, centre: FloatArray, V: FloatArray, theta: FloatArray) -> _Normal:
     """Compute the Laplace approximation by the Gauss-Newton method, with steps halved until they descend."""
     P = np.linalg.inv(V)
-    R = _moments(told, theta)[1]
+    R = _moments(published, theta)[1]
 
     def objective(theta: FloatArray) -> float:
-        off, step = told.g - _mean(told, expit(told.X @ theta))[0], theta - centre
+        off, step = published.g - _mean(published, expit(published.X @ theta))[0], theta - centre
         return float(off @ np.linalg.solve(R, off) + step @ P @ step) / 2
 
     for _ in range(_ROUNDS):
-        mean, R, J = _moments(told, theta)
+        mean, R, J = _moments(published, theta)
         H = J.T @ np.linalg.solve(R, J) + P
-        step = np.linalg.solve(H, J.T @ np.linalg.solve(R, told.g - mean) - P @ (theta - centre))
+        step = np.linalg.solve(H, J.T @ np.linalg.solve(R, published.g - mean) - P @ (theta - centre))
         length, before = 1.0, objective(theta)
         while objective(theta + length * step) > before and length > 1e-4:
             length /= 2

@@ -400,8 +400,8 @@ class MomentAdaptation(Adaptation):
         if c is not None:
             return max(sigma, c / 4), c  # as without public records
         warnings.warn(
-            "source: residuals of the public fit are next to nothing; private ones that are longer are cut, and how long "
-            "they are will not be known. State a residual_bound that is publicly known",
+            "source: residuals of the public fit are almost zero; larger private ones are clipped, and their size "
+            "will not be known. State a residual_bound that is publicly known",
             UserWarning,
             stacklevel=4,
         )

@@ -67,7 +67,7 @@ class Unprotected(Adaptation):
     ridge: float = 1e-4
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit by ridge regression. Raises ValueError for records that are not numbers, which may be told without privacy."""
+        """Fit by ridge regression. Raises ValueError for records that are not numbers, as no privacy is promised."""
         one_of("records", self.records, ("target", "pooled"))
         in_range("ridge", self.ridge, 0, np.inf, left_closed=True)
         public, private = self._pair(source, target)

@@ -96,8 +96,8 @@ def draw(
         budget: the privacy budget.
         source: public.
         target: private, bounded.
-        discrepancy_choice: a public number in its place, a :class:`Ball` over which it is taken, or a pair (function of
-            source and target, range of the loss).
+        discrepancy_choice: a public number in place of the discrepancy, a :class:`Ball` over which it is taken, or a pair
+            (function of source and target, range of the loss).
         steps: T.
         size: noisy numbers per step.
         queries: k, per step.

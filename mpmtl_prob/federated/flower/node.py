@@ -40,10 +40,10 @@ def _verifying(pull: Callable[..., int | None]) -> Callable[..., int | None]:
     """
 
     def pulled(*, get_fab: Callable[..., Any], **more: Any) -> int | None:
-        def told(*which: Any) -> Any:
-            return replace(get_fab(*which), verifications={"valid_license": "this node's own app"})
+        def verified(*arguments: Any) -> Any:
+            return replace(get_fab(*arguments), verifications={"valid_license": "this node's own app"})
 
-        return pull(get_fab=told, **more | {"trusted_entities": {"self": ""}})
+        return pull(get_fab=verified, **more | {"trusted_entities": {"self": ""}})
 
     return pulled
 
