@@ -209,6 +209,8 @@ class _Reader:
                 crossing *= number + 1
                 if added + crossing - 1 > _MOST_TERMS:
                     _refuse(f"expected at most {_MOST_TERMS} terms")
+            if self._peek() == ("sign", "/"):
+                _refuse("expected + - * or : between terms, got '/'; write a + a:b for a / b")
             if self._peek() not in (("sign", "+"), ("sign", "-"), ("sign", "*"), ("sign", ":")):
                 return text, varying, added + crossing - 1
             operator = self._next("")[1]
@@ -221,8 +223,7 @@ class _Reader:
             self._expect(")")
             return f"({inner})", number
         if kind != "name":
-            hint = "; write a + a:b for a / b" if word == "/" else ""
-            _refuse(f"expected a column, got {word!r}{hint}")
+            _refuse(f"expected a column, got {word!r}")
         factor: Factor = self._call(word) if self._peek() == ("sign", "(") else Plain(self._column(word))
         if factor not in self.factors:
             self.factors.append(factor)

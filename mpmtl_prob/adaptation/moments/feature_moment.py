@@ -82,7 +82,7 @@ def above(N: FloatArray, least: FloatArray) -> FloatArray:
     """Return the matrix nearest to N whose difference from ``least`` is positive semidefinite, (d, d).
 
     The projection onto a convex set does not increase the distance to any matrix in it, such as X'X. The distance is
-    Euclidean, as the noise is alike in all entries. In units of the source's variances a small change along a short axis
+    Euclidean, which weights entries by their noise. In units of the source's variances a small change along a short axis
     would cause a large one along the longest axis.
     """
     a, U = np.linalg.eigh(N - least)
