@@ -233,7 +233,7 @@ def test_an_account_in_anothers_place_is_refused(tmp_path):
     account = federated.RunLog(tmp_path / "account.db")
     account.enter(b"x" * 16, "secure_sum", seen=True)
     (tmp_path / "account.db").unlink()
-    with pytest.raises(federated.RunRefused, match="is gone, and with it what was answered"):
+    with pytest.raises(federated.RunRefused, match="is gone, and with it the record of what was answered"):
         account.enter(b"y" * 16, "secure_sum", seen=True)
     federated.RunLog(tmp_path / "account.db")  # somebody else's, or one that was made anew
     with pytest.raises(federated.RunRefused, match="is another run log than was opened"):
