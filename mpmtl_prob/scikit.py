@@ -1,4 +1,4 @@
-"""The estimators of this library inside scikit-learn's pipelines and searches. Needs scikit-learn (extra ``data``)."""
+"""Wrappers of this library's estimators for scikit-learn's pipelines and searches. Needs scikit-learn (extra ``data``)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["MultiTaskClassifier", "MultiTaskRegressor"]
 
 _WHOLE = 2.0**53
 _INNER = "estimator__"
-_SURE = 1e-15  # no probability is nearer to 0 or 1, whose log odds are no numbers
+_SURE = 1e-15  # probabilities are kept this far from 0 and 1, so that log odds are finite
 
 
 @contextmanager
 def _no_value_shown() -> Iterator[None]:
-    """Replace scikit-learn's error about text in a cell, which shows the cell: it may be somebody's."""
+    """Replace scikit-learn's error about text in a cell, as it shows the cell, which may be private."""
     try:
         yield
     except OverflowError:
@@ -47,7 +47,7 @@ def _no_value_shown() -> Iterator[None]:
 
 
 class _Table(NamedTuple):
-    """A table of rows: the task of each (n,), features (n, d) and their names, None of a matrix."""
+    """Table of rows: the task of each (n,), features (n, d), and the features' names, or None for a matrix."""
 
     task: NDArray[Any]
     features: FloatArray
@@ -58,7 +58,7 @@ class _Table(NamedTuple):
 
 
 class _OfTasks(BaseEstimator):
-    """What both have in common: the table, whose rows say which task is theirs, and the inner estimator's parameters."""
+    """Base class of both wrappers: it reads the table with its task column, and exposes the estimator's parameters."""
 
     _default: type
     fitted_: Any
@@ -70,17 +70,17 @@ class _OfTasks(BaseEstimator):
         self.fit_intercept = fit_intercept
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters, and with ``deep`` those of the estimator, as ``estimator__penalty``."""
-        found: dict[str, Any] = super().get_params(deep=deep)
+        """Return the parameters, and with ``deep`` those of the estimator, such as ``estimator__penalty``."""
+        params: dict[str, Any] = super().get_params(deep=deep)
         inner = self._inner()
         if deep and not hasattr(inner, "get_params"):
-            found |= {_INNER + name: value for name, value in _parameters(inner).items()}
-        return found
+            params |= {_INNER + name: value for name, value in _parameters(inner).items()}
+        return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, those of the estimator as ``estimator__penalty``. Raises ValueError for one that there is not."""
-        own = {name: value for name, value in params.items() if not name.startswith(_INNER)}
-        super().set_params(**own)
+        """Set parameters, also the estimator's, such as ``estimator__penalty``. Raises ValueError for an unknown one."""
+        outer = {name: value for name, value in params.items() if not name.startswith(_INNER)}
+        super().set_params(**outer)
         inner = {name.removeprefix(_INNER): value for name, value in params.items() if name.startswith(_INNER)}
         if inner and hasattr(self.estimator, "set_params"):
             self.estimator.set_params(**inner)
@@ -94,13 +94,13 @@ class _OfTasks(BaseEstimator):
     def _fit(self, table: _Table, target: FloatArray) -> None:
         """Fit all tasks of a table to targets (n,)."""
         self.tasks_, place = np.unique(table.task, return_inverse=True)
-        own = self.task is not None  # without it the features are the user's array
-        tasks = TaskData._of_places(table.features, target, self.tasks_.tolist(), place, table.names, own)
+        copied = self.task is not None  # without a task column the features are the user's array itself
+        tasks = TaskData._of_places(table.features, target, self.tasks_.tolist(), place, table.names, copied)
         del table, place
         self.fitted_ = self._inner().fit(tasks.with_intercept() if self.fit_intercept else tasks)
 
     def _read(self, X: Any, y: Any = None) -> tuple[_Table, Any]:
-        """The table and targets of a fit, (n,), or the table alone of rows to predict."""
+        """Return the table and the targets of a fit, (n,), or the table and None for rows to predict."""
         if self.estimator is not None:
             implements("estimator", self.estimator, Estimator)
         fitting = y is not None
@@ -121,16 +121,16 @@ class _OfTasks(BaseEstimator):
     _targets: Mapping[str, Any] = {}
 
     def _of_frame(self, X: Any) -> _Table:
-        """The columns of a data frame."""
+        """Split a data frame into the tasks of its rows and the features."""
         columns = frame_columns(X)
         names = [name for name, _ in columns]
         place = self._place(names)
         labels = np.zeros(len(X)) if place is None else task_labels(columns.pop(place)[1])
-        kept = [name for name, _ in columns]
-        return _Table(labels, numeric_columns("X", dict(columns), kept, labels), kept)
+        feature_names = [name for name, _ in columns]
+        return _Table(labels, numeric_columns("X", dict(columns), feature_names, labels), feature_names)
 
     def _split(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The task of every row of a matrix, and its features."""
+        """Split a matrix into the tasks of its rows and the features."""
         place = self._place([None] * X.shape[1])
         if place is None:
             return np.zeros(len(X)), X
@@ -142,7 +142,7 @@ class _OfTasks(BaseEstimator):
         return X[:, place], np.delete(X, place, axis=1)
 
     def _place(self, names: list[Any]) -> int | None:
-        """Where the column of tasks is among columns with these names. Raises ValueError for one that is not there."""
+        """Return the position of the task column among columns with these names. Raises ValueError if it is missing."""
         task = self.task
         if task is None:
             return None
@@ -164,7 +164,7 @@ class _OfTasks(BaseEstimator):
         return place
 
     def _places(self, task: NDArray[Any]) -> NDArray[np.int64]:
-        """Where the tasks of rows are among those of the fit, (n,), by name. Raises ValueError for others."""
+        """Return the positions of the rows' tasks among those of the fit, (n,), by name. Raises ValueError for others."""
         known = {label_text(label): i for i, label in enumerate(self.tasks_.tolist())}
         labels, code = np.unique(task, return_inverse=True)
         places = np.array([known.get(label_text(label), -1) for label in labels.tolist()], dtype=np.int64)
@@ -174,13 +174,13 @@ class _OfTasks(BaseEstimator):
 
 
 def _parameters(inner: Any) -> dict[str, Any]:
-    """What a frozen estimator is made of, by name; nothing of one that says it in no way."""
+    """Return the parameters of a dataclass estimator by name; empty for other objects."""
     known = fields(inner) if is_dataclass(inner) and not isinstance(inner, type) else ()
     return {field.name: getattr(inner, field.name) for field in known if field.init}
 
 
 def _with_parameters(inner: Any, params: Mapping[str, Any]) -> Any:
-    """The same with other parameters, those of a part as ``part__name``. Raises ValueError for one that it does not have."""
+    """Return the estimator with other parameters, nested ones as ``part__name``. Raises ValueError for an unknown one."""
     known, new = _parameters(inner), dict[str, Any]()
     for name in dict.fromkeys(key.partition("__")[0] for key in params):
         if name not in known:
@@ -194,80 +194,79 @@ def _with_parameters(inner: Any, params: Mapping[str, Any]) -> Any:
 
 
 class MultiTaskRegressor(RegressorMixin, _OfTasks):
-    """Any estimator of this library as a scikit-learn regressor of one long table, whose rows say which task is theirs.
+    """Scikit-learn regressor around any estimator of this library, for one long table with a task column.
 
-    Predictions are b + x'w of the row's task: of posteriors the mean, for binary tasks the score to rank by.
+    Predictions are b + x'w with the weights of the row's task. For posteriors they are means, and for binary tasks scores for
+    ranking.
 
-    A data frame, of pandas, polars or Arrow, has tasks of any kind, text or large numbers, in a column by its name, and tasks
-    and features keep their names. A matrix holds numbers alone, tasks too. The same numbers give the same fit in both: unlike
-    in :meth:`TaskData.from_pandas`, nothing is scaled, so columns in different units go through a scaler first, or to an
-    estimator with ``scaling="unit_variance"``.
+    A data frame of pandas, polars or Arrow has the tasks in a named column, as text or numbers of any size, and tasks and
+    features keep their names. A matrix has numbers only, for tasks too. The same numbers give the same fit in both. Unlike in
+    :meth:`TaskData.from_pandas`, nothing is scaled. Scale columns in different units first, or use an estimator with
+    ``scaling="unit_variance"``.
 
-    Searches reach the estimator's own parameters, ``{"estimator__penalty": [0.1, 1.0]}``. Clones share its ledger, which is
-    one account: every fold of a cross-validation, every candidate of a search and the refit are releases of their own, and
-    pay.
+    Searches can set the estimator's own parameters, ``{"estimator__penalty": [0.1, 1.0]}``. Clones share its ledger. Every
+    fold of a cross-validation, every candidate of a search and the refit are separate releases, and are all charged to it.
 
     Args:
         estimator: with ``fit(tasks)`` and a result that predicts, such as :class:`LowRank`; default :class:`Ridge`. Reference
-            values of a mixed model are its own, ``NoiseAware(1, reference=mp.Reference({"age": (60, 15)}, target=(7, 5)))``,
-            by the names of a data frame's columns, or the positions of a matrix's where the task column is left out.
-        task: the column of X that holds the task, by its name in a data frame or its position; None takes all rows for one
-            task.
-        fit_intercept: give every task an intercept of its own, :meth:`TaskData.with_intercept`, which nothing shrinks where
-            least squares are fitted; else b is 0.
+            values of a mixed model belong to it, ``NoiseAware(1, reference=mp.Reference({"age": (60, 15)}, target=(7, 5)))``,
+            by the names of a data frame's columns, or by the positions of a matrix's columns without the task column.
+        task: the task column of X, by name in a data frame or by position; None treats all rows as one task.
+        fit_intercept: give every task its own intercept, :meth:`TaskData.with_intercept`, which least squares do not shrink;
+            else b is 0.
 
     Attributes:
-        fitted_: what the estimator's fit returned, with its guarantee.
-        tasks_: the tasks seen, sorted.
+        fitted_: the result of the estimator's fit, with its guarantee.
+        tasks_: the tasks of the fit, sorted.
     """
 
     _default = Ridge
     _targets: Mapping[str, Any] = {"y_numeric": True}
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit all tasks. Raises ValueError for a task column that is not there, and as the estimator."""
+        """Fit all tasks. Raises ValueError for a missing task column, and the estimator's errors."""
         self._fit(*self._read(X, _given(y)))
         self._offset = np.zeros(len(self.tasks_))
-        if isinstance(
-            self.fitted_, OwnerEffects
-        ):  # whose reference's centres stand for an intercept where there is none
+        # Without an intercept the centres of the reference give every task an offset.
+        if isinstance(self.fitted_, OwnerEffects):
             constants = self.fitted_.to_arviz(pointwise=False)["constant_data"].to_dataset()
             self._offset = constants["offset_mean"].values
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Predicted targets, one per row. Raises ValueError for a task that was not in the fit."""
+        """Predict targets, one per row. Raises ValueError for a task that was not in the fit."""
         check_is_fitted(self)
         table, _ = self._read(X)
-        place, d = self._places(table.task), table.features.shape[1]  # an intercept stands behind them
+        place, d = self._places(table.task), table.features.shape[1]  # an intercept follows the features
         out = self._offset[place]
-        for now in in_turns(len(out), d):  # weights of all rows would take as much as these do
+        for now in in_turns(len(out), d):  # in parts, as the weights of all rows would need as much memory as X
             W = self.fitted_.W[:, place[now]]
             out[now] = np.einsum("nd,dn->n", table.features[now], W[:d]) + W[d:].sum(axis=0) + out[now]
         return out
 
 
 class MultiTaskClassifier(ClassifierMixin, _OfTasks):
-    """Any estimator of this library as a scikit-learn classifier of two classes, of a table as :class:`MultiTaskRegressor`'s.
+    """Scikit-learn classifier of two classes around any estimator, for a table like that of :class:`MultiTaskRegressor`.
 
-    Of posteriors the probability is their own, averaged over draws: ``NoiseAware(1.0, likelihood="bernoulli")``. Of others it
-    is that of the log odds x'w, as the logistic loss has them; with least squares only the order of rows means something.
+    Posteriors have their own probabilities, averaged over draws: ``NoiseAware(1.0, likelihood="bernoulli")``. For other
+    estimators the probability is that of the log odds x'w, as for the logistic loss. With least squares only the order of the
+    rows is meaningful.
 
     Args:
-        estimator: of targets -1 and 1; default :class:`RidgeLogistic`.
-        task: as of :class:`MultiTaskRegressor`.
-        fit_intercept: give every task an intercept of its own.
+        estimator: an estimator for targets -1 and 1; default :class:`RidgeLogistic`.
+        task: as for :class:`MultiTaskRegressor`.
+        fit_intercept: give every task its own intercept.
 
     Attributes:
-        classes_: the two classes, sorted; the second one is that of target 1.
-        fitted_: what the estimator's fit returned, with its guarantee.
-        tasks_: the tasks seen, sorted.
+        classes_: the two classes, sorted; the second one has target 1.
+        fitted_: the result of the estimator's fit, with its guarantee.
+        tasks_: the tasks of the fit, sorted.
     """
 
     _default = RidgeLogistic
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit all tasks. Raises ValueError for other than two classes, and as :meth:`MultiTaskRegressor.fit`."""
+        """Fit all tasks. Raises ValueError unless there are two classes, and as :meth:`MultiTaskRegressor.fit` does."""
         table, target = self._read(X, _given(y))
         check_classification_targets(target)
         self.classes_, which = np.unique(target, return_inverse=True)
@@ -282,25 +281,27 @@ class MultiTaskClassifier(ClassifierMixin, _OfTasks):
         return self
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """The log odds of the second class, one per row. Raises ValueError for a task that was not in the fit."""
+        """Return the log odds of the second class, one per row. Raises ValueError for a task that was not in the fit."""
         check_is_fitted(self)
         table, _ = self._read(X)
         present, place = np.unique(self._places(table.task), return_inverse=True)
         names = self.tasks_[present].tolist()
         tasks = TaskData._of_places(table.features, None, names, place, table.names)
-        found = self.fitted_.predict(tasks.with_intercept() if self.fit_intercept else tasks)
+        prediction = self.fitted_.predict(tasks.with_intercept() if self.fit_intercept else tasks)
         out = np.empty(len(place))
-        odds = logit(found.means.clip(_SURE, 1 - _SURE)) if found.quantity == "probability" else found.means
-        out[np.argsort(place, kind="stable")] = odds  # rows of a task stand together there
+        odds = (
+            logit(prediction.means.clip(_SURE, 1 - _SURE)) if prediction.quantity == "probability" else prediction.means
+        )
+        out[np.argsort(place, kind="stable")] = odds  # the prediction has rows sorted by task
         return out
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """The probabilities of both classes, (n, 2). Raises as :meth:`decision_function`."""
+        """Return the probabilities of both classes, (n, 2). Raises as :meth:`decision_function` does."""
         second = expit(self.decision_function(X))
         return np.column_stack([1 - second, second])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The likelier class of every row. Raises as :meth:`decision_function`."""
+        """Predict the more probable class of every row. Raises as :meth:`decision_function` does."""
         odds = self.decision_function(X)
         likelier: NDArray[Any] = self.classes_[(odds > 0).astype(int)]
         return likelier
@@ -312,7 +313,7 @@ class MultiTaskClassifier(ClassifierMixin, _OfTasks):
 
 
 def _given(y: Any) -> Any:
-    """Targets of a fit, which there are to be. Raises ValueError in scikit-learn's words."""
+    """Return the targets of a fit. Raises scikit-learn's ValueError if they are missing."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     return y

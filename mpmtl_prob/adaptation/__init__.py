@@ -1,19 +1,21 @@
-"""Private domain adaptation: a public labelled source, a private labelled target, and what one record of it is promised.
+"""Private domain adaptation: a public labelled source, a private labelled target, and privacy for every target record.
 
-- ``domain``: records of a domain, and how a private one is bounded. ``problems``: made-up pairs; ``real``: School by kind
-  of school, diabetes, digits, flights; ``paper_files``: the paper's own data, of files that a user has.
-- ``discrepancy``: how differently two samples judge predictors, exactly, and with Laplace noise.
-- ``objective``, ``losses``, ``descent``, ``private``: what the paper minimises, and its noisy descents; ``cnvx``,
-  ``ncnvx`` and ``network`` are the estimators, ``label_posterior`` what a classifier's descent says, approximately;
-  ``solver`` the non-private optimum, ``accounting`` and ``bounds`` what theorems say and what holds.
-- ``baselines``, ``adassp``, ``matching``, ``public_fit``: what every comparison needs beside it.
-- ``moments``, ``one_release``: one noisy second moment of (x, residual of a public fit) and a posterior: ``shape`` (of the
-  features), ``clipping`` (of the residuals), ``conditional`` (no sampler), ``shift_model`` (NUTS), ``tilting`` (weights of
-  source records), ``task_prior`` (other private tasks in place of public records). This is no algorithm of the paper; it is
-  the one to start with.
-- ``scaling``, ``tables``, ``report``: the way from files to a model that can be read, ``mpmtl-prob adapt``.
+- ``data.domain``: records of a domain, and the bounds on private records. ``data.problems``: synthetic pairs of domains;
+  ``data.real``: School by kind of school, diabetes, digits, flights; ``data.paper_files``: the paper's data, from files that
+  a user has.
+- ``paper.discrepancy``: discrepancy between two samples (a measure of domain shift), exact or with Laplace noise.
+- ``paper.objective``, ``paper.losses``, ``paper.descent``, ``paper.private``: the paper's objective functions and noisy
+  gradient descents; ``paper.cnvx``, ``paper.ncnvx`` and ``paper.network`` are the estimators; ``paper.solver`` finds the
+  non-private optimum; ``paper.accounting`` and ``bounds`` compare the theorems with the privacy that holds.
+- ``paper.baselines``, ``paper.matching``, ``moments.adassp``, ``public_fit``: methods to compare with.
+- ``moments``: one noisy second moment of (x, residual of a public fit), a form of sufficient-statistics perturbation, and a
+  posterior from it. ``moment_adaptation`` is the estimator, with ``feature_moment`` and ``clipping`` for its model,
+  ``grid_posterior`` (without a sampler) and ``shift_model`` (NUTS). ``tilting`` gives importance weights of source records
+  (covariate shift), ``task_prior`` takes other private tasks in place of public records, and ``label_posterior`` is an
+  approximate posterior of a classifier. This is no algorithm of the paper; start with it.
+- ``data.scaling``, ``data.tables``, ``adapt``: the command ``mpmtl-prob adapt``, from files to a readable model.
 
-Everything is about one record of the target, replaced by another; the number of records is public.
+The unit of privacy is one record of the target, replaced by another one; the number of records is public.
 
 Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
 """

@@ -1,7 +1,8 @@
-"""A private model from public data, ready to be read: what ``mpmtl-prob adapt`` prints and writes.
+"""Report of a private domain adaptation, which ``mpmtl-prob adapt`` prints and writes.
 
-One release is paid for. The arms are public fits, which cost nothing, and what is made of the release, which costs nothing
-more. How wrong they are on the private records is private too, and is said as far as the release says it.
+One release is paid for. The report compares several fits: public ones, which cost no privacy, and fits computed from the
+release, which cost nothing further (post-processing). Their errors on the private records are private too, and are estimated
+from the release alone.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ from mpmtl_prob.privacy.ledger import Ledger
 MODEL, PICTURE = "model.json", "adaptation.png"
 PROBABILITY = 0.9
 _WIDTH = 110
-_SHOWN = 30  # weights in print and in the picture
+_SHOWN = 30  # at most so many weights are printed and plotted
 _ERRORS = (
     "Mean squared errors on the target, where the public labels' {spread} is 1. No private record was looked at to measure "
-    'them. "At least" is read off the release, +- the sd of its noise, for the fit whose residuals were released, cut at '
-    "{cut:.2g} sd of the labels: what the cut took away is missing, much of it where the shift is large. Weights that were "
-    'fitted to the noise would look better by it than they are. "By the posterior" is a mean and a 90 % interval under the '
-    "model, where the posterior's own mean has the least by construction: it does not show that the model is right."
+    'them. "At least" is computed from the release, +- the sd of its noise, for the fit whose residuals were released. These '
+    "are cut at {cut:.2g} sd of the labels, so that the error is too small, most of all where the shift is large. Weights "
+    'fitted to the release would look better by it than they are. "By the posterior" is a mean and a 90 % interval under the '
+    "model. The posterior mean has the least error there by construction, which does not show that the model is right."
 )
 _SETTLED = (
-    "Settled on public records alone: features and label are scaled by their means and sd; rows{intercept} are shortened to "
-    "length {rows:.3g} ({quantile:g} % quantile of public rows). A private record with a cell that is no number counts as "
-    "zeros, and it is not said whether there is one."
+    "From public records alone: features and label are scaled by their means and sd; rows{intercept} are shortened to "
+    "length {rows:.3g} ({quantile:g} % quantile of public rows). A private record with a cell that is not a number counts as "
+    "zeros; whether there is one is not reported."
 )
 
 
 class Arm(NamedTuple):
-    """One way to have weights, and how wrong they are on the target, in units of the public labels' variance.
+    """One fit in the report, with its error on the target in units of the public labels' variance.
 
     Attributes:
-        name: of the way.
-        charge: what it costs, in words.
+        name: the fit's name.
+        charge: its privacy cost, in words.
         w: scaled weights, (d,).
-        read_off: what the mean squared error is at least, by the release's moments, and the sd of its noise; of the public
-            fit whose residuals were released, and None of others.
-        expected: its posterior mean and the ends of its 90 % interval.
+        read_off: a lower bound on the mean squared error from the release's moments, and the sd of its noise, for the public
+            fit whose residuals were released; None for other fits.
+        expected: posterior mean and ends of the 90 % interval of the mean squared error.
     """
 
     name: str
@@ -67,15 +68,15 @@ class Arm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """What anybody may see of one adaptation. Public.
+    """Public report of one adaptation: the release, the posterior, and the fits side by side.
 
     Attributes:
         label: name of the column that is predicted.
-        records: of every public domain.
-        scaling: units of all weights here.
-        release: what was paid for.
-        prior: of the public records.
-        posterior: of the target's weights.
+        records: number of records by public domain.
+        scaling: the units of all weights here.
+        release: the release that was paid for.
+        prior: the prior from the public records.
+        posterior: the posterior of the target's weights.
     """
 
     label: str
@@ -101,9 +102,9 @@ class Report:
 
     @cached_property
     def _second_moment(self) -> FloatArray:
-        """Of the target's scaled rows, as far as it is known, (d, d)."""
-        found, n = self.release, self.release.num_records
-        return shape(found.xx, found.sd * found.row_bound**2, n, self.prior.second_moment).mean / max(n, 1)
+        """Estimate the second moment of the target's scaled rows from the release, (d, d)."""
+        out, n = self.release, self.release.num_records
+        return shape(out.xx, out.sd * out.row_bound**2, n, self.prior.second_moment).mean / max(n, 1)
 
     def _expected(self, w: FloatArray) -> tuple[float, float, float]:
         off = self.posterior.w - w
@@ -115,7 +116,7 @@ class Report:
 
     @cached_property
     def weights(self) -> dict[Hashable, dict[str, float]]:
-        """In the units of the table, by feature: of the source alone, posterior mean, ends of the 90 % interval."""
+        """Weights in the units of the table, by feature: source only, posterior mean, and ends of the 90 % interval."""
         draws, tail = self.scaling.original(self.posterior.w), (1 - PROBABILITY) / 2
         low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
         columns = (self.scaling.original(self.release.centre), draws.mean(axis=0), low, high)
@@ -124,7 +125,7 @@ class Report:
         return {k: dict(zip(names, row, strict=True)) for k, row in zip(self.scaling.features, rows, strict=True)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON; with the release, of which anybody can make more."""
+        """Return plain numbers and texts for JSON, with the release, from which further results can be computed."""
         arms = [
             {"name": a.name, "charge": a.charge}
             | {"read_off": a.read_off and dict(zip(("error", "noise_sd"), a.read_off, strict=True))}
@@ -183,17 +184,17 @@ class Report:
             ]
             yield aligned([("weight", "source only", "posterior mean", "5 %", "95 %"), *lines])
         with_one = " with their intercept" if units.intercept else ""
-        settled = _SETTLED.format(intercept=with_one, rows=units.row_bound, quantile=100 * ROW_QUANTILE)
-        yield fill(settled, _WIDTH)
+        scaled_by = _SETTLED.format(intercept=with_one, rows=units.row_bound, quantile=100 * ROW_QUANTILE)
+        yield fill(scaled_by, _WIDTH)
         yield fill(f"One charge, {self.release.guarantee}", _WIDTH)
 
     def _resembles(self) -> list[tuple[Hashable, float]]:
-        return sorted(self.posterior.domain_weights.items(), key=lambda each: -each[1])
+        return sorted(self.posterior.domain_weights.items(), key=lambda domain: -domain[1])
 
     def save(self, out: Path) -> list[str]:
-        """Write the model, and the picture where there is matplotlib; returns the names of what was written.
+        """Write the model, and a picture if matplotlib is installed, and return the files' names.
 
-        Where nothing is proved of the release, they are for their owner alone (mode 0600).
+        If no guarantee is proved for the release, only their owner can read the files (mode 0600).
         """
         private = self.release.guarantee.proved is None
         write_text(folder(out) / MODEL, json.dumps(self.to_dict(), indent=2) + "\n", private=private)
@@ -208,7 +209,7 @@ class Report:
         return [MODEL, PICTURE]
 
     def plot(self, axes: Any) -> None:
-        """Scaled weights with their intervals beside the source's, and what the private records resemble, on two axes."""
+        """Plot on two axes: scaled weights with intervals beside the source's, and the domains' probabilities."""
         left, right = axes
         low, high = self.posterior.interval(PROBABILITY)
         every = np.argsort(-np.abs(self.posterior.mean))[:_SHOWN][::-1]
@@ -225,8 +226,8 @@ class Report:
         right.barh(list(shares), list(shares.values()), color="tab:blue")
         right.set(xlim=(0, 1), xlabel="probability", title="the private records resemble")
         right.title.set_fontsize(9)
-        for each in axes:
-            each.spines[["top", "right"]].set_visible(False)
+        for panel in axes:
+            panel.spines[["top", "right"]].set_visible(False)
 
 
 def adapt(
@@ -241,40 +242,40 @@ def adapt(
     unsafe_seed: int | None = None,
     seed: int = 0,
 ) -> Report:
-    """Scale by public records, pay once, release, and make all of it that is free.
+    """Adapt a model to a private target: scale by public records, pay once, release, and compute the report.
 
     Args:
         source: a public Domain, or several by name.
-        target: private.
-        label: name of the targets.
+        target: private, a Domain or a pair (X, y).
+        label: name of the column that is predicted.
         epsilon: > 0.
         delta: default 1 / n^1.1.
-        intercept: a column of ones, inside the bound of a row.
+        intercept: add a column of ones, which counts in the bound of a row.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
-        seed: of the posterior's draws.
+        seed: of the draws from the posterior.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
-        ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+        ValueError: an argument outside its range, or data that do not match. Nothing was charged.
     """
     flag("intercept", intercept)
     public: Mapping[Hashable, Domain] = several(source)
     every = stacked(public)
     _, private = pair(every, target)
     units = Scaling.of(every, intercept=intercept)
-    scaled = {name: units.scaled(each) for name, each in public.items()}
-    most = max(float(np.abs(each.y).max()) for each in scaled.values())
+    scaled = {name: units.scaled(part) for name, part in public.items()}
+    most = max(float(np.abs(part.y).max()) for part in scaled.values())
     model = MomentAdaptation(
         epsilon, delta, row_bound=units.row_bound, target_bound=max(most, 1.0),
         ledger=ledger, unsafe_seed=unsafe_seed, seed=seed,
     ).fit(scaled, units.scaled(private))  # fmt: skip
-    records = {name: each.num_records for name, each in public.items()}
+    records = {name: part.num_records for name, part in public.items()}
     return Report(label, records, units, model.release_, model.prior_, model.posterior_)
 
 
 def folder(out: Path) -> Path:
-    """The folder, made if it is not there. Raises ValueError where that cannot be, or nothing can be written."""
+    """Return the folder, created if it does not exist. Raises ValueError if it cannot be created or written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""What all estimators of this room share: parameters as scikit-learn has them, a linear predictor, a guarantee."""
+"""Base class of the adaptation estimators: parameters in scikit-learn's way, a linear predictor, and a guarantee."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mpmtl_prob.privacy.guarantee import Guarantee
 
 
 class Adaptation:
-    """Base of data classes whose fields are parameters; ``fit(source, target)`` adds attributes that end in "_".
+    """Base class of estimators. The data class's fields are its parameters; ``fit`` adds attributes that end in "_".
 
     Attributes:
         coef_: weights, (d,), or (d, classes).
-        intercept_: added to scores.
-        guarantee_: of one record of the target.
+        intercept_: added to the scores.
+        guarantee_: the privacy guarantee for one record of the target.
         classes_: labels of a classifier, in the order of the scores.
-        features_: names of the features, by which those of a table are found.
+        features_: names of the features, by which a table's columns are matched.
     """
 
     coef_: FloatArray
@@ -34,11 +34,11 @@ class Adaptation:
     features_: tuple[Hashable, ...] = ()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as scikit-learn's."""
+        """Return the parameters by name, as in scikit-learn."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters; raises ValueError for one that is not there."""
+        """Set parameters by name. Raises ValueError for an unknown one."""
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -51,18 +51,18 @@ class Adaptation:
         raise NotImplementedError
 
     def decision(self, X: ArrayLike) -> FloatArray:
-        """Scores x'w, (n,), or (n, classes); a table's columns may come in another order.
+        """Return the scores x'w, (n,) or (n, classes). A table's columns may be in another order.
 
         Raises:
-            ValueError: before a fit, or for other features.
+            ValueError: there was no fit, or the features differ.
         """
         if not hasattr(self, "coef_"):
             raise ValueError(f"{type(self).__name__}: expected a fit before a prediction; call fit(source, target)")
-        found: FloatArray = self._rows(X, self.coef_.shape[0]) @ self.coef_ + self.intercept_
-        return found
+        scores: FloatArray = self._rows(X, self.coef_.shape[0]) @ self.coef_ + self.intercept_
+        return scores
 
     def _rows(self, X: ArrayLike, d: int) -> FloatArray:
-        """X (n, d) with its columns in the order of the fit, where both have names."""
+        """Return X, (n, d), with its columns in the order of the fit, where both have names."""
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != d:
             raise ValueError(f"X: expected shape (records, {d}), got {rows.shape}")
@@ -72,19 +72,19 @@ class Adaptation:
         return rows[:, np.argsort(columns(tuple(names), self.features_, what="X: features"))]
 
     def _pair(self, source: Any, target: Any) -> tuple[Domain, Domain]:
-        """As :func:`pair`, and the names of the features are kept."""
+        """Match source and target as :func:`pair` does, and store the features' names."""
         public, private = pair(source, target)
         self.features_ = public.features
         return public, private
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Predicted targets, or labels, (n,)."""
+        """Predict targets, or labels of a classifier, (n,)."""
         scores = self.decision(X)
         if self.classes_ is None:
             return scores
         best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        found: FloatArray = self.classes_[best]
-        return found
+        labels: FloatArray = self.classes_[best]
+        return labels
 
     def __repr__(self) -> str:
         parts = (f"{name}={shown(value)}" for name, value in self.get_params().items())

@@ -1,4 +1,4 @@
-"""Fits to public records: where an adaptation starts from. Robust, since public records come from anywhere."""
+"""Robust regression on public records, from which an adaptation starts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.adaptation.data.domain import Domain
 
 _HUBER = 1.345  # 95 % efficient for Gaussian residuals
-#: records per feature below which a fit would follow its own records, and find residuals next to nothing
+#: records per feature below which least squares would overfit, and its residuals would be far too small
 FEW = 3
 
 
 @dataclass(frozen=True, eq=False)
 class PublicFit:
-    """A regression on public records.
+    """Result of a regression on public records.
 
     Attributes:
         w: weights, (d,).
-        covariance: of w, sandwich, (d, d).
-        scale: of the residuals, robust.
+        covariance: sandwich covariance of w, (d, d).
+        scale: robust scale of the residuals.
     """
 
     w: FloatArray
@@ -31,26 +31,26 @@ class PublicFit:
     scale: float
 
     def slopes(self, records: Domain) -> FloatArray:
-        """What of w sets records apart: w less weights that give all the mean prediction, as nearly as any can, (d,)."""
+        """Return w without its level, (d,): minus the weights that come closest to predicting the mean for every record."""
         X, n = records.X, max(records.num_records, 1)
         mean = X.sum(axis=0) / n
         level = np.linalg.pinv(X.T @ X / n, rcond=1e-6, hermitian=True) @ mean * (mean @ self.w)
         return self.w - level
 
     def residual_bound(self, records: Domain, quantile: float = 0.95) -> float:
-        """c: a quantile of the sizes of the residuals of public records."""
+        """Return c, a quantile of the absolute residuals of public records."""
         residuals = np.abs(records.y - records.X @ self.w)
-        found = float(np.quantile(residuals, in_range("quantile", quantile, 0, 1)))
-        return found if found > 0 else self.scale
+        bound = float(np.quantile(residuals, in_range("quantile", quantile, 0, 1)))
+        return bound if bound > 0 else self.scale
 
 
 def least_squares(records: Domain, ridge: float = 0.0) -> FloatArray:
-    """Ordinary least squares, or ridge on the mean loss; of least norm where columns are dependent."""
+    """Fit ordinary least squares, or ridge on the mean loss; the solution of least norm where columns are dependent."""
     X, y, n = records.X, records.y, max(records.num_records, 1)
     if not ridge:
         return np.linalg.lstsq(X, y, rcond=None)[0] if records.num_records else np.zeros(X.shape[1])
-    found: FloatArray = np.linalg.solve(X.T @ X / n + ridge * np.eye(X.shape[1]), X.T @ y / n)
-    return found
+    w: FloatArray = np.linalg.solve(X.T @ X / n + ridge * np.eye(X.shape[1]), X.T @ y / n)
+    return w
 
 
 def huber(
@@ -60,9 +60,9 @@ def huber(
     max_iterations: int = 500,
     first: FloatArray | None = None,
 ) -> FloatArray:
-    """Huber's regression with a threshold in units of y, by iterated reweighting.
+    """Fit Huber's robust regression by iterated reweighting, with a threshold in units of y.
 
-    Least absolute deviations as the threshold goes to 0.
+    As the threshold goes to 0 it becomes least absolute deviations.
     """
     positive("threshold", threshold)
     X, y, d = records.X, records.y, records.num_features
@@ -80,14 +80,14 @@ def huber(
 
 @one_thread
 def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
-    """Huber's regression at 1.345 times the residuals' scale, with its sandwich covariance.
+    """Fit Huber's regression with threshold 1.345 times the residuals' scale, and its sandwich covariance.
 
     Args:
         records: public.
         towards: a fit to more public records. With fewer than three records per feature the result is a ridge regression that
-            starts from it, or from zero, and says how little is known.
+            shrinks to this fit, or to zero, with a covariance that shows how little is known.
 
-    Source: Huber and Ronchetti (2009), sections 7.6 and 7.8; MacKinnon and White (1985) for what leverage hides.
+    Source: Huber and Ronchetti (2009), sections 7.6 and 7.8; MacKinnon and White (1985) for the correction for leverage.
     """
     X, y, d = records.X, records.y, records.num_features
     if len(y) < FEW * d:
@@ -102,19 +102,19 @@ def robust(records: Domain, towards: PublicFit | None = None) -> PublicFit:
             break
     residuals = y - X @ w
     inside, psi = np.abs(residuals) <= _HUBER * scale, np.clip(residuals, -_HUBER * scale, _HUBER * scale)
-    # where columns are dependent nothing is known, and nothing is said: a huge variance there would be one of rounding
+    # Along dependent columns the variance is set to zero: without the cut-off it would be huge, by rounding alone.
     bread = np.linalg.pinv((X * inside[:, None]).T @ X, rcond=1e-9, hermitian=True)
-    # a fit hides a share h of a record's variance, all of it where nobody else has a column: E r^2 = (1 - h) sigma^2
+    # Residuals are too small by the leverage h, E r^2 = (1 - h) sigma^2; h is 1 where only one record has a column.
     leverage = np.clip(np.sum((X @ bread) * X, axis=1), 0.0, 1.0)
     meat = (X * (psi**2 + leverage * scale**2)[:, None]).T @ X
     return PublicFit(w, bread @ meat @ bread, scale)
 
 
 def _few(records: Domain, towards: PublicFit | None) -> PublicFit:
-    """The posterior of a Gaussian regression whose prior lets weights explain as much as a shift may, or as labels vary.
+    """Fit a Gaussian regression with few records: the posterior under a wide prior around another fit.
 
-    w ~ N(w_0, V_0 + t^2 I / d) and errors of scale s, both of ``towards``, with t as far as a target may be from its domain;
-    without it w_0 = 0, and half of the labels' mean square is left to errors at first.
+    w ~ N(w_0, V_0 + t^2 I / d) with errors of scale s. The other fit gives w_0, V_0 and s, and t is the size of a shift
+    between a target and its domain. Without another fit w_0 = 0, V_0 = 0, and s and t follow from the labels' size.
     """
     X, y, d = records.X, records.y, records.num_features
     width = max(float(np.sqrt(np.mean(X**2))), 1e-12)
@@ -128,24 +128,28 @@ def _few(records: Domain, towards: PublicFit | None) -> PublicFit:
     inverse = np.linalg.inv(X.T @ X / s**2 + prior)
     residuals = y - X @ w
     w = w + inverse @ X.T @ residuals / s**2
-    kept = inverse @ prior
+    prior_share = inverse @ prior
     if towards is None:
-        left, room = y - X @ w, len(y) - float(np.sum((X @ inverse) * X)) / s**2  # degrees of freedom: always some
-        s = max(float(np.sqrt(left @ left / max(room, 1e-6))), _scale(left, y))
-    return PublicFit(w, inverse + kept @ V @ kept.T, s)
+        residuals = y - X @ w
+        degrees = len(y) - float(np.sum((X @ inverse) * X)) / s**2  # degrees of freedom, always positive
+        s = max(float(np.sqrt(residuals @ residuals / max(degrees, 1e-6))), _scale(residuals, y))
+    return PublicFit(w, inverse + prior_share @ V @ prior_share.T, s)
 
 
 def shift_scale(scale: float, width: float) -> float:
-    """tau of which the shift explains four times as much as noise of that scale, for features of that root mean square."""
+    """Return the tau whose shift explains four times the variance of noise of scale ``scale``.
+
+    The features have root mean square ``width``.
+    """
     return 2 * scale / width
 
 
 def least_scale(y: FloatArray) -> float:
-    """The smallest scale that residuals of targets y are said to have: below it is rounding, and no size of errors."""
+    """Return the smallest scale for residuals of targets y; smaller residuals are rounding errors."""
     return 1e-6 * float(np.abs(y).max(initial=0.0)) or 1e-9
 
 
 def _scale(residuals: FloatArray, y: FloatArray) -> float:
-    """Median absolute deviation, consistent for Gaussian residuals; never zero."""
-    found = float(np.median(np.abs(residuals))) / 0.6745 if len(residuals) else 1.0
-    return max(found, least_scale(y))
+    """Return the median absolute deviation, consistent for Gaussian residuals; never zero."""
+    deviation = float(np.median(np.abs(residuals))) / 0.6745 if len(residuals) else 1.0
+    return max(deviation, least_scale(y))

@@ -1,4 +1,4 @@
-"""Losses, penalties and the solver that puts them together."""
+"""Convex optimisation: losses, penalties and the solver for their sum."""
 
 #: Modules.
 __all__ = ["losses", "penalties", "solver"]

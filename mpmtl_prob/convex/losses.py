@@ -1,10 +1,10 @@
-"""What every task minimises on its own rows: least squares or logistic loss, for all tasks at once.
+"""Losses of all tasks on their own rows: least squares and logistic loss.
 
-A loss is a small object that a user picks, such as ``LeastSquares(strong_convexity=0.1)``. Its ``of(tasks)`` binds it to
-data and gives a :class:`Smooth`, a JAX pytree: the solvers take that as a traced argument, so other data or another mu of
-the same shape compile nothing anew.
+A loss is a small object that a user picks, such as ``LeastSquares(strong_convexity=0.1)``. Its method ``of(tasks)`` binds it
+to data and returns a :class:`Smooth`, a JAX pytree. The solvers take that as a traced argument, so that other data or another
+mu of the same shape need no new compilation.
 
-Source: TPAMI 2022, equation (1); spec of the strongly convex variant: section 4.5.
+Source: TPAMI 2022, equation (1); section 4.5 for the strongly convex variant.
 """
 
 from __future__ import annotations
@@ -24,51 +24,53 @@ from mpmtl_prob._util.arrays import FloatArray, aligned_zeros
 from mpmtl_prob.data.gram import Gram
 from mpmtl_prob.data.tasks import TaskData
 
-_BLOCK = 8  # rows of one task, the last one's filled up
+_BLOCK = 8  # rows per block, all of one task; the last block is padded
 
 #: (V, rho) -> argmin_W sum_i L_i(w_i) + (rho/2) ||W - V||_F^2, (d, m)
 Resolvent = Callable[[Array, Array], Array]
 
 
 class Smooth(Protocol):
-    """sum_i L_i(w_i), bound to data. A JAX pytree."""
+    """Protocol class for a smooth loss sum_i L_i(w_i) that is bound to data. A JAX pytree."""
 
     def value(self, W: Array) -> Array:
-        """L_i(w_i) of every task, (m,), for W (d, m)."""
+        """Return L_i(w_i) of every task, (m,), for W (d, m)."""
         ...
 
     def gradient(self, W: Array) -> Array:
-        """(d, m), column i the gradient of L_i at w_i."""
+        """Return the gradients of L_i at w_i as columns, (d, m)."""
         ...
 
     def curvature(self) -> FloatArray:
-        """A Lipschitz constant of the gradient of every L_i, (m,); the smallest there is for least squares."""
+        """Return a Lipschitz constant of the gradient of every L_i, (m,); the smallest one for least squares."""
         ...
 
     def resolvent(self) -> Resolvent | None:
-        """The prox of the loss, ready for any rho, where it has a closed form."""
+        """Return the proximal operator of the loss for any rho, or None where it has no closed form."""
         ...
 
 
 class Loss(Protocol):
-    """A choice of L_i."""
+    """Protocol class for a choice of the losses L_i, not yet bound to data."""
 
     @property
     def strong_convexity(self) -> float: ...
 
     def of(self, tasks: TaskData) -> Smooth:
-        """The fastest form: for problems whose tasks are tied anyway."""
+        """Bind to data in the fastest form, for problems that couple the tasks anyway."""
         ...
 
     def alone(self, tasks: TaskData) -> Smooth:
-        """The form in which L_i, its gradient and its curvature are functions of task i's own rows down to the last bit:
-        other tasks' rows, their number included, change neither shapes nor the order of a sum."""
+        """Bind to data so that L_i, its gradient and its curvature depend on task i's own rows alone, in every bit.
+
+        Other tasks' rows, and their number, change neither shapes nor the order of a sum.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """L_i(w) = 0.5 ||X_i w - y_i||^2 + (mu/2) ||w||^2.
+    """Least-squares loss L_i(w) = 0.5 ||X_i w - y_i||^2 + (mu/2) ||w||^2.
 
     Attributes:
         strong_convexity: mu >= 0, in squared units of X.
@@ -82,7 +84,7 @@ class LeastSquares:
         _not_negative("strong_convexity", self.strong_convexity)
 
     def of(self, tasks: TaskData) -> Smooth:
-        """Through the Gram matrices, or through the rows where those are fewer than features."""
+        """Bind to the Gram matrices, or to the rows where there are fewer rows than features."""
         if tasks.longest >= tasks.num_features:
             return self.alone(tasks)
         groups = _similar(tasks.row_counts)
@@ -93,13 +95,13 @@ class LeastSquares:
         )
 
     def alone(self, tasks: TaskData) -> Quadratic:
-        """Through the Gram matrices, whose shapes are public, (m, d, d)."""
+        """Bind to the Gram matrices, whose shapes are public, (m, d, d)."""
         return quadratic(tasks.gram, self.strong_convexity, average=self.average)
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """L_i(w) = sum_j log(1 + exp(-y_ij x_ij'w)) + (mu/2) ||w||^2, y_ij in {-1, 1}.
+    """Logistic loss L_i(w) = sum_j log(1 + exp(-y_ij x_ij'w)) + (mu/2) ||w||^2, y_ij in {-1, 1}.
 
     Attributes:
         strong_convexity: mu >= 0, in squared units of X.
@@ -113,26 +115,27 @@ class Logistic:
         _not_negative("strong_convexity", self.strong_convexity)
 
     def of(self, tasks: TaskData) -> LogisticRows | LogisticTable:
-        """Through one row per subject where tasks share subjects, and else as :meth:`alone`.
+        """Bind to one row per subject where tasks share subjects, and else as :meth:`alone` does.
 
-        Raises ValueError for targets that are not -1 or 1.
+        Raises ValueError for targets other than -1 and 1.
         """
         self.check(tasks)
         table = _table(tasks, self.average)
         return self.alone(tasks) if table is None else LogisticTable(*table, np.float64(self.strong_convexity))
 
     def alone(self, tasks: TaskData) -> LogisticRows:
-        """Through every task's own rows, in blocks of one task's each. Raises as :meth:`of`."""
+        """Bind to every task's own rows, in blocks of rows of one task. Raises as :meth:`of` does."""
         self.check(tasks)
         counts = tasks.row_counts
         blocks = -(-counts // _BLOCK)
         first = np.cumsum(blocks) - blocks
-        size = _roomy(int(blocks.sum()))  # so that programs are compiled for few sizes
+        size = _roomy(int(blocks.sum()))  # rounded up, so that programs are compiled for few sizes
         of_row = np.repeat(_BLOCK * first - tasks.offsets[:-1], counts) + np.arange(tasks.num_rows)
         X, y, weight = aligned_zeros(size * _BLOCK, tasks.num_features), *aligned_zeros(2, size * _BLOCK)
         X[of_row], y[of_row] = tasks.rows, tasks.targets
         weight[of_row] = np.repeat(1 / counts, counts) if self.average else 1.0
-        task, place, last = np.zeros((3, size), dtype=np.int64)  # nothing is added to blocks that are nobody's
+        # Padding blocks are at place 0, and nothing is added to them.
+        task, place, last = np.zeros((3, size), dtype=np.int64)
         task[: blocks.sum()] = np.repeat(np.arange(tasks.num_tasks), blocks)
         place[: blocks.sum()] = np.arange(blocks.sum()) - np.repeat(first, blocks)
         last[: blocks.sum()] = np.repeat(blocks - 1, blocks)
@@ -150,7 +153,7 @@ class Logistic:
         )
 
     def check(self, tasks: TaskData) -> None:
-        """Raise ValueError for targets that are not -1 and 1."""
+        """Raise ValueError for targets other than -1 and 1."""
         if not np.all(np.abs(tasks.targets) == 1):
             raise ValueError("tasks: expected targets -1 and 1 for the logistic loss, got others")
 
@@ -158,7 +161,7 @@ class Logistic:
 @partial(jax.tree_util.register_dataclass, data_fields=["xx", "xy", "yy"], meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False)
 class Quadratic:
-    """0.5 w'(xx_i)w - xy_i'w + 0.5 yy_i: what least squares needs to know of its rows.
+    """Least-squares loss from sufficient statistics: 0.5 w'(xx_i)w - xy_i'w + 0.5 yy_i.
 
     Attributes:
         xx: (m, d, d).
@@ -181,7 +184,7 @@ class Quadratic:
         return np.linalg.eigvalsh(self.xx)[:, -1]
 
     def resolvent(self) -> Resolvent:
-        """(xx_i + rho I)^{-1} (xy_i + rho v_i), through one eigendecomposition of every task."""
+        """Return v -> (xx_i + rho I)^{-1} (xy_i + rho v_i), from one eigendecomposition per task."""
         eigenvalues, U = jnp.linalg.eigh(self.xx)
         projected = jnp.einsum("tij,ti->tj", U, self.xy)
 
@@ -194,12 +197,12 @@ class Quadratic:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SquaredRows:
-    """A sum over rows of weight * 0.5 (x'w - y)^2, plus (mu/2) ||w||^2.
+    """Least-squares loss from rows: the sum of weight * 0.5 (x'w - y)^2, plus (mu/2) ||w||^2.
 
     Attributes:
         X: (m, n, d), zero on padding.
         y: (m, n).
-        weight: of every row, zero on padding, (m, n).
+        weight: weight of every row, zero on padding, (m, n).
         mu: strong convexity.
     """
 
@@ -221,7 +224,7 @@ class SquaredRows:
         return jnp.einsum("tnj,tn->jt", self.X, slope) + self.mu * W
 
     def resolvent(self) -> Resolvent:
-        """(A'A + s I)^{-1} b = (b - A'(A A' + s I)^{-1} A b) / s, with A the weighted rows and s = mu + rho."""
+        """Return the prox by (A'A + s I)^{-1} b = (b - A'(A A' + s I)^{-1} A b) / s, A the weighted rows, s = mu + rho."""
         root = jnp.sqrt(self.weight)
         A = self.X * root[..., None]
         eigenvalues, U = jnp.linalg.eigh(jnp.einsum("tnj,tkj->tnk", A, A))
@@ -239,12 +242,12 @@ class SquaredRows:
 @partial(jax.tree_util.register_dataclass, data_fields=["parts", "groups", "order"], meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False)
 class InGroups:
-    """Losses of tasks that are apart: in several groups, of similar sizes each.
+    """Loss of tasks in several groups of similar numbers of rows, which limits padding.
 
     Attributes:
         parts: the loss of every group.
-        groups: positions of its tasks.
-        order: where every task is once the groups stand one after another, (m,).
+        groups: positions of every group's tasks.
+        order: position of every task after the groups are concatenated, (m,).
     """
 
     parts: tuple[Smooth, ...]
@@ -261,18 +264,24 @@ class InGroups:
         return np.concatenate([part.curvature() for part in self.parts])[np.asarray(self.order)]
 
     def resolvent(self) -> Resolvent | None:
-        found = [part.resolvent() for part in self.parts]
+        resolvents = [part.resolvent() for part in self.parts]
 
         def nearest(V: Array, rho: Array) -> Array:
-            return self._together([one(V[:, at], rho) for one, (_, at) in zip(found, self._each(), strict=True) if one])
+            return self._together(
+                [
+                    nearest_of_part(V[:, at], rho)
+                    for nearest_of_part, (_, at) in zip(resolvents, self._each(), strict=True)
+                    if nearest_of_part
+                ]
+            )
 
-        return None if None in found else nearest
+        return None if None in resolvents else nearest
 
     def _each(self) -> list[tuple[Smooth, Array]]:
         return [(part, jnp.asarray(at).astype(int)) for part, at in zip(self.parts, self.groups, strict=True)]
 
-    def _together(self, found: list[Array]) -> Array:
-        return jnp.concatenate(found, axis=-1)[..., jnp.asarray(self.order).astype(int)]
+    def _together(self, parts: list[Array]) -> Array:
+        return jnp.concatenate(parts, axis=-1)[..., jnp.asarray(self.order).astype(int)]
 
 
 _OF_ROWS = ["X", "y", "weight", "mu", "task", "place", "last", "first", "turns"]
@@ -281,21 +290,21 @@ _OF_ROWS = ["X", "y", "weight", "mu", "task", "place", "last", "first", "turns"]
 @partial(jax.tree_util.register_dataclass, data_fields=_OF_ROWS, meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogisticRows:
-    """A sum over rows of weight * log(1 + exp(-y x'w)), plus (mu/2) ||w||^2.
+    """Logistic loss from rows: the sum of weight * log(1 + exp(-y x'w)), plus (mu/2) ||w||^2.
 
-    Rows are in blocks of _BLOCK rows of one task. What a block adds is worked out beside that of all others, and the blocks
-    of a task are then added in pairs, pairs of pairs, and so on: in an order that follows from their number alone.
+    Rows are in blocks of _BLOCK rows of one task. The sums of all blocks are computed in parallel. The blocks of a task are
+    then added in pairs, pairs of pairs, and so on, in an order that depends only on the number of the task's blocks.
 
     Attributes:
         X: (b, _BLOCK, d), zero on padding.
         y: (b, _BLOCK).
-        weight: of every row, zero on padding, (b, _BLOCK).
+        weight: weight of every row, zero on padding, (b, _BLOCK).
         mu: strong convexity.
-        task: whose a block is, (b,).
-        place: which of that task's blocks, from 0, (b,).
-        last: the place of that task's last, (b,).
-        first: where the blocks of every task begin, (m,).
-        turns: how often pairs are added until the task with most blocks has one.
+        task: the task of every block, (b,).
+        place: position of a block among its task's blocks, from 0, (b,).
+        last: position of the last block of its task, (b,).
+        first: index of the first block of every task, (m,).
+        turns: number of rounds of adding pairs, for the task with most blocks.
     """
 
     X: Any
@@ -311,8 +320,8 @@ class LogisticRows:
     _bend: ClassVar[float] = 0.25  # the largest second derivative of log(1 + exp(-z))
 
     def value(self, W: Array) -> Array:
-        each = jnp.sum(self.weight * _log_loss(self._margins(W), self.y), axis=1)
-        return self._by_task(each) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
+        block_sums = jnp.sum(self.weight * _log_loss(self._margins(W), self.y), axis=1)
+        return self._by_task(block_sums) + 0.5 * self.mu * jnp.sum(W**2, axis=0)
 
     def gradient(self, W: Array) -> Array:
         slope = self.weight * _log_slope(self._margins(W), self.y)
@@ -322,47 +331,48 @@ class LogisticRows:
         X, weight, first = (np.asarray(part) for part in (self.X, self.weight, self.first))
         ends = first + np.asarray(self.last)[first] + 1
         rows = ((X[a:b].reshape(-1, X.shape[2]), weight[a:b].ravel()) for a, b in zip(first, ends, strict=True))
-        return self._bend * np.array([_largest_eigenvalue(*own) for own in rows]) + np.asarray(self.mu)
+        return self._bend * np.array([_largest_eigenvalue(*task_rows) for task_rows in rows]) + np.asarray(self.mu)
 
     def resolvent(self) -> Resolvent | None:
         return None
 
     def scale(self, by: FloatArray) -> None:
-        """Multiply the features of task i by ``by[i]``, (m, d), where they are: NumPy's arrays, which nobody has read yet."""
+        """Multiply the features of task i by ``by[i]``, (m, d), in place: NumPy arrays that nobody else uses yet."""
         np.multiply(self.X, by[self.task][:, None], out=self.X)
 
     def _margins(self, W: Array) -> Array:
         return jnp.einsum("bnj,bj->bn", self.X, W.T[jnp.asarray(self.task).astype(int)])
 
-    def _by_task(self, each: Array) -> Array:
-        """Sums (m, ...) of what blocks add (b, ...), in a loop compiled without the number of its turns.
+    def _by_task(self, blocks: Array) -> Array:
+        """Sum blocks, (b, ...), by task, (m, ...), in a loop whose number of rounds is not known when it is compiled.
 
-        That follows from the size of one task, and must not change the order in which what others add is added up. It can be
-        differentiated in forward mode only.
+        The number of rounds depends on the size of one task, which must not change the order of summation for others. The
+        loop can be differentiated in forward mode only.
         """
-        # The loss has to be an argument of the compiled function, as it is everywhere in this library. Where it is a constant
-        # of that function, XLA knows the number of turns, unrolls the loop, and other tasks' last bits follow it.
+        # The loss must be an argument of the compiled function, as it is everywhere in this library. If it were a constant,
+        # XLA would know the number of rounds and unroll the loop, and the rounding of other tasks would depend on it.
         place, last, first = (jnp.asarray(part).astype(int) for part in (self.place, self.last, self.first))
-        here = jnp.arange(len(each))
+        here = jnp.arange(len(blocks))
 
         def pairs(turn: Array, total: Array) -> Array:
             step = jnp.left_shift(1, turn)
-            other = total[jnp.minimum(here + step, len(each) - 1)]
+            other = total[jnp.minimum(here + step, len(blocks) - 1)]
             has = (place % (2 * step) == 0) & (place + step <= last)
-            return total + jnp.where(has.reshape(-1, *(1,) * (each.ndim - 1)), other, -0.0)  # which changes no number
+            # Adding -0.0 changes no number.
+            return total + jnp.where(has.reshape(-1, *(1,) * (blocks.ndim - 1)), other, -0.0)
 
-        return jax.lax.fori_loop(0, jnp.asarray(self.turns).astype(int), pairs, each)[first]
+        return jax.lax.fori_loop(0, jnp.asarray(self.turns).astype(int), pairs, blocks)[first]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["X", "y", "weight", "mu"], meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False)
 class LogisticTable:
-    """As :class:`LogisticRows`, for tasks that are several targets of the same subjects: one product with X for all tasks.
+    """Logistic loss of tasks that share subjects, each task being one target of them: one product with X for all tasks.
 
     Attributes:
         X: features of every subject, (subjects, d).
         y: targets, (subjects, m).
-        weight: of every target, zero where none was observed, (subjects, m).
+        weight: weight of every target, zero where it was not observed, (subjects, m).
         mu: strong convexity.
     """
 
@@ -379,7 +389,9 @@ class LogisticTable:
 
     def curvature(self) -> FloatArray:
         X, mu = np.asarray(self.X), np.asarray(self.mu)
-        return LogisticRows._bend * np.array([_largest_eigenvalue(X, own) for own in np.asarray(self.weight).T]) + mu
+        return (
+            LogisticRows._bend * np.array([_largest_eigenvalue(X, weight) for weight in np.asarray(self.weight).T]) + mu
+        )
 
     def resolvent(self) -> Resolvent | None:
         return None
@@ -389,8 +401,8 @@ jax.tree_util.register_dataclass(SquaredRows, data_fields=["X", "y", "weight", "
 
 
 def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = False) -> Quadratic:
-    """Least squares from the sufficient statistics alone."""
-    xx, xy, yy = gram.xx, gram.xy, gram.yy  # as they are where nothing is to be done to them: the first is large
+    """Return the least-squares loss from the sufficient statistics alone."""
+    xx, xy, yy = gram.xx, gram.xy, gram.yy  # not copied unless necessary, as xx is large
     if average:
         share = 1 / gram.n
         xx, xy, yy = xx * share[:, None, None], xy * share[:, None], yy * share
@@ -400,23 +412,26 @@ def quadratic(gram: Gram, strong_convexity: float = 0.0, *, average: bool = Fals
 
 
 def _log_loss(margin: Array, y: Array) -> Array:
-    """log(1 + exp(-y x'w))."""
+    """Return log(1 + exp(-y x'w))."""
     return jax.nn.softplus(-y * margin)
 
 
 def _log_slope(margin: Array, y: Array) -> Array:
-    """Its derivative in x'w."""
+    """Return the derivative of :func:`_log_loss` in x'w."""
     return -y * jax.nn.sigmoid(-y * margin)
 
 
 def _table(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-    """X (subjects, d), y and weights (subjects, m), of tasks that share subjects; None where these are another's in every
-    task, have several rows in one, or features that differ between tasks."""
+    """Return X (subjects, d), y and weights (subjects, m) of tasks that share subjects.
+
+    Return None if most subjects are in few tasks, if a subject has several rows in one task, or if its features differ
+    between tasks.
+    """
     if tasks.subjects is None:
         return None
     m, task, rows = tasks.num_tasks, tasks.task_of_rows, tasks.rows
     subjects, first, place = np.unique(tasks.subjects, return_index=True, return_inverse=True)
-    if len(subjects) * m > 2 * len(task):  # where most are unknown to most tasks
+    if len(subjects) * m > 2 * len(task):  # the table would be mostly empty
         return None
     once = len(np.unique(place * m + task)) == len(task)
     if not once or not np.array_equal(rows[first][place], rows):
@@ -427,34 +442,37 @@ def _table(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, Floa
 
 
 def _padded_rows(tasks: TaskData, average: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """X (m, n, d), y and weights (m, n), with n one of few numbers, for which programs are compiled."""
+    """Return padded X (m, n, d), y and weights (m, n), with n rounded up, so that programs are compiled for few sizes."""
     weight = tasks.mask.astype(np.float64)
     if average:
         weight /= weight.sum(axis=1, keepdims=True)
     more = _roomy(tasks.longest, 1) - tasks.longest
-    wider = lambda array: np.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)) if more else array
+
+    def wider(array: FloatArray) -> FloatArray:
+        return np.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)) if more else array
+
     return wider(tasks.X), wider(tasks.y), wider(weight)
 
 
 def _similar(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return positions of tasks in groups: one where padding all to the longest no more than doubles them, else by size."""
+    """Return positions of tasks in groups: one group if padding to the longest at most doubles the rows, else by size."""
     if counts.max() * len(counts) <= 2 * counts.sum():
         return [np.arange(len(counts))]
     doublings = np.frexp(counts - 0.5)[1]
-    return [np.flatnonzero(doublings == each) for each in np.unique(doublings)]
+    return [np.flatnonzero(doublings == power) for power in np.unique(doublings)]
 
 
 def _roomy(size: int, least: int = 64) -> int:
-    """Return the next larger of few sizes, at most a quarter more, or the least."""
+    """Round a size up to one of few sizes, by a quarter at most; return at least ``least``."""
     step = max(least, 2 ** (int(size - 1).bit_length() - 3))
     return -(-size // step) * step
 
 
 def _largest_eigenvalue(X: FloatArray, weight: FloatArray) -> float:
-    """Of sum_j weight_j x_j x_j' over one task's own rows."""
-    own = weight > 0
-    A = X[own] * np.sqrt(weight[own])[:, None]
-    # the largest eigenvalue of A'A is that of A A', and the smaller of the two is cheaper
+    """Return the largest eigenvalue of sum_j weight_j x_j x_j' over one task's own rows."""
+    observed = weight > 0
+    A = X[observed] * np.sqrt(weight[observed])[:, None]
+    # A'A and A A' have the same largest eigenvalue, and the smaller matrix is cheaper.
     return float(np.linalg.eigvalsh(A @ A.T if len(A) < A.shape[1] else A.T @ A)[-1])
 
 

@@ -1,7 +1,7 @@
-"""Penalties on the weights W (d x m): value, proximal operator, distance from optimality.
+"""Convex penalties on the weights W (d x m): value, proximal operator, and distance from optimality.
 
 :class:`TraceNorm` and :class:`GroupLasso` act on W only through its second moment: prox_t(W) = M W with M a function of
-W W'. The MP-MTL algorithms read the same M off a perturbed second moment, which is all that connects them to the
+W W'. The MP-MTL algorithms compute the same M from a perturbed second moment, which is their only connection to the
 non-private solvers.
 """
 
@@ -15,42 +15,42 @@ from jax import Array
 
 
 class Penalty(Protocol):
-    """g(W), convex. Hashable: static under jit. A strength multiplies it: strength * g(W)."""
+    """Protocol class for a convex penalty strength * g(W). It must be hashable, as it is static under jit."""
 
-    #: whether g is a sum over tasks, so that every task may step at its own pace
+    #: True if g is a sum over tasks, so that every task may have its own step size
     separable: ClassVar[bool]
-    #: 1 for a norm, whose strength has the units of a gradient; 2 for a square; 0 for nothing
+    #: 1 for a norm, whose strength has the units of a gradient; 2 for a square; 0 for no penalty
     degree: ClassVar[int]
 
     def value(self, W: Array, strength: Any = 1.0) -> Array:
-        """strength * g(W)."""
+        """Return strength * g(W)."""
         ...
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """argmin_V 0.5 ||V - W||_F^2 + threshold g(V)."""
+        """Return the proximal operator, argmin_V 0.5 ||V - W||_F^2 + threshold g(V)."""
         ...
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
-        """Frobenius distance of -gradient to strength * (subdifferential of g at W); 0 exactly at an optimum."""
+        """Return the Frobenius distance of -gradient to strength * (subdifferential of g at W); 0 exactly at an optimum."""
         ...
 
 
 @runtime_checkable
 class SharedPenalty(Penalty, Protocol):
-    """A penalty whose prox multiplies W by a function of its second moment."""
+    """Protocol class for a penalty whose prox multiplies W by a function of its second moment."""
 
     def projection(self, sigma: Array, threshold: Any) -> Array:
-        """M, (d, d), such that M W = prox_{threshold g}(W) when sigma = W W'."""
+        """Return M, (d, d), with M W = prox_{threshold g}(W) if sigma = W W'."""
         ...
 
 
 @dataclass(frozen=True)
 class TraceNorm:
-    """||W||_*, the sum of singular values: tasks share a subspace.
+    """Trace norm ||W||_* (nuclear norm), the sum of singular values: tasks share a subspace.
 
     Attributes:
-        factors: how many leading factors of a second moment the projection fills; None fills all d. The papers print
-            min(d, m), which for d > m forces the rank of M down to m and breaks their Proposition 1.
+        factors: number of leading eigenvectors of the second moment that the projection uses; None uses all d. The papers
+            have min(d, m), which for d > m reduces the rank of M to m and contradicts their Proposition 1.
     """
 
     factors: int | None = None
@@ -62,7 +62,7 @@ class TraceNorm:
         return strength * jnp.sum(jnp.linalg.svd(W, compute_uv=False))
 
     def projection(self, sigma: Array, threshold: Any) -> Array:
-        """U diag(max(0, 1 - t / sqrt(Lambda_jj))) U', sigma = U Lambda U' (Algorithm 2, steps 6 to 8)."""
+        """Return U diag(max(0, 1 - t / sqrt(Lambda_jj))) U', sigma = U Lambda U' (Algorithm 2, steps 6 to 8)."""
         eigenvalues, U = jnp.linalg.eigh(sigma)  # ascending
         shrinkage = _shrinkage(eigenvalues, threshold)
         if self.factors is not None:
@@ -70,13 +70,13 @@ class TraceNorm:
         return (U * shrinkage) @ U.T
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """Singular values reduced by the threshold."""
+        """Reduce the singular values by the threshold."""
         if W.shape[0] > W.shape[1]:  # W and W' have the same singular values: decompose the smaller second moment
             return self.prox(W.T, threshold).T
         return self.projection(W @ W.T, threshold) @ W
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
-        # subdifferential at W = U S V' of rank r: U V' + N, with U'N = 0, N V = 0 and spectral norm of N at most 1
+        # The subdifferential at W = U S V' is U V' + N, with U'N = 0, N V = 0 and a spectral norm of N of at most 1.
         U, s, Vt = jnp.linalg.svd(W, full_matrices=False)
         active = (s > jnp.finfo(W.dtype).eps * max(W.shape) * s[0]).astype(W.dtype)
         U, Vt = U * active, Vt * active[:, None]
@@ -89,9 +89,9 @@ class TraceNorm:
 
 @dataclass(frozen=True)
 class SquaredTraceNorm:
-    """0.5 ||W||_*^2: the least of 0.5 tr(W Omega^{-1} W') over task relations Omega with unit trace.
+    """Squared trace norm 0.5 ||W||_*^2, the minimum of 0.5 tr(W Omega^{-1} W') over task relations Omega with unit trace.
 
-    The least is at Omega = (W'W)^{1/2} / tr (W'W)^{1/2}, which makes this multi-task relationship learning.
+    The minimum is at Omega = (W'W)^{1/2} / tr (W'W)^{1/2}, so that this is multi-task relationship learning.
 
     Source: Zhang and Yeung (2010), section 2.2, with Omega minimised out.
     """
@@ -103,10 +103,10 @@ class SquaredTraceNorm:
         return strength * 0.5 * jnp.sum(jnp.linalg.svd(W, compute_uv=False)) ** 2
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """Singular values s -> max(s - t S, 0), S the sum of what remains."""
+        """Map singular values s to max(s - t S, 0), where S is the sum of the results."""
         U, s, Vt = jnp.linalg.svd(W, full_matrices=False)  # descending
         k = jnp.arange(1, len(s) + 1, dtype=s.dtype)
-        total = jnp.cumsum(s) / (1 + threshold * k)  # S, were the first k to remain
+        total = jnp.cumsum(s) / (1 + threshold * k)  # S if the first k remain positive
         count = jnp.sum(s > threshold * total)
         remaining = jnp.where(count > 0, total[jnp.maximum(count - 1, 0)], 0.0)
         return (U * jnp.maximum(s - threshold * remaining, 0.0)) @ Vt
@@ -117,7 +117,7 @@ class SquaredTraceNorm:
 
 @dataclass(frozen=True)
 class GroupLasso:
-    """||W||_{2,1}, the sum of row norms: tasks share a set of features."""
+    """Group lasso ||W||_{2,1}, the sum of row norms: tasks share a set of features."""
 
     separable: ClassVar[bool] = False
     degree: ClassVar[int] = 1
@@ -126,11 +126,11 @@ class GroupLasso:
         return strength * jnp.sum(jnp.linalg.norm(W, axis=1))
 
     def projection(self, sigma: Array, threshold: Any) -> Array:
-        """diag(max(0, 1 - t / sqrt(Sigma_jj))) (Algorithm 3, steps 6 and 7)."""
+        """Return diag(max(0, 1 - t / sqrt(Sigma_jj))) (Algorithm 3, steps 6 and 7)."""
         return jnp.diag(_shrinkage(jnp.diagonal(sigma), threshold))
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """Row norms reduced by the threshold."""
+        """Reduce the row norms by the threshold."""
         return _shrinkage(jnp.sum(W**2, axis=1, keepdims=True), threshold) * W
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
@@ -142,7 +142,7 @@ class GroupLasso:
 
 @dataclass(frozen=True)
 class ColumnGroupLasso:
-    """||W||_{1,2}, the sum of column norms: few tasks differ from the rest."""
+    """Group lasso over tasks ||W||_{1,2}, the sum of column norms: few tasks differ from the others."""
 
     separable: ClassVar[bool] = True
     degree: ClassVar[int] = 1
@@ -151,7 +151,7 @@ class ColumnGroupLasso:
         return GroupLasso().value(W.T, strength)
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """Column norms reduced by the threshold, a number or one per task."""
+        """Reduce the column norms by the threshold, a number or one per task."""
         return _shrinkage(jnp.sum(W**2, axis=0), threshold) * W
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
@@ -160,7 +160,7 @@ class ColumnGroupLasso:
 
 @dataclass(frozen=True)
 class L1:
-    """The sum of absolute values."""
+    """Lasso penalty, the sum of absolute values."""
 
     separable: ClassVar[bool] = True
     degree: ClassVar[int] = 1
@@ -169,7 +169,7 @@ class L1:
         return strength * jnp.sum(jnp.abs(W))
 
     def prox(self, W: Array, threshold: Any) -> Array:
-        """sign(w) max(0, |w| - t), t a number or one per task (Algorithm 4, the update of Q)."""
+        """Return sign(w) max(0, |w| - t), with t a number or one per task (Algorithm 4, the update of Q)."""
         return jnp.sign(W) * jnp.maximum(jnp.abs(W) - threshold, 0.0)
 
     def optimality(self, W: Array, gradient: Array, strength: Any) -> Array:
@@ -179,7 +179,7 @@ class L1:
 
 @dataclass(frozen=True)
 class SquaredFrobenius:
-    """||W||_F^2."""
+    """Squared Frobenius norm ||W||_F^2, a ridge penalty."""
 
     separable: ClassVar[bool] = True
     degree: ClassVar[int] = 2
@@ -196,7 +196,7 @@ class SquaredFrobenius:
 
 @dataclass(frozen=True)
 class NoPenalty:
-    """0: every task for itself, M = I. What a private method must beat before it has shared anything."""
+    """Zero penalty, with M = I: every task is fitted alone. It is the baseline for methods that share."""
 
     separable: ClassVar[bool] = True
     degree: ClassVar[int] = 0
@@ -216,7 +216,7 @@ class NoPenalty:
 
 @dataclass(frozen=True)
 class Sum:
-    """g_1(P) + g_2(Q) of two parts stacked as one matrix [P; Q], (2d, m). Strengths and thresholds are pairs.
+    """Sum g_1(P) + g_2(Q) of penalties on two stacked parts [P; Q], (2d, m). Strengths and thresholds are pairs.
 
     Attributes:
         first: g_1, for example :class:`TraceNorm`.
@@ -243,6 +243,6 @@ class Sum:
 
 
 def _shrinkage(second_moment: Array, threshold: Any) -> Array:
-    """max(0, 1 - t / sqrt(x)), 0 where x is 0 or, by rounding, below."""
+    """Return max(0, 1 - t / sqrt(x)), and 0 where x is 0 or negative by rounding."""
     root = jnp.sqrt(jnp.maximum(second_moment, 0.0))
     return jnp.where(root > threshold, 1 - threshold / jnp.where(root > 0, root, 1.0), 0.0)

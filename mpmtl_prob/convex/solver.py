@@ -1,8 +1,8 @@
-"""min_W sum_i L_i(w_i) + lambda g(W) for a smooth loss and a convex penalty.
+"""Solver of min_W sum_i L_i(w_i) + lambda g(W), for a smooth loss and a convex penalty.
 
-Where the loss has a prox in closed form and g ties tasks, the alternating direction method of multipliers (ADMM) takes both
-in turn: every task steps by its own curvatures, which a common step size cannot. Elsewhere FISTA with adaptive restart,
-in which a separable penalty lets every task step at its own pace.
+If the loss has a prox in closed form and g couples the tasks, the solver is the alternating direction method of multipliers
+(ADMM), in which every task steps by its own curvatures. Otherwise it is FISTA with adaptive restart, in which a separable
+penalty allows every task its own step size.
 
 Source: Boyd et al. (2011), sections 3.3 and 3.4; Beck and Teboulle (2009), the restart of O'Donoghue and Candes (2015).
 """
@@ -26,23 +26,23 @@ from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.convex.losses import LogisticRows, Resolvent, Smooth
 from mpmtl_prob.convex.penalties import Penalty
 
-_CHECK_EVERY = 10  # in FISTA optimality costs two decompositions, a step one
-_RELAXATION = 1.6  # of ADMM; Boyd et al., section 3.4.3
-_LAST_TUNING = 1000  # from this iteration on rho stays, and ADMM converges whatever it is
+_CHECK_EVERY = 10  # iterations between checks: in FISTA optimality costs two decompositions, and a step one
+_RELAXATION = 1.6  # over-relaxation of ADMM; Boyd et al., section 3.4.3
+_LAST_TUNING = 1000  # from this iteration on rho is fixed, so that ADMM is sure to converge
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration limit was reached before the optimality condition held."""
+    """Warning that the iteration limit was reached before the optimality condition held."""
 
 
 class Solution(NamedTuple):
-    """Where the solver stopped.
+    """Result of the solver.
 
     Attributes:
         W: (d, m).
         objective: sum_i L_i + lambda g.
         optimality: distance of -gradient to lambda times the subdifferential, in units of ``scale``.
-        iterations: used.
+        iterations: number of iterations used.
     """
 
     W: Any
@@ -55,7 +55,7 @@ class Solution(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """What both methods solve; ``scale`` is the unit of optimality."""
+    """Problem for both methods; ``scale`` is the unit of optimality."""
 
     norm: Penalty
     loss: Smooth
@@ -96,36 +96,36 @@ def solve(
     tolerance: float,
     max_iterations: int,
 ) -> Solution:
-    """Solve from W0, in double precision whatever JAX is set to, and warn if that took too long.
+    """Solve from W0 in double precision, whatever JAX is set to, and warn if it has not converged.
 
     Args:
         norm: g.
-        loss: bound to data.
-        strength: lambda, or what the penalty takes for it.
-        W0: (d, m).
-        curvature: Lipschitz constants L_i of the gradients, (m,). A separable penalty uses each task's own.
-        tolerance: on the optimality, relative to lambda where g is a norm, and else to the gradient at W = 0.
+        loss: a loss that is bound to data.
+        strength: lambda, in the form that the penalty takes, such as a pair.
+        W0: starting point, (d, m).
+        curvature: Lipschitz constants L_i of the gradients, (m,). With a separable penalty every task uses its own.
+        tolerance: largest optimality, relative to lambda if g is a norm, and else to the gradient at W = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
     check_not_forked()
     L = curvature if norm.separable else np.max(curvature)
-    with jax.enable_x64(True):  # in single precision the optimality condition stays above most tolerances
-        found = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
-    if (left := float(found.optimality)) > tolerance:
+    with jax.enable_x64(True):  # in single precision most tolerances cannot be reached
+        solution = minimise(norm, loss, strength, W0, L, tolerance, max_iterations)
+    if (optimality := float(solution.optimality)) > tolerance:
         warnings.warn(
-            f"{max_iterations} iterations left the optimality condition at {left:.2g} of its scale, "
+            f"{max_iterations} iterations left the optimality condition at {optimality:.2g} of its scale, "
             f"above {tolerance:.2g}; allow more iterations or a larger tolerance",
             ConvergenceWarning,
             stacklevel=3,
         )
-    return found
+    return solution
 
 
 @partial(jax.jit, static_argnums=0)
 def minimise(
     norm: Penalty, loss: Smooth, strength: Any, W0: Any, L: Any, tolerance: Any, max_iterations: Any
 ) -> Solution:
-    """As :func:`solve`, pure and traceable, in the precision of the user's JAX setting."""
+    """Solve as :func:`solve` does, as a pure and traceable function, in the precision of the user's JAX setting."""
     loss, W0, strength, L = _floating((loss, W0, strength, L))
     return _minimise(norm, loss, _resolvent(norm, loss), strength, W0, L, tolerance, max_iterations)
 
@@ -134,13 +134,13 @@ def minimise(
 def minimise_path(
     norm: Penalty, loss: Smooth, strengths: Any, W0: Any, L: Any, tolerance: Any, max_iterations: Any
 ) -> Solution:
-    """:func:`minimise` for each of several strengths in turn, every one from the solution before it."""
+    """Solve for several strengths in turn as :func:`minimise` does, each from the solution before it."""
     loss, W0, strengths, L = _floating((loss, W0, strengths, L))
-    nearest = _resolvent(norm, loss)  # once for all strengths
+    nearest = _resolvent(norm, loss)  # computed once for all strengths
 
     def body(W: Array, strength: Any) -> tuple[Array, Solution]:
-        found = _minimise(norm, loss, nearest, strength, W, L, tolerance, max_iterations)
-        return found.W, found
+        solution = _minimise(norm, loss, nearest, strength, W, L, tolerance, max_iterations)
+        return solution.W, solution
 
     return jax.lax.scan(body, W0, strengths)[1]
 
@@ -154,14 +154,14 @@ def solve_alone(
     tolerance: float,
     max_iterations: int,
 ) -> Solution:
-    """Every task's own problem, with a separable g, in double precision: its step, its restarts and its stop are its own.
+    """Solve every task's problem alone, with a separable g: steps, restarts and stops depend on no other task.
 
-    Arguments as :func:`solve`, with a loss bound by :meth:`Loss.alone`. Objective, optimality and iterations are those of
-    every task, (m,).
+    Arguments are those of :func:`solve`, with a loss that :meth:`Loss.alone` has bound. Objective, optimality and iterations
+    have one entry per task, (m,). The precision is double.
     """
     check_not_forked()
     with jax.enable_x64(True):
-        if isinstance(loss, LogisticRows):  # whose rows are not in an array with an axis of tasks
+        if isinstance(loss, LogisticRows):  # its rows are not in an array with an axis of tasks
             return _told(
                 minimise_alone(norm, loss, strength, W0, curvature, tolerance, max_iterations),
                 tolerance,
@@ -169,53 +169,55 @@ def solve_alone(
             )
         spread = jax.tree.map(lambda leaf: devices.by_task(leaf) if np.ndim(leaf) else leaf, loss)
         start, L = devices.by_task(W0, axis=1), devices.by_task(curvature)
-        found = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
+        solution = minimise_alone(norm, spread, strength, start, L, tolerance, max_iterations)
     if devices.padding(np.shape(W0)[1]):
         m = np.shape(W0)[1]
-        found = Solution(found.W[:, :m], *(part[:m] for part in found[1:]))
-    return _told(found, tolerance, max_iterations)
+        solution = Solution(solution.W[:, :m], *(part[:m] for part in solution[1:]))
+    return _told(solution, tolerance, max_iterations)
 
 
-def _told(found: Solution, tolerance: float, max_iterations: int) -> Solution:
-    """Warn of tasks that have not converged."""
-    if late := int(np.sum(np.asarray(found.optimality) > tolerance)):
+def _told(solution: Solution, tolerance: float, max_iterations: int) -> Solution:
+    """Warn if tasks have not converged, and return the solution."""
+    if unconverged := int(np.sum(np.asarray(solution.optimality) > tolerance)):
         warnings.warn(
-            f"{max_iterations} iterations left the optimality condition of {late} tasks above {tolerance:.2g} of its scale; "
-            f"allow more iterations or a larger tolerance",
+            f"{max_iterations} iterations left the optimality condition of {unconverged} tasks above {tolerance:.2g} "
+            f"of its scale; allow more iterations or a larger tolerance",
             ConvergenceWarning,
             stacklevel=4,
         )
-    return found
+    return solution
 
 
 @partial(jax.jit, static_argnums=0)
 def minimise_alone(
     norm: Penalty, loss: Smooth, strength: Any, W0: Any, L: Any, tolerance: Any, max_iterations: Any
 ) -> Solution:
-    """As :func:`solve_alone`, pure and traceable. Tasks run in step, and one that is done stands still."""
+    """Solve as :func:`solve_alone` does, as a pure and traceable function. Finished tasks are frozen."""
     loss, strength, W0, L = _floating((loss, strength, W0, L))
     out = Solution(1, 0, 0, 0)
     if isinstance(loss, LogisticRows):
 
         def column(i: Array, w: Array, curvature: Array) -> Solution:
-            found = _minimise(norm, _Column(loss, i), None, strength, w[:, None], curvature, tolerance, max_iterations)
-            return found._replace(W=found.W[:, 0])
+            solution = _minimise(
+                norm, _Column(loss, i), None, strength, w[:, None], curvature, tolerance, max_iterations
+            )
+            return solution._replace(W=solution.W[:, 0])
 
         return jax.vmap(column, in_axes=(0, 1, 0), out_axes=out)(jnp.arange(W0.shape[1]), W0, L)
     leaves, kind = jax.tree.flatten(loss)
     axes = [0 if leaf.ndim else None for leaf in leaves]  # numbers are common to all tasks
 
-    def one(own: list[Array], w: Array, curvature: Array) -> Solution:
-        parts = [leaf if axis is None else leaf[None] for leaf, axis in zip(own, axes, strict=True)]
-        mine = jax.tree.unflatten(kind, parts)
-        found = _minimise(norm, mine, None, strength, w[:, None], curvature, tolerance, max_iterations)
-        return found._replace(W=found.W[:, 0])
+    def one(task_leaves: list[Array], w: Array, curvature: Array) -> Solution:
+        parts = [leaf if axis is None else leaf[None] for leaf, axis in zip(task_leaves, axes, strict=True)]
+        task_loss = jax.tree.unflatten(kind, parts)
+        solution = _minimise(norm, task_loss, None, strength, w[:, None], curvature, tolerance, max_iterations)
+        return solution._replace(W=solution.W[:, 0])
 
     return jax.vmap(one, in_axes=(axes, 1, 0), out_axes=out)(leaves, W0, L)
 
 
 class _Column(NamedTuple):
-    """The loss of task i alone, of a :class:`LogisticRows`. Where all tasks are at it, they are worked out together."""
+    """Loss of task i alone in a :class:`LogisticRows`. Under vmap over all tasks they are computed together."""
 
     loss: LogisticRows
     i: Array
@@ -234,9 +236,9 @@ class _Column(NamedTuple):
 
 
 def _of_columns(function: Callable[[LogisticRows, Array], Array]) -> Callable[[LogisticRows, Array, Array], Array]:
-    """Of a function of all weights (d, m), with an axis of tasks last: that of one task's, (d,), given that it is the i-th.
+    """Turn a function of all weights, (d, m), into one of the weights of task i, (d,).
 
-    Under vmap over all tasks it is the function itself.
+    The function's result has the axis of tasks last. Under vmap over all tasks the result is the function itself.
     """
 
     @jax.custom_batching.custom_vmap
@@ -245,7 +247,7 @@ def _of_columns(function: Callable[[LogisticRows, Array], Array]) -> Callable[[L
 
     @one.def_vmap
     def every(size: int, batched: Any, loss: LogisticRows, i: Array, w: Array) -> tuple[Array, bool]:
-        # a loss with an axis of tasks holds the same for all of them, as lax.cond repeats what both its branches are given
+        # A loss with an axis of tasks has the same entries for all of them, repeated by lax.cond for its branches.
         loss = jax.tree.map(lambda leaf, repeated: leaf[0] if repeated else leaf, loss, batched[0])
         W = w.T if batched[2] else jnp.repeat(w[:, None], size, axis=1)
         return jnp.moveaxis(function(loss, W), -1, 0), True
@@ -284,26 +286,26 @@ def _minimise(
 
 
 def _accelerated(problem: _Problem, W0: Array, L: Array) -> _Momentum:
-    """FISTA with step sizes 1/L, a number or one per task."""
+    """Run FISTA with step sizes 1/L, a number or one per task."""
     threshold = jax.tree.map(lambda part: part / L, problem.strength)
 
     def step(state: _Momentum) -> _Momentum:
         W = problem.norm.prox(state.Z - problem.loss.gradient(state.Z) / L, threshold)
         momentum = (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2
-        restart = jnp.sum(L * (state.Z - W) * (W - state.W)) > 0  # the step goes against the momentum
+        restart = jnp.sum(L * (state.Z - W) * (W - state.W)) > 0  # restart when the step opposes the momentum
         Z = jnp.where(restart, W, W + (state.momentum - 1) / momentum * (W - state.W))
         momentum = jnp.where(restart, 1.0, momentum).astype(state.momentum.dtype)
         iteration = state.iteration + 1
         check = iteration % _CHECK_EVERY == 0
-        found = jax.lax.cond(check, problem.residual, lambda _: state.residual, W)
-        return _Momentum(W, Z, momentum, iteration, found)
+        residual = jax.lax.cond(check, problem.residual, lambda _: state.residual, W)
+        return _Momentum(W, Z, momentum, iteration, residual)
 
     first = _Momentum(W0, W0, jnp.ones((), W0.dtype), jnp.zeros((), int), problem.residual(W0))
     return jax.lax.while_loop(problem.unfinished, step, first)
 
 
 def _split(problem: _Problem, nearest: Resolvent, W0: Array, L: Array) -> _Split:
-    """ADMM with over-relaxation and rho tuned to balance its residuals; W is what the prox of g returns."""
+    """Run ADMM with over-relaxation, and with rho tuned to balance the residuals; W is the result of the prox of g."""
     gradient = problem.loss.gradient
 
     def step(state: _Split) -> _Split:
@@ -315,19 +317,19 @@ def _split(problem: _Problem, nearest: Resolvent, W0: Array, L: Array) -> _Split
         iteration = state.iteration + 1
 
         def check(_: None) -> tuple[Array, Array]:
-            # the dual is one element of the subdifferential: -gradient is at most this far from all of it
+            # The dual is an element of the subdifferential, so this bounds the distance of -gradient to the subdifferential.
             bound = jnp.linalg.norm(gradient(W) + dual) / problem.scale
             return bound, jnp.where(iteration < _LAST_TUNING, _tuned(rho, X, W, state.W, dual), rho)
 
-        found, rho = jax.lax.cond(iteration % _CHECK_EVERY == 0, check, lambda _: (state.residual, rho), None)
-        return _Split(W, dual, rho, iteration, found)
+        residual, rho = jax.lax.cond(iteration % _CHECK_EVERY == 0, check, lambda _: (state.residual, rho), None)
+        return _Split(W, dual, rho, iteration, residual)
 
     first = _Split(W0, -gradient(W0), 0.01 * L, jnp.zeros((), int), problem.residual(W0))
     return jax.lax.while_loop(problem.unfinished, step, first)
 
 
 def _tuned(rho: Array, X: Array, W: Array, before: Array, dual: Array) -> Array:
-    """rho for which X - W and the change of W are alike, each relative to what it is a residual of."""
+    """Return the rho that balances the primal residual X - W and the dual residual, the change of W, both relative."""
     tiny = jnp.finfo(W.dtype).tiny
     size = jnp.linalg.norm
     primal = size(X - W) / jnp.maximum(jnp.maximum(size(X), size(W)), tiny)

@@ -1,4 +1,4 @@
-"""The deterministic side: single-task, multi-task and model-protected multi-task estimators."""
+"""Deterministic estimators: single-task, multi-task and model-protected multi-task learning."""
 
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob.convex.losses import LeastSquares, Logistic

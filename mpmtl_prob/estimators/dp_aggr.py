@@ -1,4 +1,4 @@
-"""DP-AGGR: the average of all tasks' own models, with noise. Every task gets the same model."""
+"""DP-AGGR: the noisy average of all tasks' own models, which every task uses."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import IndependentLaplace, VectorLaplace
 
 NO_TARGET_BOUND = (
-    "How far one row can move a model depends on the largest target, which was read off the private rows; give "
+    "The sensitivity of a model to one row depends on the largest target, which was taken from the private rows; give "
     "target_bound, chosen without looking at them."
 )
 
 
 NO_ROW_BOUNDS = (
-    "The noise follows the largest and the least number of rows of a task, which a task with other rows would have moved; "
-    "give rows, chosen without looking at them."
+    "The noise depends on the largest and the least number of rows of a task, which replacing a task can change; give rows, "
+    "chosen without looking at the data."
 )
-#: The least lambda, in units of R^2, at which the model of any rows whatever is found: an error would tell of one task.
+#: Smallest lambda, in units of R^2, for which the solver converges on any rows; an error during a fit would reveal a task.
 WEAKEST = 1e-7
-#: How long a gradient may be that counts as none, in units of R: the model is then as far from the minimiser, times lambda.
+#: Length of a gradient, in units of R, at which the solver stops, within LEVEL * R / lambda of the minimiser.
 LEVEL = 1e-10
-FEWER_ROWS = "A task has fewer rows than rows = (n_min, n_max) says, so that one of them moves its model further."
+FEWER_ROWS = "A task has fewer rows than rows = (n_min, n_max) says, so that one row can change its model more."
 
 
 @dataclass(frozen=True)
 class DPAggr:
-    """w^s = mean_i w_i + b, with w_i = argmin (1/n_i) sum_j l(x_ij'w, y_ij) + (lambda/2) ||w||^2 of every task.
+    """DP-AGGR, private parameter averaging: w^s = mean_i w_i + b, with regularised models w_i of every task.
 
-    Changing one row moves w_i by at most 2 L / (n_i lambda) and the average by Delta = 2 L / (m n_min lambda), L a bound on
-    the gradient of l. L follows from two public bounds, to which every owner shortens its own training rows and targets.
+    w_i minimises (1/n_i) sum_j l(x_ij'w, y_ij) + (lambda/2) ||w||^2. Changing one row changes w_i by at most
+    2 L / (n_i lambda), and the average by at most Delta = 2 L / (m n_min lambda), where L bounds the gradient of l. L follows
+    from two public bounds, to which every data owner clips its own training rows and targets.
 
     Attributes:
         penalty: lambda > 0, in squared units of X.
         epsilon: the budget that the method claims; None runs without noise and without privacy.
         loss: l, :class:`LeastSquares` or :class:`Logistic`, of which only the kind matters.
-        noise: "circulated", independent Laplace(2 / (n_min eps lambda)) on every entry, which has neither L nor m in it; or
+        noise: "circulated", independent Laplace(2 / (n_min eps lambda)) on every entry, which lacks L and m; or
             "tight", the density exp(-(eps / Delta) ||b||), ||b|| ~ Gamma(d, Delta / eps).
-        level: what epsilon is claimed for: a "row", or a whole "task" by group privacy, at eps / n per row, n = max n_i.
+        level: the unit of the claimed epsilon: a "row", or a whole "task" by group privacy, at eps / n per row, n = max n_i.
         rows: (n_min, n_max), public bounds on the rows of a task, to which the noise is scaled. Owners use their first n_max
-            rows; of one with fewer than n_min the claim for a row does not hold. None counts the rows: these are public
-            where one row is replaced by another, but where a task is, nothing is proved.
-        row_norm: R, the largest ||x_ij||, public; longer training rows are shortened to it.
-        target_bound: Y, the largest |y_ij|, public, for least squares; larger training targets are cut to it. None reads
-            it off the rows, and then nothing is proved.
+            rows. If a task has fewer than n_min, the claim for a row does not hold. None counts the rows. Their numbers are
+            public if the unit is a row, which is replaced by another one; if it is a task, nothing is proved.
+        row_norm: R, the largest ||x_ij||, public; longer training rows are clipped to it.
+        target_bound: Y, the largest |y_ij|, public, for least squares; larger training targets are clipped to it. None
+            takes it from the rows, and then nothing is proved.
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
         ledger: pays for what is proved, on disk, before any noise is drawn.
 
@@ -81,11 +82,11 @@ class DPAggr:
     ledger: Ledger | None = None
 
     name = "DP-AGGR"
-    scales_tables = False  # its bounds of rows are public numbers in the units of the table
+    scales_tables = False  # its bounds are public numbers in the units of the table
 
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
-        """Every column of the result's W is w^s; ``history["local"]`` holds the owners' own models, (1, d, m).
+        """Fit all tasks. Every column of the result's W is w^s; ``history["local"]`` holds the owners' own models, (1, d, m).
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
@@ -95,8 +96,8 @@ class DPAggr:
         begin = time.perf_counter()
         R, lam = positive("row_norm", self.row_norm), positive("penalty", self.penalty)
         if lam < WEAKEST * R * R:
-            raise ValueError(f"penalty: expected one at which every task's model is found, got {lam!r}, with rows of "
-                             f"length {R:g} less than {WEAKEST * R * R:.3g}")  # fmt: skip
+            raise ValueError(f"penalty: expected at least {WEAKEST * R * R:.3g} with rows of length {R:g}, so that the "
+                             f"solver converges, got {lam!r}")  # fmt: skip
         if not isinstance(self.loss, LeastSquares | Logistic):
             raise ValueError(f"loss: expected LeastSquares() or Logistic(), got {shown(self.loss)}")
         one_of("noise", self.noise, ("circulated", "tight"))
@@ -108,13 +109,13 @@ class DPAggr:
             longest = self.lipschitz(bounded) / lam
             h = lattice.step(longest, tasks.num_features, tasks.num_tasks, ())
             b, guarantee = self._noise(bounded, positive("epsilon", self.epsilon), h)
-            # sums on the lattice are exact
+            # Sums on the lattice are exact.
             average = (lattice.sent(local, longest, h).sum(axis=1) + b) / tasks.num_tasks
         W = np.repeat(average[:, None], tasks.num_tasks, axis=1)
         return Fitted(W, guarantee, {"local": local[None]}, seconds=time.perf_counter() - begin, name=self.name)
 
     def _bounded(self, tasks: TaskData) -> TaskData:
-        """At most n_max rows, no longer than R, targets no larger than Y."""
+        """Return the tasks with at most n_max rows, rows clipped to R, and targets clipped to Y."""
         R, Y, most = positive("row_norm", self.row_norm), np.inf, None
         if not isinstance(self.loss, Logistic) and self.target_bound is not None:
             Y = positive("target_bound", self.target_bound)
@@ -122,12 +123,12 @@ class DPAggr:
             least, most = (whole("rows", count) for count in self.rows)
             if least > most:
                 raise ValueError(f"rows: expected (n_min, n_max) with n_min <= n_max, got {self.rows!r}")
-        own = [tuple(part[:most] for part in tasks.rows_of(i)) for i in range(tasks.num_tasks)]
-        X = [lattice.clipped(x.T, R).T for x, _ in own]
-        return TaskData.from_lists(X, [np.clip(y, -Y, Y) for _, y in own], tasks=tasks.tasks, features=tasks.features)
+        parts = [tuple(part[:most] for part in tasks.rows_of(i)) for i in range(tasks.num_tasks)]
+        X = [lattice.clipped(x.T, R).T for x, _ in parts]
+        return TaskData.from_lists(X, [np.clip(y, -Y, Y) for _, y in parts], tasks=tasks.tasks, features=tasks.features)
 
     def _local(self, tasks: TaskData) -> FloatArray:
-        """w_i of every task, (d, m), in double precision: the sensitivity is that of the minimiser."""
+        """Compute w_i of every task, (d, m), in double precision, as the sensitivity holds for the exact minimiser."""
         options: Any = {"strong_convexity": float(self.penalty), "average": True}
         if not isinstance(self.loss, Logistic):
             squared = LeastSquares(**options).alone(tasks)
@@ -139,21 +140,21 @@ class DPAggr:
             return np.asarray(_minimisers(loss, zero, *_steps(float(self.row_norm), float(self.penalty))))
 
     def _noise(self, tasks: TaskData, epsilon: float, h: float) -> tuple[FloatArray, Guarantee]:
-        """Noise for the sum of the owners' models, which lie on the lattice of h."""
+        """Draw noise for the sum of the owners' models, which lie on the lattice with step h."""
         m, d, n = tasks.num_tasks, tasks.num_features, tasks.row_counts
         L, lam = self.lipschitz(tasks), float(self.penalty)
         least, most = (int(n.min()), int(n.max())) if self.rows is None else self.rows
-        # what a row can move, the cuts of two models to the lattice, and more than the errors of two minimisations
+        # The sensitivity to a row, plus the rounding of two models to the lattice, plus the errors of two minimisations.
         row = 2 * L / lam / least + np.sqrt(d) * h + 2e-6 * L / lam
         scale = (2 * m / lam / least if self.noise == "circulated" else row) / epsilon
         if self.level == "task":
-            scale *= most  # Proposition 3: eps / n for every row
-        moved = 2 * L / lam if self.level == "task" else row  # ||w_i|| <= L / lambda whatever the rows
+            scale *= most  # Proposition 3: eps / n per row
+        sensitivity = 2 * L / lam if self.level == "task" else row  # ||w_i|| <= L / lambda for any rows
         law: VectorLaplace
         if self.noise == "tight":
-            law = VectorLaplace(d, moved / scale, moved)
-        else:  # the sum of absolute values is at most sqrt(d) times the length
-            law = IndependentLaplace(d, np.sqrt(d) * moved / scale, np.sqrt(d) * moved)
+            law = VectorLaplace(d, sensitivity / scale, sensitivity)
+        else:  # the l1 norm is at most sqrt(d) times the length
+            law = IndependentLaplace(d, np.sqrt(d) * sensitivity / scale, np.sqrt(d) * sensitivity)
         noise, guarantee = draw_vectors(
             (law,),
             1,
@@ -173,12 +174,12 @@ class DPAggr:
             return NO_TARGET_BOUND
         if self.level == "task":
             return NO_ROW_BOUNDS if self.rows is None else ""
-        # row counts are public here: where a row is replaced they stay
+        # Row counts are public here, as replacing a row does not change them.
         return FEWER_ROWS if self.rows is not None and n.min() < self.rows[0] else ""
 
     def lipschitz(self, tasks: TaskData) -> float:
-        """L, the most that the gradient of one row's loss can be at the minimiser of any rows within the bounds."""
-        R, lam = float(self.row_norm), float(self.penalty)  # as large as they are said to be, in all digits
+        """Return L, a bound on the gradient of one row's loss at the minimiser for any rows within the bounds."""
+        R, lam = float(self.row_norm), float(self.penalty)  # exactly the public bounds
         if isinstance(self.loss, Logistic):
             return R
         Y = np.abs(tasks.targets).max() if self.target_bound is None else float(self.target_bound)
@@ -188,16 +189,19 @@ class DPAggr:
 
 
 class Steps(NamedTuple):
-    """Of Nesterov's method with constant momentum, for whatever rows the bounds admit."""
+    """Parameters of Nesterov's method with constant momentum, valid for all rows within the bounds."""
 
     curvature: float  #: R^2 / 4 + lambda
     momentum: float
-    level: float  #: of the gradient, at which a task is done
-    most: int  #: as many that all are
+    level: float  #: length of the gradient at which a task is finished
+    most: int  #: number of steps after which all tasks are
 
 
 def _steps(R: float, penalty: float) -> Steps:
-    """Nesterov (2004), Theorem 2.2.3: V - w* is at most 6 sqrt(log 2 / lambda) (1 - 1 / sqrt(kappa))^(N/2) long."""
+    """Return the parameters of the method; the number of steps follows from its rate.
+
+    Source: Nesterov (2004), Theorem 2.2.3: ||V - w*|| <= 6 sqrt(log 2 / lambda) (1 - 1 / sqrt(kappa))^(N/2).
+    """
     curvature = R * R / 4 + penalty
     kappa = curvature / penalty
     most = np.sqrt(kappa) * np.log(25 * kappa * curvature / (LEVEL * R) / (LEVEL * R))
@@ -208,16 +212,18 @@ def _steps(R: float, penalty: float) -> Steps:
 def _minimisers(
     loss: LogisticRows, start: Array, curvature: Array, momentum: Array, level: Array, most: Array
 ) -> Array:
-    """Of all tasks, (d, m); one that is done stands still, so that no other task is felt."""
+    """Minimise the losses of all tasks, (d, m). A finished task is frozen, so that it does not depend on other tasks."""
 
-    def late(gradient: Array) -> Array:
+    def not_done(gradient: Array) -> Array:
         return jnp.linalg.norm(gradient, axis=0) > level
 
     def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         W, V, G, t = state
         new = V - G / curvature
-        V = jnp.where(late(G), new + momentum * (new - W), V)
-        return jnp.where(late(G), new, W), V, loss.gradient(V), t + 1
+        V = jnp.where(not_done(G), new + momentum * (new - W), V)
+        return jnp.where(not_done(G), new, W), V, loss.gradient(V), t + 1
 
-    unfinished = lambda state: jnp.any(late(state[2])) & (state[3] < most)
+    def unfinished(state: tuple[Array, Array, Array, Array]) -> Array:
+        return jnp.any(not_done(state[2])) & (state[3] < most)
+
     return jax.lax.while_loop(unfinished, step, (start, start, loss.gradient(start), jnp.asarray(0)))[1]

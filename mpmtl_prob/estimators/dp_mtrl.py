@@ -1,6 +1,6 @@
-"""DP-MTRL: multi-task relationship learning in which every task's model is let out with noise in every round.
+"""DP-MTRL: multi-task relationship learning in which every task's model is published with noise in every round.
 
-A reconstruction from the description in the MP-MTL papers: the algorithm of the original paper was not at hand.
+This is a reconstruction from the description in the MP-MTL papers, as the original paper was not available.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from mpmtl_prob.privacy.mechanisms import VectorLaplace
 from mpmtl_prob.releases.spec import default_delta
 
 ESTIMATED = (
-    "The noise is scaled to the largest residual of the private rows. Other rows would have had another, so that the scale "
-    "itself gives something away, and it does not bound what a row can change: not even one row is protected for certain."
+    "The noise is scaled to the largest residual of the private rows. This scale depends on the rows, so that it reveals "
+    "something itself, and it does not bound the sensitivity to one row: no guarantee is proved, not even for one row."
 )
 
 
 @dataclass(frozen=True)
 class DPMTRL:
-    """T rounds of: every task solves for its model given the others' noisy ones and Omega; noise; a new Omega.
+    """DP-MTRL, in T rounds: tasks fit their models given the others' noisy models and Omega, add noise, and update Omega.
 
     With P = Omega^{-1} and W^ the models of the round before,
 
         w_i = [X_i'X_i/n_i + (l1 + l2 P_ii) I]^{-1} [X_i'y_i/n_i - l2 sum_{j != i} P_ij w^_j],    w^_i = w_i + b_i,
         ||b_i|| ~ Gamma(d, Delta_i / eps_t),  Delta_i = 2 L_i / (n_i (l1 + l2 P_ii)),  L_i = max_j |x_ij'w_i - y_ij|,
 
-    rows of unit length, Omega = (W^'W^)^{1/2} / tr (W^'W^)^{1/2}. It starts from Omega = I / m, where tasks are apart. Binary
-    targets are -1 and 1, and the loss is still least squares.
+    rows of unit length, Omega = (W^'W^)^{1/2} / tr (W^'W^)^{1/2}. It starts from Omega = I / m, which does not couple tasks.
+    Binary targets are -1 and 1, and the loss is least squares for them too.
 
-    All tasks' noisy models are public; L_i depends on the private rows, so that nothing is proved, and no ledger pays.
+    All tasks' noisy models are public. L_i depends on the private rows, so that nothing is proved, and no ledger is charged.
 
     Attributes:
         ridge: l1 >= 0.
         relation: l2 > 0.
         epsilon: the budget that is claimed for all rounds together; None runs without noise and without privacy.
         rounds: T.
-        delta: of the claim; default 1 / (m log m).
-        level: what epsilon and delta are claimed for: a "row", or a whole "task" by group privacy, at eps / n and
+        delta: the claimed delta; default 1 / (m log m).
+        level: the unit of the claimed epsilon and delta: a "row", or a whole "task" by group privacy, at eps / n and
             delta / (n e^eps) per row, n = max n_i.
         floor: the share of I / m in Omega, in (0, 1): with more tasks than features (W'W)^{1/2} has no inverse.
         unsafe_seed: draws the noise from this seed, for demonstrations.
@@ -72,7 +72,7 @@ class DPMTRL:
 
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
-        """The result's W is W^ of the last round; ``history`` holds ``W`` (T, d, m) and ``sensitivity`` (T, m).
+        """Fit all tasks. The result's W is W^ of the last round; ``history`` has ``W`` (T, d, m) and ``sensitivity`` (T, m).
 
         Raises:
             ValueError: an argument outside its range.
@@ -103,7 +103,7 @@ class DPMTRL:
         return Fitted(W, guarantee, {"W": Ws, "sensitivity": sensitivities}, seconds=seconds, name=self.name)
 
     def budgets(self, tasks: TaskData) -> FloatArray:
-        """eps_1..eps_T that a row is charged by the claim, (T,): as large as CB({eps_t}, delta) <= eps allows."""
+        """Return eps_1..eps_T per row of the claim, (T,), the largest with CB({eps_t}, delta) <= eps."""
         epsilon, m = positive("epsilon", self.epsilon), tasks.num_tasks  # type: ignore[arg-type]
         delta = default_delta(m) if self.delta is None else in_range("delta", self.delta, 0, 1, left_closed=True)
         if self.level == "task":  # Proposition 3
@@ -112,14 +112,14 @@ class DPMTRL:
         return schedule(epsilon, delta, self.rounds)
 
     def _noise(self, tasks: TaskData, epsilon: float) -> tuple[FloatArray, Guarantee]:
-        """Noise in units of the sensitivity, (T, d, m)."""
+        """Draw noise in units of the sensitivity, (T, d, m)."""
         m = tasks.num_tasks
         delta = default_delta(m) if self.delta is None else self.delta
         return draw_vectors(
-            [VectorLaplace(tasks.num_features, float(each), 1.0) for each in self.budgets(tasks)],
+            [VectorLaplace(tasks.num_features, float(budget), 1.0) for budget in self.budgets(tasks)],
             m,
             epsilon=epsilon,
-            lattice=2.0**-40,  # of noise in units of the sensitivity; it is no number of a lattice once it is scaled
+            lattice=2.0**-40,  # for noise in units of the sensitivity; scaled noise is on no lattice
             unit=self.level,
             claimed=Bound(epsilon, delta, "replace", self.level),
             unproved=ESTIMATED,
@@ -129,7 +129,7 @@ class DPMTRL:
 
 
 class Relations(NamedTuple):
-    """P = Omega^{-1} = base I + vectors diag(rest) vectors', without its m x m entries.
+    """Inverse task relations P = Omega^{-1} = base I + vectors diag(rest) vectors', stored without its m x m entries.
 
     Attributes:
         base: the eigenvalue of P outside the span of the vectors.
@@ -146,12 +146,12 @@ class Relations(NamedTuple):
 
     @classmethod
     def apart(cls, m: int) -> Relations:
-        """Omega = I / m."""
+        """Return the relations Omega = I / m, which do not couple tasks."""
         return cls(float(m), np.zeros((m, 0)), np.zeros(0))
 
     @classmethod
     def of(cls, W: FloatArray, floor: float) -> Relations:
-        """Omega = (1 - floor) (W'W)^{1/2} / tr (W'W)^{1/2} + floor I / m."""
+        """Compute Omega = (1 - floor) (W'W)^{1/2} / tr (W'W)^{1/2} + floor I / m."""
         m = W.shape[1]
         _, s, Vt = np.linalg.svd(W, full_matrices=False)
         if not s.any():
@@ -161,23 +161,23 @@ class Relations(NamedTuple):
 
     @property
     def diagonal(self) -> FloatArray:
-        """P_ii, (m,)."""
+        """Diagonal entries P_ii, (m,)."""
         return self.base + self.vectors**2 @ self.rest
 
     def others(self, W: FloatArray) -> FloatArray:
-        """sum_{j != i} P_ij w_j of every task i, (d, m)."""
+        """Return sum_{j != i} P_ij w_j of every task i, (d, m)."""
         low_rank = (W @ self.vectors * self.rest) @ self.vectors.T
         return low_rank + W * (self.base - self.diagonal)
 
 
 class Local(NamedTuple):
-    """Every task's least-squares problem in the eigenvectors of X_i'X_i / n_i.
+    """Least-squares problems of all tasks, in the eigenvectors of X_i'X_i / n_i.
 
     Attributes:
         values: (m, d).
         vectors: (m, d, d).
         xy: X_i'y_i / n_i, (m, d).
-        n: rows, (m,).
+        n: numbers of rows, (m,).
     """
 
     values: FloatArray
@@ -195,7 +195,7 @@ class Local(NamedTuple):
         return cls(values, vectors, gram.xy / gram.n[:, None], gram.n.astype(np.float64))
 
     def solve(self, relations: Relations, W: FloatArray, ridge: float, relation: float) -> FloatArray:
-        """w_i of all tasks given the others' models W, (d, m)."""
+        """Compute w_i of all tasks given the others' models W, (d, m)."""
         target = self.xy - relation * relations.others(W).T
         turned = (np.swapaxes(self.vectors, 1, 2) @ target[..., None])[..., 0]
         turned /= self.values + (ridge + relation * relations.diagonal)[:, None]

@@ -1,4 +1,4 @@
-"""What a deterministic estimator returns."""
+"""Result of a deterministic estimator, and scaling of features before a fit."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from mpmtl_prob.single_task import conjugate
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fitted:
-    """A fitted estimator, immutable.
+    """Immutable result of a deterministic estimator.
 
     Attributes:
         W: weights, (d, m); column i belongs to the owner of task i.
-        guarantee: what protects one task's model from the owners of the others.
-        history: what was recorded on the way, by name: arrays whose first axis is the iteration.
-        release: what the curator let out, if anything.
+        guarantee: privacy guarantee for one task against the owners of the others.
+        history: recorded arrays by name, whose first axis is the iteration.
+        release: the release that the curator published, if any.
         seconds: wall-clock time of the fit.
-        name: of the estimator, for tables.
-        row_guarantee: what protects one row from the curator, where there is such a thing; never to be added to the other.
-        tasks: names of W's columns, by which :meth:`predict` finds them; None where only their positions are known.
+        name: name of the estimator, for tables.
+        row_guarantee: privacy guarantee for one row against the curator, if any; the two guarantees do not add up.
+        tasks: names of W's columns, by which :meth:`predict` matches them; None if only their positions are known.
         features: names of W's rows, likewise.
     """
 
@@ -60,17 +60,17 @@ class Fitted:
         return type(self), tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
 
     def predict(self, tasks: TaskData) -> Prediction:
-        """X_i w_i for every row of tasks: some of the fit's, with its features, in any order, found by name.
+        """Predict X_i w_i for every row. Tasks and features are matched by name, and tasks may be a part of the fit's.
 
         Raises:
-            ValueError: data with other tasks or features.
+            ValueError: the data have tasks or features that were not in the fit.
         """
         if self.tasks is None or self.features is None:
             return linear_prediction(self.W, task_data(tasks, targets=False))
         feature, task = match_positions(tasks, self.tasks, self.features)
         return linear_prediction(self.W[feature][:, task], tasks)
 
-    def __repr__(self) -> str:  # the weights are the owners' own: not shown
+    def __repr__(self) -> str:  # without the weights, which are private to their owners
         d, m = self.W.shape
         lines = [f"{self.name}: {m} tasks, {d} features, fitted in {self.seconds:.2g} s", str(self.guarantee)]
         if self.row_guarantee is not None:
@@ -87,7 +87,7 @@ class Fitted:
 
 
 def slopes(tasks: TaskData, loss: Loss | None = None) -> TaskData:
-    """What is fitted, where tasks have intercepts: of least squares, the default, the slopes; another loss sees a feature."""
+    """Return the data to fit: for least squares the slopes, with the intercept left out; other losses fit it as a feature."""
     return tasks.slopes if loss is None or isinstance(loss, LeastSquares) else tasks
 
 
@@ -95,8 +95,8 @@ def in_unit_variance(tasks: TaskData) -> tuple[TaskData, FloatArray | None]:
     """Scale the features of tasks that come from a table to unit variance, each task's by its own rows.
 
     Returns:
-        The scaled tasks, and the scale S, (m, d): weights in the table's own units are ``S.T * W``. Tasks that come from
-        arrays stay as they are, and S is None. An intercept is not scaled.
+        The scaled tasks, and the scale S, (m, d): weights in the table's units are ``S.T * W``. Tasks that come from
+        arrays are not scaled, and S is None. An intercept is not scaled.
     """
     scale = unit_variance(tasks)
     return (tasks, None) if scale is None else (tasks.scaled(scale), scale)
@@ -121,7 +121,7 @@ def in_own_units(fitted: Fitted, scale: FloatArray | None) -> Fitted:
 
 
 def fit_slopes_then_intercept[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
-    """A method ``fit(self, tasks)`` that fits the slopes; every task then gets its intercept from its own rows.
+    """Decorate a method ``fit(self, tasks)`` to fit slopes only; every task then gets its intercept from its own rows.
 
     Features of tasks that come from a table are scaled to unit variance first, unless the estimator's attribute
     ``scales_tables`` is False. Penalties, clip norms and step sizes are in these units.
@@ -137,7 +137,7 @@ def fit_slopes_then_intercept[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitt
 
 
 def in_units_of_fit[E](estimator: E, slope_rows: TaskData) -> tuple[E, TaskData, FloatArray | None]:
-    """The estimator and the rows in the units in which it is fitted, and their scale, as of :func:`in_unit_variance`."""
+    """Return the estimator and the rows in the units of the fit, and the scale of :func:`in_unit_variance`."""
     if not getattr(estimator, "scales_tables", True):
         return estimator, slope_rows, None
     rows, scale = in_unit_variance(slope_rows)
@@ -146,14 +146,14 @@ def in_units_of_fit[E](estimator: E, slope_rows: TaskData) -> tuple[E, TaskData,
     return estimator, rows, scale
 
 
-def of_tasks(found: Fitted, tasks: TaskData, slope_rows: TaskData, scale: FloatArray | None) -> Fitted:
-    """A fit of the slopes in :func:`in_units_of_fit` as one of the tasks in their own units, with their intercepts."""
-    fitted = in_own_units(found, scale)
+def of_tasks(scaled_fit: Fitted, tasks: TaskData, slope_rows: TaskData, scale: FloatArray | None) -> Fitted:
+    """Convert a fit of the slopes from the units of :func:`in_units_of_fit` to the tasks' units, with intercepts."""
+    fitted = in_own_units(scaled_fit, scale)
     return fitted if slope_rows is tasks else replace(fitted, W=completed(fitted.W, tasks))
 
 
 def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
-    """A method ``fit(self, tasks)`` whose result keeps the names of tasks and features."""
+    """Decorate a method ``fit(self, tasks)`` so that its result has the names of tasks and features."""
 
     @wraps(fit)
     def checked(self: Any, tasks: TaskData, *arguments: Any, **options: Any) -> Fitted:
@@ -162,9 +162,9 @@ def by_name[**P](fit: Callable[P, Fitted]) -> Callable[P, Fitted]:
     return checked  # type: ignore[return-value]
 
 
-def named(found: Fitted, tasks: TaskData) -> Fitted:
-    """A fit of these tasks, with the names of tasks and features."""
-    return replace(found, tasks=tasks.tasks, features=tasks.features)
+def named(fitted: Fitted, tasks: TaskData) -> Fitted:
+    """Return the fit with the names of tasks and features."""
+    return replace(fitted, tasks=tasks.tasks, features=tasks.features)
 
 
 __getattr__ = former_names(__name__, {"intercept_aside": "fit_slopes_then_intercept"})

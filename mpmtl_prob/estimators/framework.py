@@ -1,8 +1,8 @@
-"""Algorithm 1 as a pure function, and the parts that Algorithms 2 to 4 put into it.
+"""Algorithm 1 (model-protected multi-task learning) as a pure function, with the sharing rules of Algorithms 2 to 4.
 
-Every round the curator sees the owners' clipped models, publishes their perturbed second moment, and sends back a mapping f
-of all that was published; every owner goes on alone, with an update A_i. What is shared, f and A_i are one object, a
-:class:`SharingRule`: write another and it runs in the same loop, under the same guarantee.
+Every round the curator sees the data owners' clipped models, publishes their perturbed second moment, and sends back a
+mapping f of all that was published. Every owner then updates its model alone, by A_i. The choice of the moment, f and A_i are
+one object, a :class:`SharingRule`. A rule of your own runs in the same loop, under the same guarantee.
 
 Source: TPAMI 2022, Algorithms 1 to 3; supplement, Algorithms 4 and 5.
 """
@@ -26,16 +26,16 @@ from mpmtl_prob.privacy.lattice import cut
 
 
 class Run(NamedTuple):
-    """The numbers of one run, all traced: others of the same shape do not recompile.
+    """Numbers of one run, all traced, so that others of the same shape need no new compilation.
 
     Attributes:
         loss: the owners' losses, bound to their rows.
         step_size: eta of every owner, (m,).
-        threshold: eta * lambda, with the curator's eta; a pair where there are two penalties.
+        threshold: eta * lambda, with the curator's eta; a pair for two penalties.
         beta: acceleration of every round, (T,).
-        clip: K.
-        offset: what f subtracts from the diagonal of each release, (T,): 0, or the mean of its noise.
-        lattice: h, of which the entries of what owners send are multiples; None sends them as they are, without noise.
+        clip: K, the clip norm.
+        offset: number that f subtracts from the diagonal of each release, (T,): 0, or the mean of its noise.
+        lattice: h, of which the entries of messages are multiples; None sends models unrounded, without noise.
     """
 
     loss: Smooth
@@ -51,29 +51,29 @@ class Run(NamedTuple):
 
 
 class SharingRule(Protocol):
-    """What Algorithm 1 leaves open. Hashable: static under jit."""
+    """Protocol class for a sharing rule: the open parts of Algorithm 1. It must be hashable, as it is static under jit."""
 
     #: "features": W W' is published, (d, d); "tasks": W'W, (m, m)
     moment: ClassVar[str]
 
     def start(self, W0: Array) -> Any:
-        """The owners' state before the first round, any pytree, from their clipped initial models."""
+        """Return the owners' state before the first round, any pytree, from their clipped initial models."""
         ...
 
     def mapping(self, history: Array, t: Array, run: Run) -> Array:
-        """f: M^(t) from the releases (T, k, k), of which rounds 0..t are known."""
+        """Compute f: M^(t) from the releases (T, k, k), of which rounds 0..t are known."""
         ...
 
     def update(self, M: Array, W: Array, state: Any, t: Array, run: Run) -> tuple[Array, Array, Any]:
-        """A_i of all owners: from M^(t) and the clipped models W~^(t-1), the models W^(t), the output, the new state.
+        """Update all owners (A_i) from M^(t) and the clipped models W~^(t-1); return W^(t), the output and the new state.
 
-        Column i may depend on M, on column i of W, on owner i's part of the state and of ``run.loss``: on nothing else.
+        Column i may depend on M, on column i of W, and on owner i's part of the state and of ``run.loss`` only.
         """
         ...
 
 
 class Carry(NamedTuple):
-    """What goes from round to round: the models W^(t) (d, m), the owners' state, the releases so far (T, k, k)."""
+    """State between rounds: the models W^(t) (d, m), the owners' state, and the releases so far (T, k, k)."""
 
     W: Any
     state: Any
@@ -84,12 +84,12 @@ class Carry(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """All noise of a run, drawn beforehand by those who may draw it.
+    """Noise of all rounds, drawn beforehand.
 
     Attributes:
         moment: E^(1:T), (T, k, k).
-        models: b^(1:T), (T, d, m), which the owners add to their own models where they do not trust the curator
-            (Algorithm 5); None elsewhere.
+        models: b^(1:T), (T, d, m), which owners who do not trust the curator add to their models (Algorithm 5); else
+            None.
     """
 
     moment: Any
@@ -100,8 +100,8 @@ class Noise(NamedTuple):
 
 
 def check_sharing(sharing: SharingRule) -> None:
-    """Raise ValueError for an object that lacks a method of :class:`SharingRule`, or whose penalties lack one."""
-    if not isinstance(sharing, type):  # a class of static methods is one as well
+    """Raise ValueError if an object lacks a method of :class:`SharingRule`, or its penalties lack one."""
+    if not isinstance(sharing, type):  # a class with static methods is a valid rule
         implements("sharing", sharing, SharingRule)
     if isinstance(sharing, Proximal | ProximalSum):
         implements("sharing.norm", sharing.norm, SharedPenalty, needs=("projection",))
@@ -110,15 +110,15 @@ def check_sharing(sharing: SharingRule) -> None:
 
 
 def first_round(sharing: SharingRule, run: Run, W0: Array, noise: Noise) -> Carry:
-    """The state before the first round; W^^(0) = W~(0)."""
+    """Return the state before the first round; W^^(0) = W~(0)."""
     return Carry(W0, sharing.start(clip_columns(W0, run.clip)), jnp.zeros_like(noise.moment))
 
 
 def one_round(sharing: SharingRule, run: Run, carry: Carry, t: Array, noise: Noise) -> tuple[Carry, Array]:
-    """Round t (counted from 0) of Algorithm 1, with the noise of this round; returns the output W^^(t) as well."""
+    """Run round t (from 0) of Algorithm 1 with its noise; return the new state and the output W^^(t)."""
     W = clip_columns(carry.W, run.clip)  # Algorithm 1, step 3
     if noise.models is not None:
-        # Algorithm 5, step 5; clipped again, so that K still holds
+        # Algorithm 5, step 5. The noisy models are clipped again, so that K holds for them too.
         W = clip_columns(_sent(W, run) + noise.models, run.clip)
     sent = _sent(W, run)
     second_moment = sent @ sent.T if sharing.moment == "features" else sent.T @ sent  # step 4
@@ -133,13 +133,13 @@ def one_round(sharing: SharingRule, run: Run, carry: Carry, t: Array, noise: Noi
 def framework(
     sharing: SharingRule, run: Run, W0: Array, noise: Noise, *, record: bool = True
 ) -> tuple[Array, Array, Array]:
-    """Algorithm 1. Pure and traceable: a scan over the rounds, with all noise drawn beforehand.
+    """Run Algorithm 1, as a pure and traceable scan over the rounds, with all noise drawn beforehand.
 
     Args:
-        sharing: what is published, f and A_i.
-        run: the numbers.
+        sharing: the sharing rule: the published moment, f and A_i.
+        run: the numbers of the run.
         W0: initial models, (d, m).
-        noise: of all rounds.
+        noise: noise of all rounds.
         record: keep the outputs of every round.
 
     Returns:
@@ -164,21 +164,21 @@ run_rounds = partial(jax.jit, static_argnames=("sharing", "record"))(framework)
 
 
 def _sent(W: Array, run: Run) -> Array:
-    # an owner whose model left double precision says nothing: an error would tell the others
+    # A model that is not finite is sent as zeros, as an error would reveal it to other owners.
     return W if run.lattice is None else cut(jnp.where(jnp.isfinite(W).all(axis=0), W, 0.0), run.lattice, jnp)
 
 
 def clip_columns(W: Array, clip: Array | float) -> Array:
-    """w_i / max(1, ||w_i|| / K)."""
+    """Clip every model to length K: w_i / max(1, ||w_i|| / K)."""
     return W / jnp.maximum(1.0, jnp.linalg.norm(W, axis=0) / clip)
 
 
 @dataclass(frozen=True)
 class Proximal:
-    """Algorithms 2 (trace norm) and 3 (l2,1): M shrinks as the prox of a penalty would, then an accelerated step.
+    """Sharing rule of Algorithms 2 (trace norm) and 3 (l2,1): M acts as the prox of a penalty, before an accelerated step.
 
     Attributes:
-        norm: g. With :class:`NoPenalty`, M = I: nothing is read off the release.
+        norm: g. With :class:`NoPenalty`, M = I, and the release is not used.
     """
 
     norm: SharedPenalty
@@ -199,12 +199,12 @@ class Proximal:
 
 @dataclass(frozen=True)
 class ProximalSum:
-    """Algorithm 4: W = P + Q. P is shared as in Algorithm 2 or 3; Q never leaves its owner and is shrunk by its own prox.
+    """Sharing rule of Algorithm 4, W = P + Q: P is shared as in Algorithm 2 or 3, and Q stays private with its own penalty.
 
     Attributes:
         norm: g_1 of P, :class:`TraceNorm` or :class:`GroupLasso`.
         own: g_2 of Q, separable: :class:`L1`, :class:`ColumnGroupLasso` or :class:`SquaredFrobenius`.
-        doubled: start from P = Q = W^(0), as printed, whose sum is twice W^(0); else from Q = 0.
+        doubled: start from P = Q = W^(0), as printed, so that the sum is twice W^(0); else from Q = 0.
     """
 
     norm: SharedPenalty = field(default_factory=TraceNorm)
@@ -233,14 +233,14 @@ class ProximalSum:
 
 @dataclass(frozen=True)
 class TaskRelations:
-    """A third f, read off W'W: how much every task resembles the others decides how much it is shrunk.
+    """Sharing rule from W'W: every task is shrunk the more, the less it resembles the others.
 
-    Omega = (Sigma^(t))^{1/2} / tr is the task relation of Zhang and Yeung (2010), and [Omega^{-1}]_ii the prior
-    precision of task i given all others. An owner cannot see its neighbours' models, so of their coupling
-    (lambda/2) tr(W Omega^{-1} W') it descends on its own term, (lambda/2) [Omega^{-1}]_ii ||w_i||^2, by its prox.
-    M^(t) holds these precisions, scaled to mean 1, on its diagonal.
+    Omega = (Sigma^(t))^{1/2} / tr is the task relation of Zhang and Yeung (2010), and [Omega^{-1}]_ii is the prior
+    precision of task i given all others. An owner cannot see the other models. So of the coupling
+    (lambda/2) tr(W Omega^{-1} W') it uses its own term, (lambda/2) [Omega^{-1}]_ii ||w_i||^2, by its prox. The diagonal of
+    M^(t) has these precisions, scaled to mean 1.
 
-    Of W'W plus noise nothing is proved: see :class:`mpmtl_prob.privacy.PaperTaskWishart`.
+    No guarantee is proved for W'W plus noise: see :class:`mpmtl_prob.privacy.PaperTaskWishart`.
     """
 
     moment: ClassVar[str] = "tasks"

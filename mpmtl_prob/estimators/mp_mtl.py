@@ -1,7 +1,7 @@
-"""Model-protected multi-task learning: the papers' Algorithms 1 to 5 as estimators.
+"""Model-protected multi-task learning (MP-MTL): the papers' Algorithms 1 to 5 as estimators.
 
-What the rounds compute is in :mod:`mpmtl_prob.estimators.framework`; here are the hyper-parameters, the budgets and the
-door through which the releases leave.
+The computation of the rounds is in :mod:`mpmtl_prob.estimators.framework`. This module has the hyper-parameters, the budgets
+and the publication of the releases.
 """
 
 from __future__ import annotations
@@ -53,55 +53,57 @@ STEP_READ_OFF = (
     "curvature of all tasks' rows, which reaches the releases around the noise. Give curvature, or a step_size, chosen "
     "without looking at them."
 )
-#: The least scale of the noise, in units of the grid times the features: a sum with it is positive definite on the grid too.
+#: Smallest scale of the noise, relative to the squared lattice step times the features; above it rounded sums stay positive
+#: definite.
 _FINEST = 2.0**10
 START_SHARED = "The rounds start from models that depend on other tasks' rows; start from a single-task method."
 
 
 class SingleTask(Protocol):
-    """Any estimator whose models can start the rounds."""
+    """Protocol class for an estimator whose models can start the rounds."""
 
     def fit(self, tasks: TaskData) -> Fitted: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MPMTL(HidesArrays):
-    """Algorithm 1 with any :class:`SharingRule`: the common part of Algorithms 2 to 5.
+    """Model-protected multi-task learning by Algorithm 1 with any :class:`SharingRule`, the base of Algorithms 2 to 5.
 
     Attributes:
-        sharing: what is published and what owners do with it: :class:`Proximal` (Algorithms 2 and 3),
+        sharing: the sharing rule: :class:`Proximal` (Algorithms 2 and 3),
             :class:`ProximalSum` (Algorithm 4), :class:`TaskRelations`, or your own.
-        penalty: lambda >= 0, how strongly tasks are tied; for Algorithm 4 the pair (lambda_1, lambda_2).
+        penalty: lambda >= 0, how strongly tasks are coupled; for Algorithm 4 the pair (lambda_1, lambda_2).
         epsilon: the budget for all rounds together; None runs without noise and without privacy. A :class:`ReleaseSpec` with
-            message="clip" in its place says delta, clip, mechanism, adjacency and rounds too.
+            message="clip" in its place sets delta, clip, mechanism, adjacency and rounds too.
         rounds: T.
         clip: K, the norm to which models are clipped each round: a number chosen without looking at the models, or one
-            from :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then in the guarantee. Infinite only without
-            noise.
+            from :func:`mpmtl_prob.releases.private_clip_norm`, whose privacy cost is then in the guarantee. It may be
+            infinite without noise only.
         delta: default 1 / (m log m).
         loss: L_i, :class:`LeastSquares` or :class:`Logistic`, with its strong convexity.
         acceleration: beta_t: "none" is 0, "convex" (t-1)/(t+2), "strongly_convex" (1 - sqrt(mu/L)) / (1 + sqrt(mu/L));
-            True picks between the last two by the loss, False is "none".
+            True picks one of the last two by the loss; False is "none".
         alpha: eps_t = eps_0 t^alpha. Default, for a loss that is not strongly convex, the papers' best.
         q: eps_t = eps_0 q^{-t} instead. Default, for a strongly convex loss, the papers' best.
-        step_size: eta. None is 1/L for all; "per_task" lets every owner step by its own 1/L_i, while the mapping keeps 1/L
-            (faster where tasks differ in size, but without noise the limit is no longer the optimum of the penalised
-            problem); or a number 1/L, or one per task (m,), of which the mapping takes the least.
-        curvature: L, a bound on the largest curvature of any task, chosen without looking at the rows; owners whose own is
-            larger step by their own 1/L_i. It sets mu/L too. None takes max_i L_i unless step_size is a number: then nothing
-            is proved, as the releases depend on this number of private rows.
+        step_size: eta. None is 1/L for all. "per_task" gives every owner its own 1/L_i, and the mapping 1/L (faster where
+            tasks differ in size, but without noise the limit is then not the optimum of the penalised problem). Or a number
+            1/L, or one per task (m,), of which the mapping uses the smallest.
+        curvature: L, a bound on the largest curvature of any task, chosen without looking at the rows; owners with a larger
+            one step by their own 1/L_i. It sets mu/L too. None takes max_i L_i, and then nothing is
+            proved, as the releases depend on a number that was computed from private rows. A step_size that is a number takes
+            its place.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
-        mechanism: as of a :class:`ReleaseSpec`: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed),
+        mechanism: as for a :class:`ReleaseSpec`: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed),
             "wishart" (the least Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated"),
-            "gaussian" (the least Gaussian noise whose rounds are), or a law of your own, of every round, for ``clip``. With
-            Gaussian noise eigenvalues of a release may fall below 0, which the mapping takes for 0.
-        debias: subtract the mean of the noise from what the mapping reads. Eigenvalues below 0 are floored there, and
-            Proposition 1 (enormous noise leaves every task alone) no longer holds.
-        adjacency: under which the true guarantee is computed: "replace" or "zero_out".
+            "gaussian" (the least Gaussian noise whose rounds are), or a mechanism of your own, for every round and with
+            the same ``clip``. With Gaussian noise a release may have negative eigenvalues, which the mapping sets to 0.
+        debias: subtract the mean of the noise from the releases before the mapping. Negative eigenvalues are set to 0, and
+            Proposition 1 (with enormous noise every task is fitted alone) no longer holds.
+        adjacency: adjacency of the proved guarantee: "replace" or "zero_out".
         unsafe_seed: draws the noise from this seed, for demonstrations: the fit then guarantees nothing.
         ledger: pays for all T rounds, on disk, before any noise is drawn.
         record: keep the outputs of all rounds in ``history``; False saves memory where m is large.
-        rows: Algorithm 5: what protects single rows from a curator who is not trusted with the models either.
+        rows: Algorithm 5: protection of single rows against a curator who is not trusted with the models.
     """
 
     sharing: SharingRule
@@ -138,12 +140,13 @@ class MPMTL(HidesArrays):
 
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
-        """Run T rounds; the result's W is W^^(T), before the last gradient step, as in the papers.
+        """Fit by T rounds. The result's W is W^^(T), before the last gradient step, as in the papers.
 
         ``history["W"]`` holds W^^(1:T), (T, d, m), or its last entry only without ``record``.
 
         Raises:
-            BudgetExceeded: a ledger's total does not cover it. With two, that of the rows is asked first, and then charged.
+            BudgetExceeded: a ledger's total does not cover it. With two ledgers, that of the rows is checked and charged
+                first.
             ValueError: an argument outside its range. Nothing was charged.
         """
         begin = time.perf_counter()
@@ -151,16 +154,16 @@ class MPMTL(HidesArrays):
         slope_rows = slopes(tasks, self.loss)
         estimator, rows, scale = in_units_of_fit(self, slope_rows)
         plan = estimator.plan(rows)
-        del rows, estimator  # the plan has a copy, and memory is short where it is run
-        own, row_guarantee = self._row_noise(slope_rows, plan)
-        release, outputs, guarantee = self.publish(slope_rows, plan, own)
+        del rows, estimator  # frees memory for the run, as the plan has a copy
+        row_noise, row_guarantee = self._row_noise(slope_rows, plan)
+        release, outputs, guarantee = self.publish(slope_rows, plan, row_noise)
         seconds = time.perf_counter() - begin
-        found = Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, row_guarantee)
-        return of_tasks(found, tasks, slope_rows, scale)
+        result = Fitted(outputs[-1], guarantee, {"W": outputs}, release, seconds, self.name, row_guarantee)
+        return of_tasks(result, tasks, slope_rows, scale)
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the algorithm, for tables."""
         if self._alone:
             return "Algorithm 2, M = I"
         kind = self.sharing.norm if isinstance(self.sharing, Proximal) else self.sharing
@@ -170,28 +173,29 @@ class MPMTL(HidesArrays):
 
     @property
     def scales_tables(self) -> bool:
-        """Whether features of a table are scaled by every task's own rows: not where single rows are protected."""
+        """True if a table's features are scaled by every task's own rows, which row protection does not allow."""
         return self.rows is None
 
     @property
     def _alone(self) -> bool:
-        """M = I reads nothing off Sigma: there is nothing to publish."""
+        """True if M = I, which does not use Sigma, so that nothing is published."""
         return isinstance(self.sharing, Proximal) and isinstance(self.sharing.norm, NoPenalty)
 
     def bind(self, tasks: TaskData) -> Rows:
-        """What the run needs of the rows."""
+        """Compute what the run needs from the rows: losses, curvatures and initial models."""
         smooth = self.loss.alone(tasks)
         implements("loss.alone(tasks)", smooth, Smooth, needs=("gradient", "curvature"))
         return Rows(smooth, smooth.curvature(), *self._initial(tasks))
 
     def plan(self, tasks: TaskData, rows: Rows | None = None) -> Plan:
-        """Everything that is settled before the first round: the noise laws, the numbers of the run, and W^(0).
+        """Plan a run before its noise is drawn: the noise distributions, the numbers of the run, and W^(0).
 
         Raises ValueError for an argument outside its range.
         """
         self._check()
         smooth, curvature, W0, tied = self.bind(tasks) if rows is None else rows
-        parts = 2 if isinstance(self.sharing, ProximalSum) else 1  # both parts step: the curvature in (P, Q) is 2 L_i
+        # The curvature in (P, Q) is 2 L_i, as both parts move.
+        parts = 2 if isinstance(self.sharing, ProximalSum) else 1
         bound = None if self.curvature is None else parts * self.curvature
         eta, common = step_sizes(self.step_size, parts * curvature, bound)
         ratio = min(self.loss.strong_convexity * common, 1 - 1e-9)
@@ -208,7 +212,7 @@ class MPMTL(HidesArrays):
             )
         K = clip_norm(self.clip)
         h = lattice.step(K, tasks.num_features, tasks.num_tasks, mechanisms) if mechanisms or row_mechanisms else None
-        # the largest noise may have widened the grid
+        # The largest noise may have made the lattice coarser.
         if (
             h
             and h > lattice.step(K, tasks.num_features, tasks.num_tasks, ())
@@ -229,7 +233,7 @@ class MPMTL(HidesArrays):
         return Plan(run, W0, size, mechanisms, row_mechanisms, self._unproved(tied))
 
     def _unproved(self, tied: bool) -> str:
-        """What reaches the releases around the noise. Raises ValueError for a ledger that would pay for nothing."""
+        """Return why nothing is proved, or "". Raises ValueError for a ledger that would pay for an unproved run."""
         public = self.curvature is not None or not (self.step_size is None or isinstance(self.step_size, str))
         own = self._alone and self.step_size == "per_task" and self._acceleration != "strongly_convex"
         unproved = START_SHARED if tied else "" if public or own else STEP_READ_OFF
@@ -246,7 +250,7 @@ class MPMTL(HidesArrays):
         return "strongly_convex" if self.loss.strong_convexity > 0 else "convex"
 
     def _mechanisms(self, size: int, delta: float, weights: Weights) -> tuple[MatrixMechanism, ...]:
-        """The noise of every round, by the papers' budgets, calibrated, or as it was given."""
+        """Return the noise mechanisms of all rounds: by the papers' budgets, calibrated, or as given."""
         epsilon, K = positive("epsilon", self.epsilon), clip_norm(self.clip)  # type: ignore[arg-type]
         if isinstance(self.mechanism, MatrixMechanism):
             if self.mechanism.num_features != size or self.mechanism.clip != K:
@@ -261,13 +265,13 @@ class MPMTL(HidesArrays):
         if self.mechanism == "paper":
             return tuple(PaperWishart(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
-        # for K = 1: a search over K need not calibrate anew
+        # Calibrate for K = 1 and rescale, so that a search over K calibrates only once.
         least = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
         laws = least(epsilon, delta, size, schedule=budgets, adjacency=self.adjacency, composed_with=self._besides)
         return tuple(_for_clip(law, K) for law in laws)
 
     def _weights(self, ratio: float) -> Weights:
-        """How budgets grow over the rounds, for mu/L = ratio: from a total (eps, delta) to eps_1..eps_T."""
+        """Return a function from a total (eps, delta) to budgets eps_1..eps_T, for mu/L = ratio."""
         accelerated = self._acceleration != "none"
         strongly = self.alpha is None and self.loss.strong_convexity > 0
 
@@ -279,7 +283,7 @@ class MPMTL(HidesArrays):
         return budgets
 
     def _row_noise(self, tasks: TaskData, plan: Plan) -> tuple[FloatArray | None, Guarantee | None]:
-        """b^(1:T), (T, d, m), paid for (Algorithm 5, step 5)."""
+        """Pay for and draw b^(1:T), (T, d, m) (Algorithm 5, step 5)."""
         if self.rows is None or self._alone:
             return None, None
         epsilon, delta = self.rows.total(tasks)
@@ -290,7 +294,7 @@ class MPMTL(HidesArrays):
             lattice=plan.run.lattice,
             claimed=Bound(epsilon, delta, "replace", "row"),
             unproved=plan.unproved,
-            unsafe_seed=None if self.unsafe_seed is None else self.unsafe_seed + 1,  # another stream than E's
+            unsafe_seed=None if self.unsafe_seed is None else self.unsafe_seed + 1,  # not the stream of E
             ledger=self.rows.ledger,
             data=tasks,
             purchases=purchases_of(self.clip),
@@ -308,9 +312,9 @@ class MPMTL(HidesArrays):
     def publish(
         self, tasks: TaskData, plan: Plan, models: FloatArray | None = None
     ) -> tuple[Release | None, FloatArray, Guarantee]:
-        """Run a plan, and pay for it: what leaves the room, W^^(1:T) (T, d, m), and what is guaranteed.
+        """Run a plan and pay for it; return the release, W^^(1:T) (T, d, m), and the guarantee.
 
-        ``models`` is the noise of Algorithm 5 on the owners' own, (T, d, m), paid for before.
+        ``models`` is the noise of Algorithm 5 on the owners' models, (T, d, m), which was paid for before.
         """
         if not plan.mechanisms:
             zero = np.zeros((self.rounds, plan.size, plan.size))
@@ -341,16 +345,16 @@ class MPMTL(HidesArrays):
         return release, outputs, release.guarantee
 
     def _initial(self, tasks: TaskData) -> tuple[FloatArray, bool]:
-        """W^(0), and whether it ties tasks. Columns of a matrix that the user brings are taken to be the owners' own."""
+        """Return W^(0), and True if it depends on several tasks. The columns of a user's matrix count as the owners' own."""
         if isinstance(self.start, str):
             one_of("start", self.start, ("zero",))
             return np.zeros((tasks.num_features, tasks.num_tasks)), False
-        if np.asarray(self.start, dtype=object).ndim == 0:  # no matrix
+        if np.asarray(self.start, dtype=object).ndim == 0:  # not a matrix
             implements("start", self.start, SingleTask)
-        found = self.start.fit(tasks) if hasattr(self.start, "fit") else None
-        W0 = as_float_array("start", cast(ArrayLike, self.start)) if found is None else found.W
+        start_fit = self.start.fit(tasks) if hasattr(self.start, "fit") else None
+        W0 = as_float_array("start", cast(ArrayLike, self.start)) if start_fit is None else start_fit.W
         check_weights(W0, tasks)
-        return W0, found is not None and found.guarantee.proved != NOTHING_SHARED.proved
+        return W0, start_fit is not None and start_fit.guarantee.proved != NOTHING_SHARED.proved
 
     def _check(self) -> None:
         check_sharing(self.sharing)
@@ -390,7 +394,7 @@ class MPMTL(HidesArrays):
 
 
 def _for_clip(law: Wishart | Gaussian, K: float) -> Wishart | Gaussian:
-    """Return the noise that hides models of length K as this one hides those of length 1."""
+    """Rescale noise for models of length 1 to models of length K."""
     if isinstance(law, Gaussian):
         return replace(law, sd=law.sd * K**2, clip=K)
     return replace(law, scale=law.scale * K**2, clip=K)
@@ -402,7 +406,7 @@ def _scale(law: MatrixMechanism) -> float:
 
 
 def _level(law: MatrixMechanism) -> float:
-    """Return c where the mean of the noise is c I. Raises ValueError for another mean."""
+    """Return c if the mean of the noise is c I. Raises ValueError for another mean."""
     level = float(law.mean[0, 0])
     if not np.array_equal(law.mean, level * np.eye(law.num_features)):
         raise ValueError(f"debias: expected noise whose mean is a multiple of the identity, got {law.kind}")
@@ -411,24 +415,24 @@ def _level(law: MatrixMechanism) -> float:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRank(MPMTL):
-    """Algorithm 2: :class:`MPMTL` with the trace norm."""
+    """Low-rank MP-MTL (Algorithm 2): :class:`MPMTL` with the trace norm."""
 
     sharing: SharingRule = field(default=Proximal(TraceNorm()), init=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSparse(MPMTL):
-    """Algorithm 3: :class:`MPMTL` with the l2,1 norm."""
+    """Group-sparse MP-MTL (Algorithm 3): :class:`MPMTL` with the l2,1 norm."""
 
     sharing: SharingRule = field(default=Proximal(GroupLasso()), init=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalGradientDescent(MPMTL):
-    """Algorithm 2 with M = I: every task by early-stopped gradient descent on its own rows.
+    """Early-stopped gradient descent of every task on its own rows: Algorithm 2 with M = I.
 
-    At tiny eps the papers' methods with the same step_size are exactly this; what is not above it was not shared. By
-    default every owner steps by its own 1/L_i, so that no number of another's reaches it.
+    At tiny eps the papers' methods with the same step_size reduce to exactly this, so it is the baseline for what sharing
+    adds. By default every owner steps by its own 1/L_i, so that nothing of another owner reaches it.
     """
 
     sharing: SharingRule = field(default=Proximal(NoPenalty()), init=False)
@@ -438,9 +442,9 @@ class LocalGradientDescent(MPMTL):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowRankSparse(MPMTL):
-    """Algorithm 4: W = P + Q, with P shared and Q its owner's own; penalty is the pair (lambda_1, lambda_2).
+    """Low-rank plus sparse MP-MTL (Algorithm 4): W = P + Q with P shared and Q private; penalty is (lambda_1, lambda_2).
 
-    ``sharing`` holds the variants that the papers name: l2,1 for P; column norms or squared Frobenius for Q; the start.
+    ``sharing`` has the variants in the papers: l2,1 for P; column norms or squared Frobenius for Q; the start.
     """
 
     sharing: SharingRule = field(default=ProximalSum(), kw_only=True)

@@ -1,4 +1,4 @@
-"""Non-private multi-task learning: the convex problems whose private forms are Algorithms 2 to 4, and task relations.
+"""Non-private multi-task learning: the convex problems behind Algorithms 2 to 4, and task relationship learning.
 
 Ji and Ye (2009) for the trace norm; Liu, Ji and Ye (2009) for l2,1; Zhang and Yeung (2010) for task relations.
 """
@@ -32,7 +32,7 @@ from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 
 @dataclass(frozen=True)
 class MultiTask:
-    """min_W sum_i L_i(w_i) + lambda g(W), with a convex penalty that ties tasks.
+    """Multi-task learning with a convex penalty: min_W sum_i L_i(w_i) + lambda g(W).
 
     Attributes:
         norm: g, for example :class:`TraceNorm` or :class:`GroupLasso`.
@@ -57,7 +57,7 @@ class MultiTask:
         begin = time.perf_counter()
         self.check()
         smooth = bound(self.loss, tasks)
-        found = solve(
+        solution = solve(
             self.norm,
             smooth,
             self.penalty,
@@ -66,10 +66,10 @@ class MultiTask:
             self.tolerance,
             self.max_iterations,
         )
-        return fitted(found.W, found, time.perf_counter() - begin, self.name)
+        return fitted(solution.W, solution, time.perf_counter() - begin, self.name)
 
     def path(self, tasks: TaskData, penalties: Sequence[float]) -> list[Fitted]:
-        """A fit for each penalty, in the order given, every one started from the one before: give the largest first."""
+        """Fit for each penalty in the order given, starting from the fit before; give the largest first."""
         begin = time.perf_counter()
         for penalty in penalties:
             replace(self, penalty=penalty).check()
@@ -79,7 +79,7 @@ class MultiTask:
         curvature = smooth.curvature()
         check_not_forked()
         with jax.enable_x64(True):
-            found = minimise_path(
+            path = minimise_path(
                 self.norm,
                 smooth,
                 np.asarray(penalties, dtype=np.float64),
@@ -89,14 +89,14 @@ class MultiTask:
                 self.max_iterations,
             )
         share = (time.perf_counter() - begin) / len(penalties)
-        each = [Solution(*parts) for parts in zip(*map(np.asarray, found), strict=True)]
-        weights = [one.W if scale is None else scale.T * one.W for one in each]
+        solutions = [Solution(*parts) for parts in zip(*map(np.asarray, path), strict=True)]
+        weights = [part.W if scale is None else scale.T * part.W for part in solutions]
         weights = weights if slope_rows is tasks else [completed(W, tasks) for W in weights]
-        return [named(fitted(W, one, share, self.name), tasks) for W, one in zip(weights, each, strict=True)]
+        return [named(fitted(W, part, share, self.name), tasks) for W, part in zip(weights, solutions, strict=True)]
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name of the method, for tables."""
         return {TraceNorm: "MTL trace norm", GroupLasso: "MTL l2,1"}.get(type(self.norm), "MTL")
 
     def check(self) -> None:
@@ -109,7 +109,9 @@ class MultiTask:
 
 @dataclass(frozen=True)
 class LowRankPlusSparse:
-    """min sum_i L_i(p_i + q_i) + lambda_1 g_1(P) + lambda_2 g_2(Q), W = P + Q: tasks share a subspace, with exceptions.
+    """Low-rank plus sparse multi-task learning, W = P + Q: tasks share a subspace, with exceptions.
+
+    It minimises sum_i L_i(p_i + q_i) + lambda_1 g_1(P) + lambda_2 g_2(Q).
 
     Attributes:
         penalty: (lambda_1, lambda_2), both > 0.
@@ -133,7 +135,7 @@ class LowRankPlusSparse:
 
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
-        """Raises ValueError for a bad argument. ``history`` also holds ``P`` and ``Q``, (1, d, m)."""
+        """Solve the problem. Raises ValueError for a bad argument. ``history`` also has ``P`` and ``Q``, (1, d, m)."""
         begin = time.perf_counter()
         if np.shape(self.penalty) != (2,):
             raise ValueError(f"penalty: expected a pair (lambda_1, lambda_2), got {self.penalty!r}")
@@ -144,23 +146,23 @@ class LowRankPlusSparse:
         implements("norm", self.norm, Penalty)
         implements("own", self.own, Penalty)
         smooth = bound(self.loss, tasks)
-        found = solve(
+        solution = solve(
             Sum(self.norm, self.own),
             _OfSum(smooth),  # type: ignore[arg-type]
             tuple(map(float, self.penalty)),
             np.zeros((2 * tasks.num_features, tasks.num_tasks)),
-            2 * smooth.curvature(),  # both parts move
+            2 * smooth.curvature(),  # the curvature in (P, Q), as both parts move
             self.tolerance,
             self.max_iterations,
         )
-        P, Q = np.split(np.asarray(found.W), 2)
-        return fitted(P + Q, found, time.perf_counter() - begin, self.name, P=P, Q=Q)
+        P, Q = np.split(np.asarray(solution.W), 2)
+        return fitted(P + Q, solution, time.perf_counter() - begin, self.name, P=P, Q=Q)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["loss"], meta_fields=[])
 @dataclass(frozen=True, eq=False, repr=False)
 class _OfSum:
-    """A loss of P + Q as a function of [P; Q]."""
+    """Loss of P + Q as a function of the stacked parts [P; Q]."""
 
     loss: Smooth
 
@@ -173,7 +175,7 @@ class _OfSum:
         return jnp.tile(self.loss.gradient(P + Q), (2, 1))
 
     def resolvent(self) -> Resolvent | None:
-        """P - Q stays as it is, and P + Q is drawn to its own place by rho/2."""
+        """Return the prox: it leaves P - Q unchanged, and applies the prox of the loss to P + Q with rho/2."""
         nearest = self.loss.resolvent()
         if nearest is None:
             return None
@@ -187,12 +189,12 @@ class _OfSum:
 
 @dataclass(frozen=True)
 class MTRL:
-    """Multi-task relationship learning: min over W and Omega (PSD, trace 1) of
+    """Multi-task relationship learning (MTRL). It minimises, over W and Omega (PSD, trace 1),
 
         sum_i ||y_i - X_i w_i||^2 / (2 n_i) + (l1/2) ||W||_F^2 + (l2/2) tr(W Omega^{-1} W').
 
-    Omega is minimised out exactly, at (W'W)^{1/2} / tr (W'W)^{1/2}, which leaves l2 times half the squared trace norm: one
-    convex problem in W, with an optimality condition, where alternating minimisation creeps as Omega loses rank.
+    The minimum over Omega is known, (W'W)^{1/2} / tr (W'W)^{1/2}, and leaves l2 times half the squared trace norm. This is
+    one convex problem in W with an optimality condition. Alternating minimisation would be slow as Omega loses rank.
 
     Attributes:
         ridge: l1 >= 0.
@@ -212,7 +214,7 @@ class MTRL:
 
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
-        """Raises ValueError for a bad argument. ``history["Omega"]`` holds the task relations, (1, m, m)."""
+        """Solve the problem. Raises ValueError for a bad argument. ``history["Omega"]`` has the task relations, (1, m, m)."""
         begin = time.perf_counter()
         if not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise ValueError(f"ridge: expected a number >= 0, got {self.ridge!r}")
@@ -225,23 +227,23 @@ class MTRL:
 
 
 def task_relations(W: FloatArray) -> FloatArray:
-    """Omega = (W'W)^{1/2} / tr (W'W)^{1/2}, (m, m); zero for W = 0."""
+    """Return Omega = (W'W)^{1/2} / tr (W'W)^{1/2}, (m, m); zero for W = 0."""
     _, s, Vt = np.linalg.svd(W, full_matrices=False)
     return (Vt.T * s) @ Vt / s.sum() if s.any() else np.zeros((W.shape[1],) * 2)
 
 
-def fitted(W: Any, found: Solution, seconds: float, name: str, guarantee: Any = NOT_PRIVATE, **parts: Any) -> Fitted:
-    """The result, with how the solver stopped in its history."""
+def fitted(W: Any, solution: Solution, seconds: float, name: str, guarantee: Any = NOT_PRIVATE, **parts: Any) -> Fitted:
+    """Return the result, with the solver's objective, optimality and iterations in its history."""
     history = {
-        "objective": np.array([found.objective]),
-        "optimality": np.array([found.optimality]),
-        "iterations": np.array([found.iterations]),
+        "objective": np.array([solution.objective]),
+        "optimality": np.array([solution.optimality]),
+        "iterations": np.array([solution.iterations]),
     } | {name: np.asarray(part)[None] for name, part in parts.items()}
     return Fitted(np.asarray(W), guarantee, history, seconds=seconds, name=name)
 
 
 def bound(loss: Loss, tasks: TaskData) -> Smooth:
-    """Bind a loss to the rows of all tasks. Raises ValueError for one that is none."""
+    """Bind a loss to the rows of all tasks. Raises ValueError for an object that is not a loss."""
     implements("loss", loss, Loss, needs=("of",))
     smooth = loss.of(tasks)
     implements("loss.of(tasks)", smooth, Smooth)

@@ -1,4 +1,4 @@
-"""A run of Algorithm 1 before its noise is drawn: step sizes, acceleration, noise laws, and what it needs of the rows."""
+"""Plan of a run of Algorithm 1 before its noise is drawn: step sizes, acceleration, and noise distributions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from mpmtl_prob.privacy.mechanisms import MatrixMechanism, VectorLaplace
 from mpmtl_prob.releases.messages import PrivateClipNorm
 from mpmtl_prob.releases.spec import default_delta
 
-#: from a total (eps, delta) to the budgets of all rounds
+#: function from a total (eps, delta) to the budgets of all rounds
 Weights = Callable[[float, float], FloatArray]
 
 
 @dataclass(frozen=True)
 class RowProtection:
-    """Algorithm 5's second budget: every owner adds noise to its own model before the curator sees it.
+    """Row protection, the second budget of Algorithm 5: owners add noise to their models before the curator sees them.
 
-    It protects one row, not one task: the two budgets are kept apart, never added.
+    The unit of privacy is one row, not one task. The two budgets are separate, and do not add up.
 
     Attributes:
         epsilon: for all rounds together, > 0.
-        delta: default 1 / (N log N), N the rows of all tasks together, which are public here: where a row is replaced by
-            another their number stays; 0 for pure differential privacy.
-        ledger: of rows; pays for all rounds, on disk, before any noise is drawn.
+        delta: default 1 / (N log N), N the number of rows of all tasks, which is public here, as replacing a row does not
+            change it; 0 for pure differential privacy.
+        ledger: of unit "row"; pays for all rounds, on disk, before any noise is drawn.
     """
 
     epsilon: float
@@ -45,15 +45,15 @@ class RowProtection:
     ledger: Ledger | None = None
 
     def total(self, tasks: TaskData) -> tuple[float, float]:
-        """(epsilon, delta) on these tasks. Raises ValueError for numbers outside their range."""
+        """Return (epsilon, delta) for these tasks. Raises ValueError for numbers outside their range."""
         delta = default_delta(tasks.num_rows) if self.delta is None else self.delta
         return positive("rows.epsilon", self.epsilon), in_range("rows.delta", delta, 0, 1, left_closed=True)
 
 
 class Rows(NamedTuple):
-    """What a run needs of the owners' rows: their losses, the curvatures of these (m,), and W^(0) (d, m).
+    """Private inputs of a run: the owners' losses, their curvatures (m,), and W^(0) (d, m).
 
-    ``tied`` says that W^(0) comes of a method that shares.
+    ``tied`` is True if W^(0) comes from a method that shares between tasks.
     """
 
     loss: Smooth
@@ -67,15 +67,15 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(HidesArrays):
-    """A run before its noise is drawn.
+    """Plan of a run, before its noise is drawn.
 
     Attributes:
-        run: the numbers.
+        run: the numbers of the run.
         W0: initial models, (d, m).
-        size: k, of the releases.
-        mechanisms: the noise law of every round; none where nothing is published.
-        row_mechanisms: what every owner adds to its model in every round; none where the curator is trusted with it.
-        unproved: what private rows reach the releases around the noise, in words; "" where none do.
+        size: k, the size of the releases.
+        mechanisms: the noise of every round; empty if nothing is published.
+        row_mechanisms: the noise that every owner adds to its model in every round; empty if the curator is trusted.
+        unproved: why nothing is proved, as private rows influence the releases other than through noise; else "".
     """
 
     run: Run = field(repr=False)
@@ -86,7 +86,7 @@ class Plan(HidesArrays):
     unproved: str = ""
 
     def execute(self, noise: Noise, sharing: SharingRule, record: bool = True) -> tuple[FloatArray, FloatArray]:
-        """Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision whatever the user's JAX setting."""
+        """Run the rounds; return Sigma^(1:T) (T, k, k) and W^^(1:T) (T, d, m), in double precision for any JAX setting."""
         check_not_forked()
         with jax.enable_x64(True):
             run, W0, noise = without_copies((self.run, self.W0, noise))
@@ -97,19 +97,20 @@ class Plan(HidesArrays):
 def step_sizes(
     step_size: float | str | ArrayLike | None, curvature: FloatArray, bound: float | None
 ) -> tuple[FloatArray, float]:
-    """eta of every owner, (m,), and the curator's, by which the mapping shrinks.
+    """Return eta of every owner, (m,), and the curator's eta, which the mapping uses.
 
     Args:
         step_size: as in :class:`MPMTL`.
         curvature: L_i of every task, (m,).
-        bound: L, public; None reads max_i L_i off the rows.
+        bound: L, public; None takes max_i L_i, which depends on the rows.
     """
     if step_size is None or isinstance(step_size, str):
         one_of("step_size", step_size or "per_task", ("per_task",))
         common = 1 / float(curvature.max() if bound is None else bound)
         with np.errstate(over="ignore"):
-            own = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)  # no curvature, no slope
-        return own if step_size else np.minimum(own, common), common
+            # Without curvature the gradient is zero.
+            per_task = np.divide(1, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+        return per_task if step_size else np.minimum(per_task, common), common
     eta = np.asarray(step_size, dtype=np.float64)
     if np.shape(eta) not in ((), curvature.shape) or not np.all(np.isfinite(eta) & (eta > 0)):
         raise ValueError(
@@ -119,7 +120,7 @@ def step_sizes(
 
 
 def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:
-    """beta_t, (T,), for mu/L = ratio."""
+    """Return beta_t, (T,), for mu/L = ratio."""
     t = np.arange(1, rounds + 1)
     if acceleration == "convex":
         return (t - 1) / (t + 2)
@@ -128,4 +129,5 @@ def momentum(acceleration: str, rounds: int, ratio: float) -> FloatArray:
 
 
 def clip_norm(clip: float | PrivateClipNorm) -> float:
-    return float(clip.clip if isinstance(clip, PrivateClipNorm) else clip)  # of a NumPy integer the square may overflow
+    """Return K as a float, as the square of a NumPy integer may overflow."""
+    return float(clip.clip if isinstance(clip, PrivateClipNorm) else clip)

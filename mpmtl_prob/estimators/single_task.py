@@ -1,4 +1,4 @@
-"""Every task for itself: the arms that sharing has to beat."""
+"""Single-task estimators, which fit every task on its own rows: baselines for methods that share."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Ridge:
 
     Attributes:
         penalty: of argmin 0.5 ||y - X w||^2 + (penalty/2) ||w||^2, >= 0, in squared units of X; or "evidence", the
-            posterior mean with the penalty averaged over each task's own evidence, on Pareto-scaled features. Features of
-            tasks that come from a table are scaled to unit variance first, and a penalty is in these units.
+            posterior mean with the penalty averaged by each task's own evidence (empirical Bayes), on Pareto-scaled features.
+            Features of tasks that come from a table are scaled to unit variance first, and a penalty is in these units.
     """
 
     penalty: float | str = "evidence"
 
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
-        """Raises ValueError for a negative penalty."""
+        """Fit every task. Raises ValueError for a negative penalty."""
         start = time.perf_counter()
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
@@ -54,7 +54,7 @@ class Ridge:
         return Fitted(W, NOTHING_SHARED, seconds=time.perf_counter() - start, name="STL ridge")
 
     def path(self, tasks: TaskData, penalties: Sequence[float]) -> list[Fitted]:
-        """A fit for each penalty, in the order given, with one decomposition of every task's rows.
+        """Fit for each penalty in the order given, with one decomposition per task.
 
         Raises ValueError for a negative penalty.
         """
@@ -72,12 +72,12 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Lasso:
-    """argmin L_i(w) + penalty ||w||_1 of every task on its own rows.
+    """Lasso regression of every task on its own rows, argmin L_i(w) + penalty ||w||_1.
 
     Attributes:
         penalty: > 0.
         loss: L_i, :class:`LeastSquares` or :class:`Logistic`.
-        tolerance: as in :class:`MultiTask`, for every task by itself.
+        tolerance: as in :class:`MultiTask`, for every task alone.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
 
@@ -88,12 +88,12 @@ class Lasso:
 
     @property
     def problem(self) -> MultiTask:
-        """All tasks' problems as one, which nothing ties: for rough paths."""
+        """All tasks' problems as one problem without coupling, for approximate paths."""
         return MultiTask(L1(), self.penalty, self.loss, self.tolerance, self.max_iterations)
 
     @fit_slopes_then_intercept
     def fit(self, tasks: TaskData) -> Fitted:
-        """Raises ValueError for a penalty that is not positive. ``history`` as in :class:`MultiTask`, of every task."""
+        """Fit every task. Raises ValueError for a penalty that is not positive. ``history`` has entries per task."""
         begin, problem = time.perf_counter(), self.problem
         problem.check()
         return _each(problem, problem.loss.alone(tasks), _zero(tasks), "STL lasso", begin)
@@ -105,7 +105,7 @@ class RidgeLogistic:
 
     Attributes:
         penalty: of argmin sum_j log(1 + exp(-y_ij x_ij'w)) + (penalty/2) ||w||^2, > 0, in squared units of X; or "evidence",
-            as in :class:`Ridge`: the posterior mean by normal approximation, the penalty averaged over the task's evidence.
+            as in :class:`Ridge`: the posterior mean by normal approximation, with the penalty averaged by the evidence.
         tolerance: on every task's gradient, relative to its gradient at w = 0.
         max_iterations: a :class:`ConvergenceWarning` is issued when they are used up.
     """
@@ -116,13 +116,13 @@ class RidgeLogistic:
 
     @property
     def problem(self) -> MultiTask:
-        """All tasks' problems as one, which nothing ties. Raises ValueError where the penalty is not a number."""
-        half = positive("penalty", self.penalty) / 2  # type: ignore[arg-type]  # a name is refused
+        """All tasks' problems as one problem without coupling. Raises ValueError if the penalty is not a number."""
+        half = positive("penalty", self.penalty) / 2  # type: ignore[arg-type]  # raises for a name
         return MultiTask(SquaredFrobenius(), half, Logistic(), self.tolerance, self.max_iterations)
 
     @by_name
     def fit(self, tasks: TaskData) -> Fitted:
-        """Raises ValueError for a bad penalty or targets that are not -1 and 1. Predictions are x'w, the log odds."""
+        """Fit every task. Raises ValueError for a bad penalty or targets other than -1 and 1. Predictions are log odds."""
         begin = time.perf_counter()
         if isinstance(self.penalty, str):
             one_of("penalty", self.penalty, ("evidence",))
@@ -135,20 +135,20 @@ class RidgeLogistic:
             problem.check()
             smooth, scale = Logistic().alone(tasks), unit_variance(tasks)
             if scale is not None:
-                smooth.scale(scale)  # rather than scaled tasks beside it: memory is short here
+                smooth.scale(scale)  # in place, as scaled copies of the tasks would need memory
             fitted = _each(problem, smooth, _zero(tasks), "STL ridge logistic", begin)
         return in_own_units(fitted, scale)
 
 
 def _each(problem: MultiTask, smooth: Smooth, zero: FloatArray, name: str, begin: float) -> Fitted:
-    """A problem that ties no tasks, solved by every task for itself; ``history`` has an entry per task, (1, m).
+    """Solve a problem without coupling, every task alone; ``history`` has an entry per task, (1, m).
 
-    The loss is bound to the rows, which need not be there any longer.
+    The loss is bound to the rows, so that the tasks themselves need not be in memory any longer.
     """
-    found = solve_alone(
+    solution = solve_alone(
         problem.norm, smooth, problem.penalty, zero, smooth.curvature(), problem.tolerance, problem.max_iterations
     )
-    return fitted(found.W, found, time.perf_counter() - begin, name, NOTHING_SHARED)
+    return fitted(solution.W, solution, time.perf_counter() - begin, name, NOTHING_SHARED)
 
 
 def _zero(tasks: TaskData) -> FloatArray:

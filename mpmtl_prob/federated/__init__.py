@@ -1,7 +1,7 @@
-"""One release over many sites: owners keep their vectors, and a secure sum gives the second moment, with noise or without."""
+"""Federated release: sites keep their vectors, and secure aggregation gives the sum of their second moments."""
 
 try:
-    import cryptography  # noqa: F401 # by the modules below
+    import cryptography  # noqa: F401 # the modules below need it
 except ImportError:
     raise ImportError("federated needs cryptography: pip install 'mpmtl-prob[federated]'") from None
 

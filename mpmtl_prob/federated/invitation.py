@@ -1,4 +1,4 @@
-"""What everybody knows before a row is read: who is invited, whom it takes to trust with what, and the noise."""
+"""Invitation to a federated run: the public terms on which all sites agree before any row is read."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from mpmtl_prob.privacy.mechanisms.mechanism import write_mechanism
 from mpmtl_prob.privacy.mechanisms.shares import slack
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms, default_delta
 
-#: The risk of no release that comes with the number of dropouts that nobody chose, and one that nobody may choose.
+#: Probability that a run fails though no more sites drop out than may: at most SAFE for the default number of dropouts, and
+#: a number of dropouts with more than RISKY is refused.
 SAFE, RISKY = 1e-6, 1e-2
 
 
 class Trust(StrEnum):
-    """Who sees what."""
+    """Trust model: who sees a site's sum, and who adds the noise."""
 
     CURATOR = "curator"
     SECURE_SUM = "secure_sum"
@@ -36,21 +37,21 @@ class Trust(StrEnum):
 
     @property
     def seen(self) -> bool:
-        """Somebody sees a sum without noise."""
+        """True if somebody sees a sum without noise."""
         return self is not Trust.NO_CURATOR
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """What everybody knows before a row is read.
+    """The public terms of one federated run.
 
     Attributes:
-        terms: of the release; ``num_tasks`` is how many there are at most.
-        trust: who sees what.
-        sites: how many are invited, numbered from 0.
-        agreed: on the sum; ``least`` is how many sites have to be in it.
-        study: the hash of the study's file, :attr:`mpmtl_prob.Schema.digest`, which the release remembers; None where there
-            is none.
+        terms: the terms of the release; ``num_tasks`` is the largest possible number of tasks.
+        trust: the trust model.
+        sites: the number of invited sites, which are numbered from 0.
+        agreed: the parameters of the secure sum; ``least`` is the smallest number of sites in it.
+        study: the hash of the study's file, :attr:`mpmtl_prob.Schema.digest`, which the release remembers; None without
+            a study.
     """
 
     terms: Terms
@@ -61,34 +62,35 @@ class Invitation:
 
     @property
     def share(self) -> GaussianShares:
-        """The noise where sites add it, if as few stay as may."""
+        """The noise that the sites add, with the smallest number of sites in the sum."""
         (law,) = self.terms.mechanisms
         assert isinstance(law, GaussianShares)
         return law
 
     @property
     def dropouts(self) -> int:
-        """How many sites may vanish. With more there is no release."""
+        """The number of sites that may drop out. With more dropouts there is no release."""
         return self.sites - self.agreed.least
 
     @property
     def risk(self) -> float:
-        """At most the probability that there is none though no more vanish than may, whoever they are.
+        """A bound on the probability that the run fails though no more than ``dropouts`` sites drop out.
 
-        Zero where all share masks with all; with few partners, too many of one site's may be among those who vanish.
+        It is zero where all sites share masks with all others. With few partners, too many partners of one site may be among
+        the dropouts.
         """
         return 0.0 if self.trust is Trust.CURATOR else risk(self.agreed, self.sites, self.dropouts)
 
     @property
     def digest(self) -> bytes:
-        """A hash of all that was agreed, for signatures: whoever signs it was invited to the same run by the same terms."""
-        said = self.terms
-        numbers = {"kinds": [write_mechanism(law) for law in said.mechanisms]} | {
-            name: getattr(said, name)
+        """A hash of all terms. Sites sign it, which proves that they were invited to the same run on the same terms."""
+        terms = self.terms
+        numbers = {"kinds": [write_mechanism(law) for law in terms.mechanisms]} | {
+            name: getattr(terms, name)
             for name in ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message", "scaling")
         }
-        if said.effects is not None:
-            numbers["effects"] = said.effects.to_dict()
+        if terms.effects is not None:
+            numbers["effects"] = terms.effects.to_dict()
         if self.study is not None:
             numbers["study"] = self.study
         agreed = [self.agreed.run.hex(), *self.agreed[1:]]
@@ -110,40 +112,39 @@ def invite(
     study: str | None = None,
     **options: Any,
 ) -> Invitation:
-    """The terms of one release over several sites, from public numbers alone.
+    """Invite sites to one federated release. Only public numbers enter the terms.
 
     Args:
-        epsilon: > 0; or a :class:`ReleaseSpec`, of one round, by name of the mechanism, and with clip = 1 if any,
-            as messages of length 1 at most are sent.
-        num_tasks: how many there are at all sites together, at most.
-        features: their names, or how many there are.
+        epsilon: > 0; or a :class:`ReleaseSpec` with one round, with the mechanism's name, and with clip 1 if it has one, as
+            messages have length 1 at most.
+        num_tasks: the number of tasks at all sites together, at most.
+        features: the features' names, or their number.
         delta: in (0, 1); default 1 / (m log m).
-        sites: how many are invited; default one for every task.
+        sites: the number of invited sites; default one for every task.
         trust: "curator", "secure_sum" or "no_curator".
-        dropouts: how many sites may vanish; default a third of them, rounded down, or fewer where more than half of the sites
-            and colluders together have to stay; with few partners as many as leave a ``risk`` of 1e-6. With more there is no
-            release.
-        colluders: how many sites may tell all they know to whoever attacks. With trust="no_curator" noise is added for that:
-            every site knows its own share of it, so that the promise is made against outsiders alone with 0, and against any
-            one site with 1.
-        partners: of every site, with whom it shares masks; default all others. An even number of order log(sites) will do
-            for thousands, the more the more may vanish: see ``Invitation.risk``.
+        dropouts: the number of sites that may drop out. The default is a third of them, rounded down, or fewer where more
+            than half of sites and colluders together have to stay; with few partners, as many as leave a ``risk`` of 1e-6.
+            With more dropouts there is no release.
+        colluders: the number of sites that may tell an attacker all they know. With trust="no_curator" it costs noise, as
+            every site knows its own share of the noise: 0 protects against outsiders only, 1 also against any one site.
+        partners: the number of other sites with which every site shares masks; default all. For thousands of sites an even
+            number of order log(sites) is enough; more partners allow more dropouts, see ``Invitation.risk``.
         study: the hash of the study's file, if there is one.
         options: further fields of :class:`ReleaseSpec`: ``mechanism`` ("wishart" or "gaussian", where the server adds the
             noise; shares are Gaussian), ``adjacency``, ``scaling`` (default "pareto"), ``message`` ("clip" shortens
-            vectors to length 1 where they are longer), and ``reference``, whose values travel with the invitation: messages
-            of effects, for a mixed model.
+            vectors to length 1 where they are longer), and ``reference``, whose values travel with the invitation; messages
+            are then effects, for a mixed model (random effects).
 
     Raises:
         ValueError: an argument outside its range.
 
     >>> from mpmtl_prob.federated import invite
     >>> invitation = invite(1.0, num_tasks=40, features=3, trust="no_curator", dropouts=4, colluders=2)
-    >>> law = invitation.share  # of the 36 that stay at least, 34 keep theirs to themselves
+    >>> law = invitation.share  # at least 36 sites stay, and 34 of them do not collude
     >>> print(f"{law.sd:.2f} for {law.share * 34**0.5:.2f}")
     2.06 for 2.00
     """
-    how = Trust(one_of("trust", trust, tuple(each.value for each in Trust)))
+    trust_model = Trust(one_of("trust", trust, tuple(model.value for model in Trust)))
     m = whole("num_tasks", num_tasks)
     n = whole("sites", m if sites is None else sites)
     d = whole("features", features) if isinstance(features, int | np.integer) else len(features)
@@ -153,14 +154,14 @@ def invite(
     if d == 1 and spec.kind == "direction":
         raise ValueError("features: expected two or more, as sites send directions and one feature has but one, got 1; a "
                          "curator takes one feature by mpmtl_prob.release with message='clip'")  # fmt: skip
-    agreed = _agreed(how, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
-    no_curator = how is Trust.NO_CURATOR
-    settled = _with_shares(spec, m, features, d, agreed.least, colluders) if no_curator else spec.terms(m, features)
-    return Invitation(settled, how, n, agreed, study)
+    agreed = _agreed(trust_model, n, d * (d + 1) // 2 + 1, dropouts, whole("colluders", colluders, 0), partners)
+    no_curator = trust_model is Trust.NO_CURATOR
+    terms = _with_shares(spec, m, features, d, agreed.least, colluders) if no_curator else spec.terms(m, features)
+    return Invitation(terms, trust_model, n, agreed, study)
 
 
 def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[str, Any]) -> ReleaseSpec:
-    """The specification of what sites can do together. Raises ValueError for another."""
+    """Return the specification of the release. Raises ValueError for one that sites cannot compute together."""
     if options.get("message") == "clip":
         options = {"clip": 1.0, **options}
     spec = ReleaseSpec.of(epsilon, delta, **options)
@@ -181,11 +182,11 @@ def _spec(epsilon: float | ReleaseSpec, delta: float | None, options: Mapping[st
 
 
 def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: int, partners: int | None) -> Agreed:
-    """Who shares masks with how many, how many shares open one, and how many have to stay."""
+    """Return the parameters of the secure sum: partners, the threshold of shares, and the least number of sites."""
     if partners is not None and whole("partners", partners) % 2:
         raise ValueError(f"partners: expected an even number, as many on either side, got {partners}")
     run, gone = secrets.token_bytes(RUN), None if dropouts is None else whole("dropouts", dropouts, 0)
-    if how is Trust.CURATOR:  # who sees everything, and opens nothing
+    if how is Trust.CURATOR:  # the curator sees every sum, so that there are no masks to open
         return Agreed(run, length, max(2, 2 * n // 3), None, n - (n // 3 if gone is None else gone))
     if n < 2:
         raise ValueError(f"sites: expected two at least, as the sum over one is its own, got {n}")
@@ -205,7 +206,10 @@ def _agreed(how: Trust, n: int, length: int, dropouts: int | None, colluders: in
 
 
 def _among_all(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agreed:
-    """Who stays opens the masks: as many as the threshold, and two thirds of all where so many stay."""
+    """Return the parameters where all sites share masks with all others.
+
+    The threshold is the smallest safe one, or two thirds of the sites where so many stay.
+    """
     most = n - agreed.threshold
     least = n - (min(n // 3, most) if gone is None else gone)
     if least < agreed.threshold:
@@ -215,7 +219,7 @@ def _among_all(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agre
 
 
 def _among_few(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agreed:
-    """So many as leave a risk that is small."""
+    """Return the parameters where every site has few partners, with so few dropouts that the risk is small."""
     few = agreed.partners or 0
     if agreed.threshold > few + 1:
         raise ValueError(f"partners: expected more of them with {colluders} colluders, got {few}")
@@ -229,24 +233,24 @@ def _among_few(agreed: Agreed, n: int, gone: int | None, colluders: int) -> Agre
 
 
 def _may_vanish(agreed: Agreed, owners: int, most: float) -> int:
-    """How many, at no more than this risk; the more vanish the larger it is."""
+    """Return the largest number of dropouts whose risk is at most ``most``; the risk grows with the dropouts."""
     return bisect(range(1, owners + 1), most, key=lambda gone: risk(agreed, owners, gone))
 
 
 def _with_shares(
     spec: ReleaseSpec, m: int, features: Sequence[Hashable] | int, d: int, least: int, colluders: int
 ) -> Terms:
-    """Terms whose noise, of messages of d coordinates, is private though only ``least - colluders`` shares protect."""
-    wanted = default_delta(m) if spec.delta is None else spec.delta
+    """Return terms whose noise, for messages of d coordinates, is private with ``least - colluders`` shares alone."""
+    delta = default_delta(m) if spec.delta is None else spec.delta
     epsilon, adjacency = spec.epsilon, spec.adjacency
-    real = calibrate_gaussian(epsilon, wanted, d, adjacency=adjacency)
+    real = calibrate_gaussian(epsilon, delta, d, adjacency=adjacency)
     h = lattice.step(1.0, d, m, [real])
-    for _ in range(2):  # what discreteness costs is next to nothing, and paid too
-        lost = slack(d, real.sd / h**2, real.mu("replace"))
-        real = calibrate_gaussian(epsilon, wanted - 1.01 * lost, d, adjacency=adjacency)
+    for _ in range(2):  # rounding to the lattice adds a very small delta, which is paid for here
+        rounding_delta = slack(d, real.sd / h**2, real.mu("replace"))
+        real = calibrate_gaussian(epsilon, delta - 1.01 * rounding_delta, d, adjacency=adjacency)
     law = GaussianShares(d, float(real.sd / np.sqrt(least - colluders)), least, h**2, colluders)
-    settled = replace(spec, delta=wanted, mechanism=law).terms(m, features)
-    if settled.lattice != h:
-        law = replace(law, step=settled.lattice**2)
-        settled = replace(settled, mechanisms=(law,))
-    return settled
+    terms = replace(spec, delta=delta, mechanism=law).terms(m, features)
+    if terms.lattice != h:
+        law = replace(law, step=terms.lattice**2)
+        terms = replace(terms, mechanisms=(law,))
+    return terms

@@ -1,4 +1,4 @@
-"""All sites in one process, with every message as it would travel: for tests, demonstrations, and counting bytes."""
+"""Federated run with all sites in one process, for tests, demonstrations, and counting bytes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mpmtl_prob.federated.secure_sum import TooFewOwners
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.release import Release
 
-_SHOWN = 5  # sites in an error
+_SHOWN = 5  # at most so many sites are named in an error
 STAGES = {"send": 1, "advertise": 0, "share": 1, "mask": 2, "confirm": 3, "reveal": 4}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that ended well.
+    """Result of a successful run: the release, and the traffic it took.
 
     Attributes:
-        release: what everybody sees.
-        sites: how many are in it.
-        moved: bytes by stage, both ways.
-        refused: the name of the error because of which a site did not answer, by its number. Its text may tell of rows and
-            accounts, and is the site's own: :attr:`Site.failure`.
+        release: the release, which is public.
+        sites: the number of sites in it.
+        moved: bytes sent and received, by stage.
+        refused: the error's name for every site that did not answer, by site number. The error's text may quote rows, so
+            that only the site itself has it, in :attr:`Site.failure`.
     """
 
     release: Release
@@ -39,39 +39,42 @@ class Outcome:
 
 
 class AnySite(Protocol):
-    """What a run in one process asks of a site: :class:`Site` and whatever answers like one."""
+    """Protocol class for a site in a run in one process: :class:`Site`, or any class with its methods."""
 
     @property
     def number(self) -> int:
-        """Its number among the sites that are invited."""
+        """The site's number among the invited sites."""
         ...
 
     @property
     def seeded(self) -> bool:
-        """Whether its noise was drawn from a seed, and protects nothing."""
+        """True if the site draws its noise from a seed, which protects nothing."""
         ...
 
     def answer(self, invitation: Invitation, stage: str, received: Message) -> Message:
-        """Return what the site says at a stage."""
+        """Return the site's answer at a stage."""
         ...
 
 
 def conduct[T](
     server: Generator[Sending, dict[int, Message], T], ask: Callable[[str, dict[int, Message]], dict[int, Message]]
 ) -> T:
-    """What a server returns at the end: at every stage it says what to send to whom, and is told what ``ask`` got back."""
+    """Drive a server's generator to its end, and return its result.
+
+    At every stage the generator yields the messages to send, ``ask`` delivers them, and the replies are sent back to it.
+    """
     stage, sending = next(server)
     while True:
         replies = ask(stage, sending)
         try:
             stage, sending = server.send(replies)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            result: T = end.value
+            return result
 
 
 def size(message: Message) -> int:
-    """Bytes."""
+    """Return the size of a message in bytes."""
     return sum(map(len, message.values()))
 
 
@@ -84,21 +87,21 @@ def run(
     leave: Mapping[int, str] | None = None,
     progress_bar: bool = True,
 ) -> Outcome:
-    """A run over sites in this process.
+    """Run the protocol with all sites in this process.
 
     Args:
         invitation: to the run.
-        sites: all that are invited, by their numbers.
-        unsafe_seed: of the noise, for demonstrations; sites that add it have their own, and one is enough for a release
-            that guarantees nothing.
-        ledger: of the server, where it adds the noise.
-        leave: the stage at which a site vanishes, by its number: "advertise", "share", "mask", "confirm" (where all share
+        sites: all invited sites.
+        unsafe_seed: draws the server's noise from this seed, for demonstrations. Sites that add the noise have seeds of their
+            own; one seeded site is enough for a release without a guarantee.
+        ledger: the server's ledger, where the server adds the noise.
+        leave: the stage at which a site drops out, by site number: "advertise", "share", "mask", "confirm" (where all share
             masks with all, or keys are signed), "reveal", or "send".
         progress_bar: show one.
 
     Raises:
-        TooFewOwners: too many vanished, refused, or failed with an error of any kind.
-        ValueError: other sites than are invited.
+        TooFewOwners: too many sites dropped out, refused, or failed with an error of any kind.
+        ValueError: the sites are not those that are invited.
     """
     for site in sites:
         implements("sites", site, AnySite)
@@ -121,10 +124,10 @@ def run(
                     continue
                 try:
                     replies[i] = by_number[i].answer(invitation, stage, received)
-                except Exception as error:  # one that fails is one that vanishes, as between machines
+                except Exception as error:  # a site that fails counts as dropped out, as it does between machines
                     refused[i] = type(error).__name__
                     failed: Any = by_number[i]
-                    failed.failure = f"{refused[i]}: {error}"  # for its owner alone
+                    failed.failure = f"{refused[i]}: {error}"  # for the site's owner only
                     continue
                 moved[stage] += size(received) + size(replies[i])
             return replies

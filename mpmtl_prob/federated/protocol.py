@@ -1,15 +1,15 @@
-"""One release of which the vectors never meet: who is invited, what each site answers, and what becomes of the sum.
+"""Federated protocol for one release: the site's answers, the server, and the release that the sum becomes.
 
-A site holds the rows of one task or of many, and sums up the messages of its own. No transport here: :func:`serve` says what
-to send to whom, and is told what came back; :class:`Site` answers. Messages are byte strings by name. The stages are those of
-:mod:`mpmtl_prob.federated.secure_sum` and, before the last, one in which sites confirm to each other who is in the sum;
-where partners are few and keys are not signed it is left out.
+A site holds the rows of one task or of many, and sums the messages of its own tasks. This module has no transport.
+:func:`serve` yields the messages to send and is given the replies; :class:`Site` answers. Messages are byte strings by name.
+The stages are those of :mod:`mpmtl_prob.federated.secure_sum`. Before the last one there is a further stage, in which the
+sites confirm to each other which sites are in the sum. It is left out where partners are few and keys are not signed.
 
-How much is trusted to whom:
+The trust models:
 
     curator       the server sees every site's sum, and adds the noise
     secure_sum    the server sees the sum over all sites, and adds the noise
-    no_curator    every site adds its share of the noise, and nobody sees a sum without
+    no_curator    every site adds a share of the noise, and nobody sees a sum without noise
 """
 
 from __future__ import annotations
@@ -45,30 +45,32 @@ from mpmtl_prob.releases.spec import Terms, message
 _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 #: Byte strings by name.
 Message = dict[str, bytes]
-#: Rows of tasks, their estimates, or their messages, d x k; or what reads them.
+#: Rows of tasks, shards of them on disk, estimates, or messages, d x k.
 Rows = TaskData | TaskShards | Estimates | ArrayLike
 Source = Rows | Callable[[], Rows]
-#: A stage, and what to send to whom.
+#: A stage, and the messages to send by site number.
 Sending = tuple[str, dict[int, Message]]
 
 
 class Site:
-    """Where the rows are: answers a run, once.
+    """Federated site: holds a data owner's rows, and answers one run, once.
 
     Args:
-        number: among the sites that are invited.
-        source: the rows of its tasks, their Estimates, or their messages, d x k; TaskShards are read part by part, and a
-            function that gives any of these is called when they are needed.
-        run_log: of runs answered; default one in memory, which forgets.
-        policy: what it insists upon before it says anything; default that the noise is what the invitation says.
-        signer: its long-term key and those of the others; with one it answers only with sites that signed their keys.
+        number: the site's number among the invited sites, from 0.
+        source: the rows of the site's tasks, their Estimates, or their messages, d x k. TaskShards are read part by part. A
+            function that returns any of these is called when the rows are needed.
+        run_log: log of the runs that the site answered; default a log in memory, which is lost with the process.
+        policy: conditions that an invitation must meet; by default its noise must be as private as the invitation states.
+        signer: the site's long-term key and the public keys of the others; with a signer the site takes part only with sites
+            that sign their keys of the run.
         unsafe_seed: draws the site's noise from this seed, for demonstrations.
 
     Attributes:
-        failure: why it did not answer in a run in one process, for its owner alone: the error's name and text, or None.
+        failure: name and text of the error because of which the site did not answer in a run in one process, for its owner
+            only; else None.
 
     Raises:
-        ValueError: a number that is none, or another than the signer's.
+        ValueError: the number is not a whole number, or not the signer's.
     """
 
     @former_arguments(account="run_log", conditions="policy")
@@ -102,17 +104,17 @@ class Site:
 
     @property
     def seeded(self) -> bool:
-        """Its noise protects nothing."""
+        """True if the site draws its noise from a seed, which protects nothing."""
         return self._seed is not None
 
     def answer(self, invitation: Invitation, stage: str, received: Message) -> Message:
-        """What this site says at a stage.
+        """Answer one stage of a run.
 
         Raises:
-            RunRefused: its conditions or its account do not allow it, or keys are not signed by whom they should be.
-            BudgetExceeded: its ledger does not.
-            TooFewOwners: too many others have vanished.
-            ValueError: a message out of turn, or one that was changed on its way.
+            RunRefused: the policy or the run log does not allow it, or a signature is missing or wrong.
+            BudgetExceeded: the site's ledger does not cover it.
+            TooFewOwners: too many other sites have dropped out.
+            ValueError: a message out of turn, or one that was altered in transit.
         """
         agreed, me = invitation.agreed, self.number
         if self._invitation is None:
@@ -122,7 +124,7 @@ class Site:
         elif self._invitation != invitation:
             raise ValueError("invitation: expected the one that this site has answered before")
         self._invitation = invitation
-        if stage == "send" and invitation.trust is Trust.CURATOR:  # nobody else is shown it as it is
+        if stage == "send" and invitation.trust is Trust.CURATOR:  # the curator alone sees it unmasked
             return {"vector": _bytes(self._vector(invitation))}
         if stage == "advertise" and self._keys is None:
             self._keys, advert = secure_sum.advertise()
@@ -135,26 +137,27 @@ class Site:
         if stage == "mask" and self._keys is not None and self._shared is not None and self._masked is None:
             nothing, letters = np.zeros(agreed.length, dtype=np.uint64), _numbered(received, invitation)
             masked, sent = secure_sum.mask(agreed, me, self._keys, self._shared, letters, nothing)
-            vector = self._vector(invitation)  # what may go wrong has gone before anything is paid
+            vector = self._vector(invitation)  # pays, and so comes after all that can fail
             self._masked = masked
             return {"vector": _bytes(sent.vector + vector), "seal": sent.seal}
         if stage == "confirm" and self._masked is not None and self._masked.shares and not self._masked.confirmed:
             return self._confirm(invitation, self._masked, received)
         if stage == "reveal" and self._masked is not None and self._masked.shares:
-            masked, self._masked = self._masked, secure_sum.Masked({})  # once
+            masked, self._masked = self._masked, secure_sum.Masked({})  # the shares are revealed once only
             if self.signer is not None or agreed.partners is None:
                 self._check_confirmed(invitation, masked, received)
             revealed = secure_sum.unmask(agreed, me, masked, _arrived(received, invitation))
-            own = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
-            return own | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
+            seeds = {f"seed {j}": share.to_bytes(33) for j, share in revealed.seeds.items()}
+            return seeds | {f"key {j}": share.to_bytes(33) for j, share in revealed.keys.items()}
         raise ValueError(f"stage: {stage!r} is out of turn")
 
     def _confirm(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> Message:
-        """What tells the others that this site goes by one list of arrivals and no other: a signature, or a word to each."""
+        """Confirm a single list of arrivals to the other sites: by a signature, or by a code for each partner."""
         if self.signer is None and invitation.agreed.partners is not None:
             return {}
         there = _arrived(received, invitation)
-        secure_sum.unmask(invitation.agreed, self.number, masked, there)  # if that may be
+        # Raises where no sum may be opened by this list.
+        secure_sum.unmask(invitation.agreed, self.number, masked, there)
         text = received["arrived"]
         self._masked = masked._replace(confirmed=text)
         if self.signer is not None:
@@ -163,21 +166,21 @@ class Site:
         return {str(j): word for j, word in words.items()}
 
     def _check_confirmed(self, invitation: Invitation, masked: secure_sum.Masked, received: Message) -> None:
-        """Raise unless as many as have to be in the sum vouch for the list of arrivals that this site has."""
+        """Raise unless at least as many sites as must be in the sum confirm the list of arrivals that this site has."""
         if not masked.confirmed or received.get("arrived") != masked.confirmed:
             raise RunRefused("arrived: expected the list that this site has confirmed")
         least, who = invitation.agreed.least, set(_arrived(received, invitation))
-        said = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
-        for i, text in said.items():
+        confirmations = _numbered({name: text for name, text in received.items() if name != "arrived"}, invitation)
+        for i, text in confirmations.items():
             if self.signer is not None:
                 self.signer.check(invitation.digest, i, Arrived(masked.confirmed), text)
             elif not secure_sum.vouched(masked, i, invitation.digest + masked.confirmed, text):
                 raise RunRefused(f"arrived: site {i} does not vouch for the list that this site has")
-        if len(confirming := who & {self.number, *said}) < least:
+        if len(confirming := who & {self.number, *confirmations}) < least:
             raise TooFewOwners("confirm", len(confirming), least)
 
     def _adverts(self, invitation: Invitation, received: Mapping[int, bytes]) -> dict[int, Advert]:
-        """Public keys as their owners signed them, if this site knows the owners'."""
+        """Parse the public keys of the run, and check their signatures if this site has a signer."""
         few = invitation.agreed.partners
         if few is not None and len(received) > few + 1:
             raise ValueError(f"adverts: expected those of {few} partners and its own, got {len(received)}")
@@ -189,30 +192,30 @@ class Site:
         return adverts
 
     def _vector(self, invitation: Invitation) -> Vector:
-        """The second moment of its messages, with its share of the noise if nobody else adds any; paid for first."""
-        settled, trust = invitation.terms, invitation.trust
+        """Return the second moment of the site's messages, with a share of the noise where sites add it; pays first."""
+        terms, trust = invitation.terms, invitation.trust
         source: Any = self._source() if callable(self._source) else self._source
-        A, tasks, rows = moment(source, settled)
-        if tasks > settled.num_tasks:
-            raise ValueError(f"source: expected at most the {settled.num_tasks} tasks of the invitation, got {tasks}")
+        A, tasks, rows = moment(source, terms)
+        if tasks > terms.num_tasks:
+            raise ValueError(f"source: expected at most the {terms.num_tasks} tasks of the invitation, got {tasks}")
         self.run_log.enter(invitation.agreed.run, trust, seen=trust.seen)
         if trust is Trust.NO_CURATOR:
             A = A + draw_share(
-                invitation.share, adjacency=settled.adjacency, ledger=self.run_log.ledger, data=rows,
+                invitation.share, adjacency=terms.adjacency, ledger=self.run_log.ledger, data=rows,
                 unsafe_seed=self._seed, which=self.number,
             )  # fmt: skip
-        return in_units(A, settled.lattice**2, tasks)
+        return in_units(A, terms.lattice**2, tasks)
 
 
 def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tuple[Vector, int]]:
-    """The server: yields a stage with what to send to whom, is sent what came back, and returns the sum and the sites in it.
+    """Run the server as a generator, and return the sum and the number of sites in it.
 
-    Whoever does not answer, or not as agreed, is left out from then on. The sum holds the second moment and, last, the number
-    of tasks.
+    It yields each stage with the messages by site, and is sent the replies. A site that does not answer, or gives a malformed
+    answer, is left out from then on. The sum holds the second moment and, as its last entry, the number of tasks.
 
     Raises:
-        TooFewOwners: too many have vanished.
-        ValueError: shares that do not open what was sealed.
+        TooFewOwners: too many sites have dropped out.
+        ValueError: the shares of a secret do not open it.
     """
     agreed, everybody = invitation.agreed, range(invitation.sites)
     if invitation.trust is Trust.CURATOR:
@@ -234,13 +237,15 @@ def serve(invitation: Invitation) -> Generator[Sending, dict[int, Message], tupl
     arrived_from = _read(replies, letters, lambda _, reply: Sent(read_vector(reply["vector"], agreed), reply["seal"]))
     _enough("mask", arrived_from, agreed)
     names = np.array(sorted(arrived_from), dtype="<u4").tobytes()
-    said: dict[int, Message] = {}
+    confirmations: dict[int, Message] = {}
     if agreed.partners is None or any(signatures.values()):
         replies = yield "confirm", {i: {"arrived": names} for i in arrived_from}
-        said = _read(replies, arrived_from, lambda i, reply: _confirming(i, reply, arrived_from))
-        _enough("confirm", said, agreed)
-    told = {i: {str(j): words[str(i)] for j, words in said.items() if str(i) in words} for i in arrived_from}
-    replies = yield "reveal", {i: {"arrived": names} | told[i] for i in arrived_from}
+        confirmations = _read(replies, arrived_from, lambda i, reply: _confirming(i, reply, arrived_from))
+        _enough("confirm", confirmations, agreed)
+    passed_on = {
+        i: {str(j): words[str(i)] for j, words in confirmations.items() if str(i) in words} for i in arrived_from
+    }
+    replies = yield "reveal", {i: {"arrived": names} | passed_on[i] for i in arrived_from}
     revealed = _read(replies, arrived_from, _revealed)
     return secure_sum.total(agreed, adverts, letters, arrived_from, revealed), len(arrived_from)
 
@@ -254,52 +259,53 @@ def settle(
     seeded: bool = False,
     ledger: Ledger | None = None,
 ) -> Release:
-    """The release of a sum, with the server's noise where the sites have added none.
+    """Make the release of a sum. The server adds its noise here, unless the sites have added theirs.
 
     Args:
         invitation: to the run.
-        total: of :func:`serve`.
-        sites: that are in it.
-        unsafe_seed: draws the noise from this seed, for demonstrations; the seed of the sites, if these add it.
-        seeded: some site draws its share of the noise from a seed, so that the release guarantees nothing.
-        ledger: of the server, which pays before noise is drawn; where sites add the noise, theirs have paid.
+        total: the sum that :func:`serve` returns.
+        sites: the number of sites in it.
+        unsafe_seed: draws the noise from this seed, for demonstrations; where sites add the noise, any value marks the
+            release as seeded.
+        seeded: True if some site draws its share of the noise from a seed, so that the release guarantees nothing.
+        ledger: the server's ledger, which pays before noise is drawn; where sites add the noise, their ledgers have paid.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
-        ValueError: more tasks than were announced, or numbers that no sum of messages reaches.
+        ValueError: more tasks than were announced, or numbers too large for a sum of messages.
     """
-    settled, d = invitation.terms, len(invitation.terms.features)
+    terms, d = invitation.terms, len(invitation.terms.features)
     m = int(total[-1])
-    if not 1 <= m <= settled.num_tasks:
-        raise ValueError(f"num_tasks: expected between 1 and {settled.num_tasks} tasks in the sum, got {m}")
+    if not 1 <= m <= terms.num_tasks:
+        raise ValueError(f"num_tasks: expected between 1 and {terms.num_tasks} tasks in the sum, got {m}")
     A = np.zeros((d, d))
-    A[np.tril_indices(d)] = total[:-1].view(np.int64) * settled.lattice**2
+    A[np.tril_indices(d)] = total[:-1].view(np.int64) * terms.lattice**2
     A = A + np.tril(A, -1).T
-    if np.abs(A).max() > m * settled.clip**2 + _reach(invitation, sites):
+    if np.abs(A).max() > m * terms.clip**2 + _reach(invitation, sites):
         raise ValueError("total: expected a sum of messages, got numbers that none can reach")
-    settled = replace(settled, num_tasks=m)
+    terms = replace(terms, num_tasks=m)
     if invitation.trust is Trust.NO_CURATOR:
         if ledger is not None:
             raise ValueError("ledger: expected none where sites add the noise; theirs have paid")
         law = replace(invitation.share, owners=sites)
-        found = from_noisy_sum(A, replace(settled, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
+        release = from_noisy_sum(A, replace(terms, mechanisms=(law,)), seeded=seeded or unsafe_seed is not None)
     else:
-        found = publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger)
-    return found if invitation.study is None else replace(found, study=invitation.study)
+        release = publish(A, terms, unsafe_seed=unsafe_seed, ledger=ledger)
+    return release if invitation.study is None else replace(release, study=invitation.study)
 
 
 def _reach(invitation: Invitation, sites: int) -> float:
-    """How large an entry of the noise that is in a sum may be; beyond it has next to no probability."""
+    """Return a bound on the entries of the noise in a sum. Larger entries have a negligible probability."""
     return 0.0 if invitation.trust.seen else 64 * replace(invitation.share, owners=sites).operator_norm
 
 
-def moment(source: Rows, settled: Terms) -> tuple[FloatArray, int, Any]:
-    """The second moment of a site's messages, (d, d); how many there are; and what tells these rows from others."""
+def moment(source: Rows, terms: Terms) -> tuple[FloatArray, int, Any]:
+    """Return the second moment of a site's messages, (d, d), their number, and the rows or a digest that identifies them."""
     if isinstance(source, TaskShards):
-        A, digest = second_moment(source, settled)
+        A, digest = second_moment(source, terms)
         return A, source.num_tasks, digest
-    own = message(source, settled)
-    return own @ own.T, own.shape[1], source
+    vectors = message(source, terms)
+    return vectors @ vectors.T, vectors.shape[1], source
 
 
 def _enough(stage: str, there: Mapping[int, Any], agreed: Agreed) -> None:
@@ -308,18 +314,18 @@ def _enough(stage: str, there: Mapping[int, Any], agreed: Agreed) -> None:
 
 
 def in_units(A: FloatArray, unit: float, tasks: int) -> Vector:
-    """The lower triangle in units of the lattice, and the number of tasks, modulo 2^64."""
+    """Return the lower triangle in units of the lattice, and the number of tasks, modulo 2^64."""
     numbers = np.rint(A[np.tril_indices(len(A))] / unit).astype(np.int64)
     return np.append(numbers, np.int64(tasks)).view(np.uint64)
 
 
 def _read[T](replies: Mapping[int, Message], asked: Collection[int], read: Callable[[int, Message], T]) -> dict[int, T]:
-    """What those who were asked answered; who answered something else has vanished."""
-    found = {}
+    """Parse the replies of the sites that were asked. A site with a malformed reply counts as dropped out."""
+    parsed = {}
     for i in sorted(set(replies) & set(asked)):
         with suppress(KeyError, ValueError, TypeError, AttributeError):
-            found[i] = read(i, replies[i])
-    return found
+            parsed[i] = read(i, replies[i])
+    return parsed
 
 
 def _bytes(vector: Vector) -> bytes:
@@ -327,7 +333,7 @@ def _bytes(vector: Vector) -> bytes:
 
 
 def read_vector(text: bytes, agreed: Agreed) -> Vector:
-    """What :func:`in_units` gave. Raises ValueError for another number of bytes than was agreed."""
+    """Parse a vector that :func:`in_units` made. Raises ValueError if its number of bytes is not the agreed one."""
     if len(text) != 8 * agreed.length:
         raise ValueError(f"vector: expected {agreed.length} numbers of 8 bytes, got {len(text)} bytes")
     return np.frombuffer(text, "<u8").astype(np.uint64)
@@ -348,22 +354,22 @@ def _revealed(_: int, reply: Message) -> Revealed:
 
 
 def _numbered(received: Message, invitation: Invitation) -> dict[int, bytes]:
-    """What is passed on from other sites, by their numbers."""
-    found = {int(name): text for name, text in received.items() if _NUMBER.fullmatch(name)}
-    if len(found) < len(received) or max(found, default=0) >= invitation.sites:
+    """Return the messages passed on from other sites, by site number. Raises ValueError for other names."""
+    by_number = {int(name): text for name, text in received.items() if _NUMBER.fullmatch(name)}
+    if len(by_number) < len(received) or max(by_number, default=0) >= invitation.sites:
         raise ValueError(f"received: expected messages of sites by their numbers, got {sorted(received)[:3]}")
-    return found
+    return by_number
 
 
 def _confirming(i: int, reply: Message, arrived_from: Collection[int]) -> Message:
-    """What a site says to each of the others, by their numbers: one signature for all, or a word for each."""
+    """Return a site's confirmation for each of the others, by site number: one signature for all, or a code for each."""
     if "signature" in reply:
         return dict.fromkeys(map(str, arrived_from), reply["signature"])
     return {str(j): reply[str(j)] for j in arrived_from if j != i}
 
 
 def _arrived(received: Message, invitation: Invitation) -> list[int]:
-    """The numbers of the sites whose vectors arrived, each once."""
+    """Parse the list of arrivals: the numbers of the sites whose vectors arrived, each once."""
     text = received.get("arrived", b"")
     numbers: list[int] = np.frombuffer(text[: len(text) // 4 * 4], "<u4").tolist()
     if len(text) % 4 or len(set(numbers)) < len(numbers) or max(numbers, default=0) >= invitation.sites:

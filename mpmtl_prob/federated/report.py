@@ -1,8 +1,8 @@
-"""How well it went, if owners want to say so: the mean of one number of every task, such as its error, with its own noise.
+"""Private report on a release: the noisy mean of one number per task, such as its prediction error.
 
-A report is a run like any other, of messages with one entry: the root of a number between 0 and 1, so that the second moment
-is the numbers' sum. Trust, dropouts, accounts and ledgers are those of a release, and so is what is protected: one task.
-Nobody reports unless somebody invites to it and owners answer.
+A report is a federated run whose messages have one entry, the square root of a number between 0 and 1. Their second moment
+is then the sum of these numbers. Trust models, dropouts, run logs and ledgers work as for a release, and the unit of privacy
+is the same: one task. There is no report unless somebody invites the sites to one and they answer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NAME = "report"
 
 @dataclass(frozen=True)
 class Report:
-    """What was reported. Public.
+    """Noisy mean over the tasks, which is public.
 
     Attributes:
-        mean: of the tasks' numbers, with noise, in their units; noise may take it out of their range.
+        mean: the mean of the tasks' numbers with noise, in their units; the noise may take it out of their range.
         error: standard deviation of that noise.
-        tasks: how many are in it.
-        guarantee: of the report alone; ledgers count it beside the release.
+        tasks: the number of tasks in the mean.
+        guarantee: the guarantee of the report alone; ledgers count it in addition to the release.
     """
 
     mean: float
@@ -41,11 +41,11 @@ class Report:
 
 
 def invite_report(epsilon: float, num_tasks: int, delta: float | None = None, **options: Any) -> Invitation:
-    """The terms of a report: noise is Gaussian.
+    """Invite sites to a report, with Gaussian noise.
 
     Args:
-        epsilon: > 0, of the report alone.
-        num_tasks: how many there are at all sites together, at most.
+        epsilon: > 0, for the report alone.
+        num_tasks: the number of tasks at all sites together, at most.
         delta: in (0, 1); default 1 / (m log m).
         options: ``sites``, ``trust``, ``dropouts``, ``colluders``, ``partners``, ``adjacency`` of :func:`invite`.
 
@@ -56,11 +56,11 @@ def invite_report(epsilon: float, num_tasks: int, delta: float | None = None, **
 
 
 def report_message(values: ArrayLike, *, most: float = 1.0) -> FloatArray:
-    """An owner's numbers as messages, (1, k), for its :class:`Site` in the place of rows.
+    """Return a data owner's numbers as messages, (1, k), which its :class:`Site` takes in place of rows.
 
     Args:
-        values: one per task, (k,); what is below 0 or above ``most`` counts as that.
-        most: the same for everybody, chosen without looking.
+        values: one number per task, (k,), clipped to [0, ``most``].
+        most: the largest possible number, the same at all sites, chosen without looking at the data.
 
     Raises:
         ValueError: numbers that are not finite.
@@ -72,10 +72,10 @@ def report_message(values: ArrayLike, *, most: float = 1.0) -> FloatArray:
 
 
 def read_report(release: Release, *, most: float = 1.0) -> Report:
-    """What the release of such a run says.
+    """Read the report off the release of its run.
 
     Raises:
-        ValueError: a release of something else.
+        ValueError: the release is not that of a report.
     """
     law = release.mechanisms[0]
     if release.features != (_NAME,) or release.message != "clip" or not isinstance(law, Gaussian | GaussianShares):

@@ -1,4 +1,4 @@
-"""What an owner answered, on its own disk: no run twice, and no more runs than it means to."""
+"""Run log of a data owner, on its own disk: no run is answered twice, and their number is limited."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from mpmtl_prob.privacy.ledger import Ledger
 
 
 class RunRefused(RuntimeError):
-    """An owner does not answer: it has answered this run, or as many as it means to. Nothing left it."""
+    """A site refuses a run: by its policy, or because its run log does not allow it. Nothing has left the site."""
 
 
 class RunLog:
-    """The runs that an owner took part in, written down before anything of it leaves.
+    """Log of the runs that a data owner takes part in. A run is written down before any of the owner's data leaves.
 
-    Whoever sees the sums of two runs may subtract them: if they differ in one owner, the rest is that owner's. Where the
-    server adds the noise it sees every sum, so their number is bounded here. Where owners add the noise nobody sees a sum
-    without, and ``ledger`` counts as it counts any release; without one these runs are bounded by number too.
+    Anybody who sees the sums of two runs may subtract them. If the runs differ in one owner, the difference is that owner's
+    vector. A server that adds the noise sees every sum without it, so this log limits the number of such runs. Where owners
+    add the noise, nobody sees a sum without noise, and ``ledger`` counts the run like any release. Without a ledger these
+    runs are limited by number too.
 
     Args:
-        path: the file, made if it is not there, for its owner alone (mode 0600); None keeps the account in memory, for
-            exploring.
-        runs: how many to answer whose sum the server sees; without a ledger, how many at all.
-        ledger: pays for runs whose noise is in the sum.
+        path: the log's file, created if it does not exist, readable by its owner only (mode 0600); None keeps the log in
+            memory, for exploring.
+        runs: how many runs to answer in which the server sees the sum; without a ledger, how many runs in all.
+        ledger: pays for runs in which the sites add the noise.
 
     Raises:
-        ValueError: an argument outside its range, or a file that is no account.
+        ValueError: an argument outside its range, or a file that is not a run log.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class RunLog:
         self.runs, self.ledger = whole("runs", runs), ledger
         if ledger is not None and not isinstance(ledger, Ledger):
             raise ValueError(f"ledger: expected a Ledger, got {type(ledger).__name__}")
-        self._path = None if path is None else Path(path).absolute()  # whatever folder the process works in later
+        # Absolute, as the process may change its working directory.
+        self._path = None if path is None else Path(path).absolute()
         self._memory = sqlite3.connect(":memory:", check_same_thread=False) if path is None else None
         self._process = os.getpid()
         try:
-            if self._path is not None:  # SQLite gives its journals the mode of the file
+            if self._path is not None:  # created here, as SQLite gives its journals the mode of this file
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             with self._connection() as connection, connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -57,18 +59,18 @@ class RunLog:
                     connection.execute(f"PRAGMA user_version = {1 + secrets.randbelow(2**31 - 1)}")
                 self._identity = _identity(connection)
         except (sqlite3.Error, OSError) as error:
-            raise ValueError(f"path: cannot use {os.fspath(path or '')!r} as an account: {error}") from error
+            raise ValueError(f"path: cannot use {os.fspath(path or '')!r} as a run log: {error}") from error
 
     def enter(self, run: bytes, trust: str, *, seen: bool) -> None:
-        """Write a run down; on disk when it returns.
+        """Enter a run in the log. It is on disk when this method returns.
 
         Args:
-            run: its name.
-            trust: how much the owner trusts whom in it.
-            seen: somebody sees the sum without noise.
+            run: the run's name.
+            trust: the run's trust model.
+            seen: True if somebody sees the sum without noise.
 
         Raises:
-            RunRefused: it was answered before, or there were enough; or the account is another than it was.
+            RunRefused: the run was answered before, the limit is reached, or the log's file was replaced.
         """
         now = datetime.now(UTC).isoformat()
         with self._connection() as connection, connection:
@@ -85,7 +87,7 @@ class RunLog:
             connection.execute("INSERT INTO answered VALUES (?, ?, ?)", (run.hex(), trust, now))
 
     def answered(self) -> list[tuple[str, str, str]]:
-        """Run, trust and time (UTC) of every run, oldest first."""
+        """Return name, trust model and time (UTC) of every run, oldest first."""
         with self._connection() as connection:
             return list(connection.execute("SELECT run, trust, time FROM answered ORDER BY time"))
 
@@ -95,21 +97,21 @@ class RunLog:
             yield self._memory
             return
         if self._path is None or not self._path.exists():
-            raise RunRefused(f"path: the account {self._path} is gone, and with it what was answered")
+            raise RunRefused(f"path: the run log {self._path} is gone, and with it the record of what was answered")
         with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=rw", timeout=60, uri=True)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             yield connection
 
     def _check_same(self, connection: sqlite3.Connection) -> None:
-        """Raise for a file that took the place of the account, and for the copy of one in memory that a fork has made."""
+        """Raise RunRefused if the log's file was replaced, or if a forked process uses its copy of a log in memory."""
         if self._memory is not None and os.getpid() != self._process:
-            raise RunRefused("path: this account is in the memory of another process; keep it in a file")
+            raise RunRefused("path: this run log is in the memory of another process; keep it in a file")
         if _identity(connection) != self._identity:
-            raise RunRefused(f"path: {self._path} is another account than was opened; open it anew")
+            raise RunRefused(f"path: {self._path} is another run log than was opened; open it anew")
 
 
 def _identity(connection: sqlite3.Connection) -> int:
-    """A number by which a file is known for the same; 0 where it has none yet."""
+    """Return the random number that identifies a log's file; 0 for a new file."""
     number: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return number
 

@@ -1,20 +1,21 @@
-"""The sum of many owners' vectors, of which nobody sees one: pure functions of keys, shares and masks.
+"""Secure aggregation: the sum of many data owners' vectors, of which nobody sees a single one.
 
-Every owner hides its vector under one mask of its own and one that it shares with each partner, and the shared ones cancel in
-the sum. The seeds are shared out among partners, so that an owner may vanish at any stage: of those whose vector arrived the
-own mask is opened, of those whose vector did not the shared ones, and never both. Vectors are whole numbers modulo 2^64.
+The module has pure functions of keys, shares and masks. Every owner hides its vector under one mask of its own and one mask
+that it shares with each partner; the shared masks cancel in the sum. The masks' secrets are split into shares among the
+partners, so that an owner may drop out at any stage. If an owner's vector arrived, its own mask is opened. If it did not, its
+shared masks are opened. Both are never opened. Vectors are whole numbers modulo 2^64.
 
-Four stages, each with a message to the server, which passes on what is for others:
+There are four stages. At each of them every owner sends a message to the server, which passes on what is for others:
 
     advertise    two public keys
-    share        to every partner a letter with a share of both secrets, which only that partner can read
+    share        an encrypted letter to every partner, with a share of both secrets
     mask         the vector under its masks
-    reveal       of every partner one share: of the own mask of one who arrived, of the key of one who did not
+    reveal       one share for every partner: of its own mask if its vector arrived, of its key if not
 
-Fewer than ``threshold`` owners together, with the server or without, see nothing but the sum and what follows from it, if
-everybody does as agreed. A server may lie about who is there, if all share masks with all: before the last stage owners
-vouch to each other for one list of arrivals (:func:`vouch`), and :func:`mpmtl_prob.federated.thresholds.undivided` says why
-that is enough, and how many shares it takes.
+If everybody follows the protocol, fewer than ``threshold`` owners together, with the server or without it, learn only the sum
+and what follows from it. Where all owners share masks with all others, this holds even if the server lies about who has
+dropped out: before the last stage the owners confirm one list of arrivals to each other (:func:`vouch`). The function
+:func:`mpmtl_prob.federated.thresholds.undivided` proves that this is enough, and says how many shares it takes.
 
 Source: Bonawitz et al. (2017), CCS, figure 4; Bell et al. (2020), CCS, for few partners instead of all.
 """
@@ -39,21 +40,21 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 Vector = NDArray[np.uint64]
-#: So many random bytes.
+#: A function that returns the given number of random bytes.
 Random = Callable[[int], bytes]
 
 PRIME = 2**256 + 297  # shares of 32 bytes are numbers modulo this
 RUN = 16  # bytes of a run's name
-_SECRET, _SHARE, _TAG = 32, 33, 16  # bytes of a secret, of a share of it, and of a word that vouches
+_SECRET, _SHARE, _TAG = 32, 33, 16  # bytes of a secret, of a share of it, and of a confirmation code
 
 
 class TooFewOwners(RuntimeError):
-    """Too many owners have vanished for a sum. Nothing was opened.
+    """Too many owners have dropped out, so that there is no sum. No mask was opened.
 
     Attributes:
-        stage: at which they were missed.
-        have: how many there were.
-        need: how many it takes.
+        stage: the stage at which too few owners were left.
+        have: the number of owners left.
+        need: the number of owners needed.
     """
 
     def __init__(self, stage: str, have: int, need: int) -> None:
@@ -65,69 +66,69 @@ class TooFewOwners(RuntimeError):
 
 
 class Agreed(NamedTuple):
-    """What everybody knows before the first stage."""
+    """Public parameters of a secure sum, fixed before the first stage."""
 
-    run: bytes  #: of this sum and no other
-    length: int  #: of a vector
-    threshold: int  #: shares that open a secret; see :mod:`mpmtl_prob.federated.thresholds`
-    partners: int | None = None  #: of every owner; None for all others
-    least: int = 2  #: owners in a sum
+    run: bytes  #: name of this run, unique
+    length: int  #: of every vector
+    threshold: int  #: number of shares that open a secret; see :mod:`mpmtl_prob.federated.thresholds`
+    partners: int | None = None  #: number of partners of every owner; None for all others
+    least: int = 2  #: least number of owners in the sum
 
 
 class Keys(NamedTuple):
-    """An owner's private keys, of one run."""
+    """An owner's private keys for one run."""
 
     encryption: bytes
     masks: bytes
 
 
 class Advert(NamedTuple):
-    """The public ones."""
+    """An owner's public keys for one run."""
 
     encryption: bytes
     masks: bytes
 
 
 class Shared(NamedTuple):
-    """What an owner keeps when its letters are out."""
+    """An owner's secret state after the stage "share"."""
 
-    seed: bytes  #: of its own mask
-    own: tuple[int, int]  #: its own share of its seed and of its key
+    seed: bytes  #: seed of its own mask
+    own: tuple[int, int]  #: the shares of its seed and of its key that it keeps itself
     partners: tuple[int, ...]
     adverts: Mapping[int, Advert]
 
 
 class Masked(NamedTuple):
-    """What it keeps when its vector is out: a share of the seed and of the key of every partner who sent one."""
+    """An owner's secret state after the stage "mask": a share of the seed and of the key of every partner who wrote."""
 
     shares: Mapping[int, tuple[int, int]]
-    words: Mapping[int, bytes] = {}  #: keys that it shares with each of these, to vouch for a list of arrivals
-    silent: tuple[int, ...] = ()  #: partners who sent none
-    confirmed: bytes = b""  #: the list of arrivals that it signed, if it signs any
+    words: Mapping[int, bytes] = {}  #: keys shared with each partner, to confirm a list of arrivals
+    silent: tuple[int, ...] = ()  #: partners who sent no letter
+    confirmed: bytes = b""  #: the list of arrivals that it confirmed, if any
 
 
 class Sent(NamedTuple):
-    """A vector under its masks, and a hash of the seed of the owner's own."""
+    """A masked vector, and a hash of the seed of its owner's own mask."""
 
     vector: Vector
     seal: bytes
 
 
 class Revealed(NamedTuple):
-    """An owner's shares, by whose they are."""
+    """The shares that an owner reveals, by the owner whose secret they open."""
 
     seeds: Mapping[int, int]
     keys: Mapping[int, int]
 
 
-for _secret_kind in (Keys, Shared, Masked, Revealed):  # in logs and errors their names will do
+for _secret_kind in (Keys, Shared, Masked, Revealed):  # logs and errors show the class name only
     _secret_kind.__repr__ = lambda self: f"{type(self).__name__}(...)"  # type: ignore[method-assign]
 
 
 def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tuple[int, ...]]:
-    """Who shares masks with whom: all with all, or neighbours on a circle whose order the public keys settle.
+    """Return every owner's partners: all others, or its neighbours on a circle.
 
-    Nobody can choose a place on the circle, which is known when all keys are.
+    The order on the circle is a hash of all public keys, so that nobody can choose a place on it.
     """
     everybody = sorted(adverts)
     if agreed.partners is None or agreed.partners >= len(everybody) - 1:
@@ -142,7 +143,7 @@ def partners_of(agreed: Agreed, adverts: Mapping[int, Advert]) -> dict[int, tupl
 
 
 def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:
-    """An owner's first stage: keys for one run."""
+    """Do an owner's first stage: generate its keys for one run."""
     keys = Keys(random(_SECRET), random(_SECRET))
     return keys, Advert(_public(keys.encryption), _public(keys.masks))
 
@@ -150,18 +151,18 @@ def advertise(random: Random = secrets.token_bytes) -> tuple[Keys, Advert]:
 def share(
     agreed: Agreed, me: int, keys: Keys, adverts: Mapping[int, Advert], random: Random = secrets.token_bytes
 ) -> tuple[Shared, dict[int, bytes]]:
-    """An owner's second stage: a letter to every partner.
+    """Do an owner's second stage: write an encrypted letter to every partner.
 
     Args:
-        agreed: what everybody knows.
+        agreed: the public parameters.
         me: the owner's number.
-        keys: its private ones.
-        adverts: of its partners, and its own.
-        random: so many random bytes.
+        keys: its private keys.
+        adverts: the public keys of its partners, and its own.
+        random: returns the given number of random bytes.
 
     Raises:
-        TooFewOwners: fewer than a secret is shared among.
-        ValueError: keys that were changed on their way, or two owners of one key.
+        TooFewOwners: too few partners to split a secret among.
+        ValueError: keys that were altered in transit, or a key that two owners have.
     """
     if adverts.get(me) != Advert(_public(keys.encryption), _public(keys.masks)):
         raise ValueError("adverts: expected this owner's own keys among them, as they were sent")
@@ -172,29 +173,29 @@ def share(
     seed, holders = random(_SECRET), (me, *partners)
     seeds = split(int.from_bytes(seed), agreed.threshold, holders, random)
     masks = split(int.from_bytes(keys.masks), agreed.threshold, holders, random)
-    letters, own = {}, _private(keys.encryption)
+    letters, private_key = {}, _private(keys.encryption)
     for j in partners:
         text = seeds[j].to_bytes(_SHARE) + masks[j].to_bytes(_SHARE)
-        letters[j] = _box(agreed, _exchanged(own, adverts[j].encryption), me, j).encrypt(bytes(12), text, None)
+        letters[j] = _box(agreed, _exchanged(private_key, adverts[j].encryption), me, j).encrypt(bytes(12), text, None)
     return Shared(seed, (seeds[me], masks[me]), partners, dict(adverts)), letters
 
 
 def mask(
     agreed: Agreed, me: int, keys: Keys, shared: Shared, encrypted_shares: Mapping[int, bytes], vector: Vector
 ) -> tuple[Masked, Sent]:
-    """An owner's third stage: its vector, under masks.
+    """Do an owner's third stage: mask its vector.
 
     Args:
-        agreed: what everybody knows.
+        agreed: the public parameters.
         me: the owner's number.
-        keys: its private ones.
-        shared: what it kept.
-        encrypted_shares: to this owner, by who wrote them: from every partner who is still there.
+        keys: its private keys.
+        shared: its state after the second stage.
+        encrypted_shares: the letters to this owner, by their writers' numbers, from every partner who has not dropped out.
         vector: whole numbers modulo 2^64, (length,).
 
     Raises:
-        TooFewOwners: fewer than open a secret.
-        ValueError: a vector of another length, or a letter that is not from a partner or was changed on its way.
+        TooFewOwners: too few letters to open a secret.
+        ValueError: a vector of another length, or a letter that is not from a partner or was altered in transit.
     """
     if vector.dtype != np.uint64 or vector.shape != (agreed.length,):
         raise ValueError(f"vector: expected {agreed.length} unsigned whole numbers of 64 bits, got {vector.dtype} "
@@ -203,16 +204,16 @@ def mask(
         raise ValueError(f"letters: expected those of partners, got some of {sorted(strangers)}")
     _enough("mask", len(encrypted_shares) + 1, agreed)
     shares, words, hidden = {me: shared.own}, {}, vector + stream(agreed, shared.seed)
-    own, masks = _private(keys.encryption), _private(keys.masks)
+    private_key, masks = _private(keys.encryption), _private(keys.masks)
     for j, letter in encrypted_shares.items():
-        both = _exchanged(own, shared.adverts[j].encryption)
+        both = _exchanged(private_key, shared.adverts[j].encryption)
         words[j] = _derived(agreed, both, b"word")
         try:
             text = _box(agreed, both, j, me).decrypt(bytes(12), letter, None)
         except InvalidTag:
             text = b""
         if len(text) != 2 * _SHARE:
-            raise ValueError(f"letters: that of {j} was changed on its way")
+            raise ValueError(f"letters: that of {j} was altered in transit")
         shares[j] = (int.from_bytes(text[:_SHARE]), int.from_bytes(text[_SHARE:]))
         pair = stream(agreed, _secret(agreed, masks, shared.adverts[j].masks, b"mask"))
         hidden = hidden + pair if me < j else hidden - pair
@@ -221,26 +222,28 @@ def mask(
 
 
 def vouch(masked: Masked, me: int, said: bytes) -> dict[int, bytes]:
-    """Return a word for every partner by which it knows that this owner said so: nobody else but these two can make it."""
+    """Return a confirmation code (HMAC) of a text for every partner. Only the two of them can compute it."""
     return {j: _word(key, me, said) for j, key in masked.words.items()}
 
 
 def vouched(masked: Masked, by: int, said: bytes, word: bytes) -> bool:
-    """Return whether a partner said so to this owner."""
+    """Return True if ``word`` is the partner's confirmation code of this text for this owner."""
     return by in masked.words and hmac.compare_digest(_word(masked.words[by], by, said), word)
 
 
 def unmask(agreed: Agreed, me: int, masked: Masked, arrived: Collection[int]) -> Revealed:
-    """An owner's last stage, once a run and no more: what opens the masks of those who arrived, and of those who did not.
+    """Do an owner's last stage: reveal shares, of seeds of those who arrived and of keys of those who did not.
+
+    Call it once per run only.
 
     Raises:
-        TooFewOwners: fewer arrived than may be summed.
-        ValueError: this owner is not among them, or somebody is who was not there before.
+        TooFewOwners: fewer vectors arrived than a sum must have.
+        ValueError: this owner is not on the list of arrivals, or an owner is who had dropped out before.
     """
     there = frozenset(arrived)
     if me not in there:
         raise ValueError("arrived: expected this owner among those whose vector arrived")
-    # who holds letters back from some owners, and says later that those who wrote them arrived, makes small sums
+    # A server could hold back letters from some owners and say later that their writers arrived, to get small sums.
     strangers = there - set(masked.shares) if agreed.partners is None else there & set(masked.silent)
     if strangers:
         raise ValueError(f"arrived: expected owners who wrote letters, got some of {sorted(strangers)[:3]}")
@@ -257,50 +260,50 @@ def total(
     sent: Mapping[int, Sent],
     revealed: Mapping[int, Revealed],
 ) -> Vector:
-    """The server's last stage: the sum of all vectors that arrived, modulo 2^64, (length,).
+    """Do the server's last stage: return the sum of all vectors that arrived, modulo 2^64, (length,).
 
     Args:
-        agreed: what everybody knows.
-        adverts: of all who were there at the second stage.
-        wrote: who sent letters.
-        sent: the masked vectors of those who did.
-        revealed: what those who were there at the end revealed.
+        agreed: the public parameters.
+        adverts: public keys of the owners who were there at the second stage.
+        wrote: the owners who sent letters.
+        sent: the masked vectors that arrived, by owner.
+        revealed: the shares that the remaining owners revealed, by owner.
 
     Raises:
-        TooFewOwners: fewer than may be summed, or than open a mask.
-        ValueError: shares that do not open what was sealed. Nothing is returned.
+        TooFewOwners: fewer vectors than a sum must have, or too few shares to open a mask.
+        ValueError: shares that do not open the secret that they belong to.
     """
     if len(sent) < max(agreed.least, 2):
         raise TooFewOwners("mask", len(sent), max(agreed.least, 2))
-    partners, found = partners_of(agreed, adverts), np.zeros(agreed.length, dtype=np.uint64)
+    partners, vector_sum = partners_of(agreed, adverts), np.zeros(agreed.length, dtype=np.uint64)
     opener = _Opener(agreed.threshold)
     for i, (vector, seal) in sent.items():
-        seed = opener.secret({k: own.seeds[i] for k, own in revealed.items() if i in own.seeds})
+        seed = opener.secret({k: shares.seeds[i] for k, shares in revealed.items() if i in shares.seeds})
         if _seal(agreed, seed) != seal:
             raise ValueError(f"revealed: the shares of {i} do not open its mask")
-        found = found + vector - stream(agreed, seed)
+        vector_sum = vector_sum + vector - stream(agreed, seed)
     for i in set(wrote) - set(sent):
-        left = [j for j in partners[i] if j in sent]
-        if not left:
+        arrived_partners = [j for j in partners[i] if j in sent]
+        if not arrived_partners:
             continue
-        key = opener.secret({k: own.keys[i] for k, own in revealed.items() if i in own.keys})
+        key = opener.secret({k: shares.keys[i] for k, shares in revealed.items() if i in shares.keys})
         if _public(key) != adverts[i].masks:
             raise ValueError(f"revealed: the shares of {i} do not open its key")
         masks = _private(key)
-        for j in left:
+        for j in arrived_partners:
             pair = stream(agreed, _secret(agreed, masks, adverts[j].masks, b"mask"))
-            found = found - pair if j < i else found + pair
-    return found
+            vector_sum = vector_sum - pair if j < i else vector_sum + pair
+    return vector_sum
 
 
 def stream(agreed: Agreed, seed: bytes) -> Vector:
-    """A mask: as many uniform numbers as a vector has, of a seed."""
+    """Return the mask of a seed: uniform numbers modulo 2^64, as many as a vector has."""
     cipher = Cipher(ChaCha20(hashlib.sha256(b"stream" + agreed.run + seed).digest(), bytes(16)), None).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * agreed.length)), dtype="<u8").astype(np.uint64)
 
 
 def split(secret: int, threshold: int, holders: Sequence[int], random: Random) -> dict[int, int]:
-    """Shares of a number below 2^256, one for every holder, any ``threshold`` of which give it back.
+    """Split a number below 2^256 into shares, one per holder; any ``threshold`` shares recover it (secret sharing).
 
     Source: Shamir (1979).
     """
@@ -315,14 +318,14 @@ def split(secret: int, threshold: int, holders: Sequence[int], random: Random) -
 
 
 class _Opener:
-    """Secrets from shares; holders often are the same for many of them, and so are their weights."""
+    """Recovery of secrets from shares. The Lagrange weights are cached, as many secrets have the same holders."""
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
         self._weights: dict[tuple[int, ...], list[int]] = {}
 
     def secret(self, shares: Mapping[int, int]) -> bytes:
-        """The secret as bytes. Raises TooFewOwners for fewer shares than it takes."""
+        """Return the secret as bytes. Raises TooFewOwners for fewer shares than the threshold."""
         holders = tuple(sorted(shares)[: self._threshold])
         if len(holders) < self._threshold:
             raise TooFewOwners("reveal", len(holders), self._threshold)
@@ -333,33 +336,33 @@ class _Opener:
 
 
 def lagrange(places: Iterable[int]) -> list[int]:
-    """By how much each place's value counts in that at 0."""
+    """Return the Lagrange weights: the value at 0 is the weighted sum of the values at these places."""
     places = list(places)
     product = math.prod(places) % PRIME
-    found = []
+    weights = []
     for x in places:
         below = x
         for other in places:
             if other != x:
                 below = below * (other - x) % PRIME
-        found.append(product * pow(below, -1, PRIME) % PRIME)
-    return found
+        weights.append(product * pow(below, -1, PRIME) % PRIME)
+    return weights
 
 
 def _enough(stage: str, there: int, agreed: Agreed) -> None:
-    """All that hear of each other are as many as have to be in the sum; few partners are as many as open a secret."""
+    """Raise TooFewOwners if too few are there: the sum's least number, or with few partners the threshold of shares."""
     need = agreed.threshold if agreed.partners is not None else max(agreed.threshold, agreed.least)
     if there < need:
         raise TooFewOwners(stage, there, need)
 
 
 def _place(holder: int) -> int:
-    """Where a holder's share is read off: never at 0, where the secret is."""
+    """Return the point at which a holder's share is evaluated. It is never 0, where the value is the secret."""
     return holder + 1
 
 
 def _private(text: bytes) -> X25519PrivateKey:
-    """Made once for many partners: it costs as much as what is done with one of them."""
+    """Load a private key. Load it once for all partners, as loading costs as much as one key exchange."""
     return X25519PrivateKey.from_private_bytes(text)
 
 
@@ -368,16 +371,16 @@ def _public(private: bytes) -> bytes:
 
 
 def _secret(agreed: Agreed, private: X25519PrivateKey, public: bytes, use: bytes) -> bytes:
-    """What two owners share, and nobody else knows."""
+    """Return a secret for one use, which only the two owners of these keys can derive."""
     return _derived(agreed, _exchanged(private, public), use)
 
 
 def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
-    """The same from either side; keys for any use are derived from it."""
+    """Return the shared secret of a key exchange, which is the same for both sides. Keys for all uses derive from it."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:  # of another length, or one of the few with which everybody shares the same
-        raise ValueError("adverts: expected public keys, got one that is none") from None
+    except ValueError:  # another length, or a weak point, for which the secret is the same for everybody
+        raise ValueError("adverts: expected valid public keys, got an invalid one") from None
 
 
 def _derived(agreed: Agreed, both: bytes, use: bytes) -> bytes:
@@ -385,7 +388,7 @@ def _derived(agreed: Agreed, both: bytes, use: bytes) -> bytes:
 
 
 def _box(agreed: Agreed, both: bytes, writer: int, reader: int) -> ChaCha20Poly1305:
-    """For one letter: its key is used once."""
+    """Return the cipher for one letter. Its key is used once."""
     return ChaCha20Poly1305(_derived(agreed, both, b"letter %d %d" % (writer, reader)))
 
 

@@ -1,7 +1,8 @@
-"""One table in shards on many machines of one organisation: every shard's sum counts once, whoever worked it out.
+"""Sharded release: one table in shards on many machines of one organisation, where every shard is counted once.
 
-Nobody is kept from anybody here (``trust="curator"``), so that a shard which is lost with its machine can be done again by
-another that reads it too. Messages are those of one machine, and whole numbers add up in any order: so is the release.
+The machines keep no secrets from each other (``trust="curator"``), so that another machine which reads the same shard can
+take over when one is lost. The release equals that of a single machine, as the messages are the same and sums of whole
+numbers do not depend on their order.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from mpmtl_prob.federated.invitation import Invitation, Trust
 from mpmtl_prob.federated.protocol import Message, Sending, in_units, moment, read_vector
 from mpmtl_prob.federated.secure_sum import Vector
 
-_DIGEST = 16  # bytes, of which no two of a million names are alike by chance
+_DIGEST = 16  # bytes; a million names have different digests, except with negligible probability
 
 
 class LostShards(RuntimeError):
-    """Tasks are in no shard that anybody there could read. Nothing was published.
+    """Some tasks are in no shard that a remaining machine can read. Nothing was published.
 
     Attributes:
-        shards: by name; empty where nobody knows of any.
-        have: tasks that are in the sum.
-        need: tasks that were announced.
+        shards: names of the lost shards; empty if no machine has listed them.
+        have: the number of tasks in the sum.
+        need: the number of tasks that were announced.
     """
 
     def __init__(self, shards: tuple[str, ...], have: int, need: int) -> None:
@@ -43,64 +44,64 @@ class LostShards(RuntimeError):
 
 
 def gather(invitation: Invitation) -> Generator[Sending, dict[int, Message], tuple[Vector, int]]:
-    """The server: as :func:`mpmtl_prob.federated.serve`, over machines that read shards.
+    """Run the server as a generator, as :func:`mpmtl_prob.federated.serve` does, over machines that read shards.
 
-    Each shard goes to one machine that has it, those of a machine that does not answer to others, and what comes back of
-    one that was counted is not counted again.
+    Each shard is assigned to one machine that has it. The shards of a machine that does not answer are assigned to others. A
+    shard is never counted twice.
 
     Raises:
-        LostShards: some were asked of everybody who has them.
-        ValueError: trust that is not in a curator; a task that is in two shards, however its name is spelled there, which
-            would be protected half; or a shard for which two machines list other tasks.
+        LostShards: no machine that has the shard has answered.
+        ValueError: a trust model other than "curator"; a task in two shards, even if its name is spelled differently there,
+            as its privacy loss would be twice as large; or a shard for which two machines list different tasks.
     """
     _check_trust(invitation)
     need = invitation.terms.num_tasks
     replies = yield "list", {i: {} for i in range(invitation.sites)}
     lists: dict[int, dict[str, int]] = {}
     names: dict[str, bytes] = {}
-    for i, own in replies.items():
-        if all(
-            len(digests) % _DIGEST == 0 for digests in own.values()
-        ):  # a machine that says something else is not there
-            lists[i] = {name: len(digests) // _DIGEST for name, digests in own.items()}
-            for name, digests in own.items():
+    for i, listed in replies.items():
+        # A machine with a malformed list counts as lost.
+        if all(len(digests) % _DIGEST == 0 for digests in listed.values()):
+            lists[i] = {name: len(digests) // _DIGEST for name, digests in listed.items()}
+            for name, digests in listed.items():
                 if _tasks(names.setdefault(name, digests)) != _tasks(digests):
                     raise ValueError(
                         f"shards: expected the same tasks in {name} wherever it is, got others from site {i}"
                     )
-    tasks = {name: number for own in lists.values() for name, number in own.items()}
+    tasks = {name: number for listed in lists.values() for name, number in listed.items()}
     _check_apart(names)
-    left = {name: [i for i, own in lists.items() if name in own] for name in sorted(tasks)}  # who was not asked yet
-    there, found = set(lists), dict[str, Vector]()
-    while missing := [name for name in tasks if name not in found]:
-        plan = _plan({name: [i for i in left[name] if i in there] for name in missing})
+    # Machines that have a shard and were not asked for its sum yet, by shard.
+    not_asked = {name: [i for i, listed in lists.items() if name in listed] for name in sorted(tasks)}
+    remaining, sums = set(lists), dict[str, Vector]()
+    while missing := [name for name in tasks if name not in sums]:
+        plan = _plan({name: [i for i in not_asked[name] if i in remaining] for name in missing})
         if not plan:
             break
         replies = yield "shards", {i: dict.fromkeys(names, b"") for i, names in plan.items()}
-        there &= set(replies) | (there - set(plan))
+        remaining &= set(replies) | (remaining - set(plan))
         for i, shards in plan.items():
             for name in shards:
-                left[name].remove(i)
-                with suppress(KeyError, ValueError):  # none came back, or something else
-                    found.setdefault(name, _sum(replies[i][name], tasks[name], invitation))
-    have = sum(int(vector[-1]) for vector in found.values())
+                not_asked[name].remove(i)
+                with suppress(KeyError, ValueError):  # the sum is missing or malformed
+                    sums.setdefault(name, _sum(replies[i][name], tasks[name], invitation))
+    have = sum(int(vector[-1]) for vector in sums.values())
     if missing or have != need:
         raise LostShards(tuple(sorted(missing)), have, need)
-    total: Vector = np.sum(list(found.values()), axis=0, dtype=np.uint64)
-    return total, len(there)
+    total: Vector = np.sum(list(sums.values()), axis=0, dtype=np.uint64)
+    return total, len(remaining)
 
 
 def answer(source: TaskShards, invitation: Invitation, stage: str, received: Message) -> Message:
-    """A machine: which shards it has, or their sums.
+    """Answer one stage as a machine: list its shards, or return their sums.
 
     Args:
-        source: its shards; a name stands for the same tasks wherever it is.
+        source: its shards; a shard's name must stand for the same tasks on every machine.
         invitation: to the run.
         stage: "list" or "shards".
-        received: names, at the second stage.
+        received: names of shards, at the second stage.
 
     Raises:
-        ValueError: a stage that is none, a shard that it has not, or trust that is not in a curator.
+        ValueError: an unknown stage, a shard that this machine does not have, or a trust model other than "curator".
     """
     _check_trust(invitation)
     one_of("stage", stage, ("list", "shards"))
@@ -122,17 +123,17 @@ def _check_trust(invitation: Invitation) -> None:
 
 
 def _digest(task: Hashable) -> bytes:
-    """Return what stands for the name of a task, which is public, on its way."""
+    """Return the digest of a task's name, by which messages refer to it. The names are public."""
     return hashlib.blake2b(label_text(task).encode(), digest_size=_DIGEST).digest()
 
 
 def _tasks(digests: bytes) -> list[bytes]:
-    """Return what stands for the tasks of a shard, one by one, in an order of its own."""
+    """Return the digests of a shard's tasks one by one, sorted."""
     return sorted(digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST))
 
 
 def _check_apart(names: Mapping[str, bytes]) -> None:
-    """Raise ValueError where a task is in two shards, by the names of shards with the digests of their tasks."""
+    """Raise ValueError if a task is in two shards. The argument maps names of shards to the digests of their tasks."""
     where: dict[bytes, str] = {}
     for shard, digests in names.items():
         for task in _tasks(digests):
@@ -142,7 +143,7 @@ def _check_apart(names: Mapping[str, bytes]) -> None:
 
 
 def _sum(text: bytes, tasks: int, invitation: Invitation) -> Vector:
-    """Of one shard. Raises ValueError for what is of another length, or of other tasks."""
+    """Parse the sum of one shard. Raises ValueError for another length or another number of tasks."""
     vector = read_vector(text, invitation.agreed)
     if vector[-1] != tasks:
         raise ValueError(f"tasks: expected {tasks} in the sum, got {vector[-1]}")

@@ -1,4 +1,4 @@
-"""Long-term keys of sites that know each other: a server passes on what they signed, or is found out."""
+"""Long-term signing keys of sites that know each other, which reveal a server that alters their messages."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from mpmtl_prob.federated.secure_sum import Advert
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """A private key, to be kept, and the public one, to be told to the others by a way that the server is not on."""
+    """Generate a private and a public key. Give the public one to the other sites by a channel other than the server."""
     key = Ed25519PrivateKey.generate()
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
 def write_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -> None:
-    """A new pair of keys as PEM files, like those of ``openssl genpkey -algorithm ed25519``.
+    """Write a new pair of keys as PEM files, like those of ``openssl genpkey -algorithm ed25519``.
 
     Args:
-        private: file to be kept; nobody but its owner may read it (mode 0600).
-        public: file to be told to the others, ``NUMBER.pub`` by the number of the site.
+        private: file of the private key, readable by its owner only (mode 0600).
+        public: file of the public key for the other sites, ``NUMBER.pub`` with the site's number.
 
     Raises:
-        FileExistsError: there is a file of either name already. Nothing was written: others may have been told the key in it.
+        FileExistsError: a file of either name exists already. Nothing is overwritten, as other sites may know the key in it.
     """
     if os.path.lexists(public):
         raise FileExistsError(
@@ -55,20 +55,21 @@ def write_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -
 
 @dataclass(frozen=True, repr=False)
 class Signer:
-    """A site's own key, and those of the sites that it answers with.
+    """Signing key of a site, with the public keys of all sites in a run.
 
-    What is signed is who was invited to what, and the public keys of this run: so whoever checks it knows that its partners
-    are who they say, in the same run by the same terms, and that nobody put keys of its own in place of theirs. Later, whose
-    vectors arrived: everybody signs one list, and opens masks by no list that fewer have signed than have to be in the sum.
+    A site signs the invitation's digest, its number, and its public keys of the run. The signature proves to its partners who
+    it is, that it is in the same run on the same terms, and that nobody has replaced its keys. Later the sites sign the list
+    of vectors that arrived. Every site signs one list only, and opens masks only by a list that as many sites have signed as
+    must be in the sum.
 
-    Source: Bonawitz et al. (2017), CCS, figure 4, what is underlined there.
+    Source: Bonawitz et al. (2017), CCS, figure 4, the underlined parts.
 
     Attributes:
-        private: its own, 32 bytes.
-        known: the public ones of all sites, its own among them, 32 bytes each, by their numbers.
+        private: the site's private key, 32 bytes.
+        known: the public keys of all sites including this one, 32 bytes each, by site number.
 
     Raises:
-        ValueError: what is no key, one that two sites have, or no key of this site.
+        ValueError: an invalid key, a key that two sites have, or no public key of this site.
     """
 
     private: bytes
@@ -88,30 +89,30 @@ class Signer:
 
     @classmethod
     def read(cls, private: str | os.PathLike[str], known: str | os.PathLike[str]) -> Signer:
-        """From PEM files, as :func:`write_key` writes them.
+        """Read the keys from PEM files, as :func:`write_key` writes them.
 
         Args:
-            private: this site's own, which nobody else may read.
-            known: a folder with the public keys of all sites, its own among them: ``0.pub``, ``1.pub``, and so on.
+            private: file of this site's private key, readable by its owner only.
+            known: a folder with the public keys of all sites including this one: ``0.pub``, ``1.pub``, and so on.
 
         Raises:
-            FileNotFoundError: no such file.
-            ValueError: what is no key, a private one that others may read, or a folder without this site's own.
+            FileNotFoundError: a file does not exist.
+            ValueError: an invalid key, a private key that others can read, or a folder without this site's public key.
         """
         path = Path(private)
         if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ValueError(f"private: expected a file that its owner alone can read, got {path} (chmod 600)")
-        own = _loaded("private", path, lambda text: load_pem_private_key(text, None), Ed25519PrivateKey)
+        private_key = _loaded("private", path, lambda text: load_pem_private_key(text, None), Ed25519PrivateKey)
         keys = {}
         for file in sorted(Path(known).glob("*.pub")):
             if not (file.stem.isascii() and file.stem.isdecimal() and str(int(file.stem)) == file.stem):
                 raise ValueError(f"known: expected files by the numbers of sites, such as 0.pub, got {file}")
             keys[int(file.stem)] = _loaded("known", file, load_pem_public_key, Ed25519PublicKey).public_bytes_raw()
-        return cls(own.private_bytes_raw(), keys)
+        return cls(private_key.private_bytes_raw(), keys)
 
     @property
     def number(self) -> int:
-        """Of this site: under which its own public key is known."""
+        """This site's number, under which its public key is known."""
         return next(i for i, key in self.known.items() if key == self._public)
 
     @property
@@ -119,20 +120,20 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, invited: bytes, number: int, said: Advert | Arrived) -> bytes:
-        """A signature, 64 bytes.
+        """Return a signature, 64 bytes.
 
         Args:
-            invited: to what, :attr:`Invitation.digest`.
-            number: of this site.
-            said: its public keys of the run, or whose vectors arrived.
+            invited: the invitation's hash, :attr:`Invitation.digest`.
+            number: this site's number.
+            said: its public keys of the run, or the list of arrivals.
         """
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(_text(invited, number, said))
 
     def check(self, invited: bytes, number: int, said: Advert | Arrived, signature: bytes) -> None:
-        """Verify that the site of that number signed it for this run; return nothing.
+        """Check that the site with this number signed it for this run.
 
         Raises:
-            RunRefused: it did not, or is not known.
+            RunRefused: the signature is wrong, or the site is not known.
         """
         if number not in self.known:
             raise RunRefused(f"{_what(said)}: expected sites that this one knows, got one numbered {number}")
@@ -143,13 +144,13 @@ class Signer:
 
 
 class Arrived(NamedTuple):
-    """A list of those whose vectors arrived, as it was sent."""
+    """List of arrivals, as the bytes that the server sent: the sites whose vectors arrived."""
 
     text: bytes
 
 
 def _loaded(name: str, path: Path, load: Callable[[bytes], object], kind: Any) -> Any:
-    """The key of a PEM file, whose text is in no error."""
+    """Load the key of a PEM file. Errors never quote the file's text."""
     text, key = path.read_bytes(), None
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
         key = load(text)

@@ -1,4 +1,4 @@
-"""What a site insists upon before it says a word, whoever wrote the invitation."""
+"""Site policy: conditions that an invitation must meet before a site takes part."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _ROUNDING = 1 + 1e-9  # delta is worked out on another machine than the invitati
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """What a site insists upon. The noise is judged by its law, not by what the invitation says of it.
+    """Conditions that a site sets for every run. The privacy of the noise is computed from its distribution, not believed.
 
     Attributes:
-        trust: the most that others are trusted with: "curator", "secure_sum" or "no_curator".
-        epsilon: the largest of one run, > 0; default what the invitation states.
-        delta: the largest at that epsilon, in (0, 1); default 1 / (m log m) for the m tasks that are announced, and up to
-            1 / m where epsilon is not given either: who announces few tasks may then add little noise, so that a site which
-            does not believe in m says its own.
-        adjacency: "replace" or "zero_out", for which both have to hold; default the invitation's.
-        least: how many sites have to be in the sum.
-        colluders: how many sites may work together without learning more of this one.
+        trust: the trust model with the most trust in others that the site accepts: "curator", "secure_sum" or "no_curator".
+        epsilon: the largest epsilon of one run, > 0; default the one that the invitation states.
+        delta: the largest delta at that epsilon, in (0, 1); default 1 / (m log m) for the m announced tasks, and 1 / m if
+            epsilon is not given either. An invitation that announces few tasks may then have little noise, so a site that
+            does not believe m should give its own delta.
+        adjacency: "replace" or "zero_out", for which epsilon and delta must hold; default the invitation's.
+        least: the least number of sites in the sum.
+        colluders: the number of other sites that may collude without learning more about this one.
 
     Raises:
         ValueError: an argument outside its range.
@@ -61,14 +61,14 @@ class SitePolicy:
         whole("colluders", self.colluders, 0)
 
     def check(self, invitation: Invitation, *, signed: bool = False) -> None:
-        """Say nothing if the invitation meets them.
+        """Check that an invitation meets the conditions.
 
         Args:
             invitation: to the run.
-            signed: sites sign the keys of the run and the list of arrivals.
+            signed: True if sites sign the keys of the run and the list of arrivals.
 
         Raises:
-            RunRefused: it does not, or contradicts itself.
+            RunRefused: the invitation does not meet them, or contradicts itself.
         """
         asked = list(Trust).index(invitation.trust)
         if asked < list(Trust).index(Trust(self.trust)):
@@ -79,14 +79,14 @@ class SitePolicy:
             self._of_the_masks(invitation, signed)
 
     def _of_the_noise(self, invitation: Invitation) -> None:
-        said = invitation.terms
-        shares = [law for law in said.mechanisms if isinstance(law, GaussianShares)]
-        if len(said.mechanisms) != 1 or len(shares) != (invitation.trust is Trust.NO_CURATOR) or said.purchases:
+        terms = invitation.terms
+        shares = [law for law in terms.mechanisms if isinstance(law, GaussianShares)]
+        if len(terms.mechanisms) != 1 or len(shares) != (invitation.trust is Trust.NO_CURATOR) or terms.purchases:
             raise RunRefused("mechanisms: expected the noise of one release, in shares if nobody is to see the sum")
-        units = said.num_tasks * said.clip**2 / said.lattice**2
-        if units > _EXACT or any(law.step != said.lattice**2 for law in shares):
-            raise RunRefused(f"lattice: expected one on which the sum of {said.num_tasks} tasks is exact, "
-                             f"got {said.lattice:.3g}")  # fmt: skip
+        units = terms.num_tasks * terms.clip**2 / terms.lattice**2
+        if units > _EXACT or any(law.step != terms.lattice**2 for law in shares):
+            raise RunRefused(f"lattice: expected one on which the sum of {terms.num_tasks} tasks is exact, "
+                             f"got {terms.lattice:.3g}")  # fmt: skip
         for law in shares:
             if law.owners > invitation.agreed.least:
                 raise RunRefused(
@@ -94,10 +94,10 @@ class SitePolicy:
                 )
             if law.colluders < self.colluders:
                 raise RunRefused(f"colluders: this site expects noise against {self.colluders}, got {law.colluders}")
-        epsilon = said.epsilon if self.epsilon is None else self.epsilon
-        usual = default_delta(said.num_tasks) if self.epsilon else 1 / said.num_tasks
+        epsilon = terms.epsilon if self.epsilon is None else self.epsilon
+        usual = default_delta(terms.num_tasks) if self.epsilon else 1 / terms.num_tasks
         delta = usual if self.delta is None else self.delta
-        true = true_delta(epsilon, said.mechanisms, self.adjacency or said.adjacency)
+        true = true_delta(epsilon, terms.mechanisms, self.adjacency or terms.adjacency)
         if not true <= delta * _ROUNDING:
             raise RunRefused(f"epsilon: at {epsilon:.3g} this site accepts delta up to {delta:.3g}, and that of the noise "
                              f"is {true:.3g}")  # fmt: skip
@@ -114,11 +114,11 @@ class SitePolicy:
             )
 
     def _of_the_masks(self, invitation: Invitation, signed: bool) -> None:
-        """No lie about who is there opens what it should not: the argument stands beside :func:`undivided`.
+        """Check that a server which lies about dropouts opens no mask that it should not; :func:`undivided` has the proof.
 
-        Of two lists of arrivals at most one finds ``least`` who vouch for it, as honest sites vouch for one and those who
-        collude may for both. Sites that do not sign may besides have been told different terms of the same run, and insist
-        that not even with two lists both secrets of one of them are opened.
+        At most one of two lists of arrivals is confirmed by ``least`` sites, as an honest site confirms one list and only
+        colluders may confirm both. Sites that do not sign may also have been sent different terms for the same run.
+        Therefore they require that even with two lists nobody opens both secrets of one of them.
         """
         agreed, sites = invitation.agreed, invitation.sites
         colluders = max(self.colluders, *(getattr(law, "colluders", 0) for law in invitation.terms.mechanisms))

@@ -1,4 +1,4 @@
-"""How many shares open a secret of the secure sum, such that a server that lies about who is there gets one sum or none."""
+"""Thresholds of the secure sum: how many shares must open a secret, so that a lying server gets one sum or none."""
 
 from __future__ import annotations
 
@@ -8,51 +8,54 @@ from mpmtl_prob.federated.secure_sum import Agreed
 
 
 def undivided(owners: int, colluders: int = 0) -> int:
-    """Return the threshold from which on no lie about who vanished opens both secrets of one owner, where all share masks.
+    """Return the smallest threshold with which no lie about dropouts opens both secrets of one owner, with all as partners.
 
-    A server may tell some owners that one of them has arrived, and others that it has vanished. Of the n owners c tell it
-    all that they know. Each of the n - c others gives it one share of that owner: of its seed if it was told the first, of
-    its key if it was told the second. So it has at most n - c + 2 c = n + c shares of the two together, and opens both only
-    if 2 threshold <= n + c.
+    A server may tell some owners that one of them has arrived, and tell others that it has dropped out. Of the n owners, c
+    collude with the server and tell it all that they know. Each of the n - c others gives it one share that belongs to that
+    owner: a share of its seed if it was told the first, a share of its key if it was told the second. So the server has at
+    most n - c + 2 c = n + c shares of the two secrets together, and opens both only if 2 threshold <= n + c.
 
-    That alone is not enough: an owner's vector is as open if, beside its seed, the keys of all with whom it masks are, each
-    of whom has vanished as most owners are told. Therefore an owner reveals nothing before as many as have to be in the sum,
-    ``least``, have vouched to it for the same list of arrivals. An honest owner vouches for one list, so that two find enough
-    only if 2 least <= n + c. With one list L, vouched for by the honest owners F, let the server read the sum over owners S
-    and no other, and let j be in S.
+    That alone is not enough. The server also reads an owner's vector if it opens its seed, and the keys of all partners of
+    that owner, by telling most owners that these partners have dropped out. Therefore an owner reveals nothing before
+    ``least`` owners, the number that must be in the sum, have confirmed the same list of arrivals to it. An honest owner
+    confirms one list, so that two lists have enough confirmations only if 2 least <= n + c. Let L be the one list, let F be
+    the honest owners who confirm it, let the server read the sum over the owners in a set S, and let j be in S.
 
-    - F has at least least - c owners. All others have at most n + c - least < threshold shares of any secret, so that of who
-      is on L no key is opened by them, and of who is not no seed: j is on L.
-    - Owner j masks with ``least``, itself among them, and so with one of F, say i. The key of i is closed, so i is in S.
-    - Owner i masks with all honest owners on L, whose keys are closed: F is in S.
+    - F has at least least - c owners. All other owners have at most n + c - least < threshold shares of any secret. So they
+      open no key of an owner on L, and no seed of an owner who is not on L. Hence j is on L.
+    - Owner j masks with ``least`` owners, itself included, and so with at least one owner in F, say i. The key of i is not
+      opened, so i is in S.
+    - Owner i masks with all honest owners on L, whose keys are not opened. Hence F is in S.
 
-    The sum is over no fewer than least - c honest owners. It asks that the server passes on the public keys of a run as they
-    are, or that owners sign them; with least >= threshold > (n + c) / 2 all that is said above holds.
+    So the sum is over at least least - c honest owners. The proof assumes that the server passes on the public keys of a run
+    unaltered, or that owners sign them, and that least >= threshold > (n + c) / 2.
 
-    Source: Bonawitz et al. (2017), CCS, section 6 and theorem 6.5, where signatures vouch for the list.
+    Source: Bonawitz et al. (2017), CCS, section 6 and theorem 6.5, where signatures confirm the list.
     """
     return (owners + colluders) // 2 + 1
 
 
 def unbroken(partners: int, colluders: int = 0) -> int:
-    """The threshold from which on a circle of few partners gives one sum or none, whoever vanishes.
+    """Return the threshold with which a circle of few partners gives one sum or none, whoever drops out.
 
-    Two gaps across which nobody shares a mask would leave a sum of either side. A gap has at least half of the k partners of
-    the owner at its edge, in a row, who are gone or collude. Say c of these collude. If no other of them wrote letters, that
-    owner has k / 2 + c letters at most, and goes on with no fewer than the threshold less one; if another did, its key must
-    be opened, and k / 2 + 1 + c shares of it are there at most. A threshold above that is enough for both; and at one of two
-    gaps are at most half of the colluders.
+    Two gaps in the circle, across which nobody shares a mask, would give the server one sum for either side. A gap is a row
+    of at least k / 2 of the k partners of the owner at its edge, all of whom have dropped out or collude. Say that c of them
+    collude. If none of the others wrote letters, the owner at the edge has at most k / 2 + c letters, and it continues only
+    with at least threshold - 1 of them. If one of the others did write, its key must be opened, and there are at most
+    k / 2 + 1 + c shares of that key. A larger threshold rules out both. One of the two gaps has at most half of the
+    colluders.
     """
     return partners // 2 + 2 + colluders // 2
 
 
 def risk(agreed: Agreed, owners: int, gone: int) -> float:
-    """A bound on the probability that no sum is opened, if so many of the owners vanish whatever their places on the circle.
+    """Bound the probability that no sum can be opened, if ``gone`` owners drop out independently of their places.
 
-    Somebody's mask is not opened where fewer than the threshold stay of those who hold a share of it: an owner who stays
-    and its partners, or the partners of one who vanished. Of k partners a hypergeometric number stays; owners add up.
+    An owner's mask cannot be opened if fewer holders of its shares stay than the threshold. The holders are the owner itself,
+    if it stays, and its partners. The number of the k partners who stay is hypergeometric. The bound adds up the probability
+    over all owners.
 
-    Source: Bell et al. (2020), CCS, section 3.2, whose bound is by binomials.
+    Source: Bell et al. (2020), CCS, section 3.2, which uses binomial bounds.
     """
     n, k, t = owners, agreed.partners, agreed.threshold
     if k is None or k >= n - 1:
@@ -63,6 +66,6 @@ def risk(agreed: Agreed, owners: int, gone: int) -> float:
 
 
 def _fewer(than: int, owners: int, there: int, drawn: int) -> float:
-    """P(fewer than so many of those drawn, without replacement, are there)."""
+    """Return P(X < than), where X is how many of the owners drawn without replacement are there (hypergeometric)."""
     ways = sum(math.comb(there, x) * math.comb(owners - there, drawn - x) for x in range(min(than, drawn + 1)))
     return ways / math.comb(owners, drawn)

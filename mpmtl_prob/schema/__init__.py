@@ -1,4 +1,4 @@
-"""A study's schema: one public file from which every site builds the same columns, and all that is promised."""
+"""Schema of a study: one public file that fixes the columns of the model at every site, and the privacy budget."""
 
 from mpmtl_prob.schema.rows import StudyRows, read_rows
 from mpmtl_prob.schema.schema import Schema

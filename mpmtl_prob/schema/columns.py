@@ -1,7 +1,7 @@
-"""Columns of a study, as its file declares them: every cell becomes a number by itself, or a problem with a name.
+"""Columns that a study's file declares, and conversion of their cells to numbers.
 
-Nothing here looks at more than one cell at a time: what a cell becomes follows from the file and from the cell, whatever
-levels, types or values the others have.
+Every cell is converted independently of the others, by the file alone, whatever levels, types or values other cells have. A
+cell that cannot be converted is a problem with a name.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.cells import as_number, label_text
 from mpmtl_prob.schema.sections import SETTLED, Section
 
-#: What may be wrong with a cell, in the words of errors.
+#: Problems of a cell, in the words of errors.
 EMPTY, TEXT, OUTSIDE, UNKNOWN = "empty", "no number", "out of range", "an unknown level"
 NO_DATE = "no date such as 2024-05-31"
-#: Text that means that a cell is empty, where the study says nothing else.
+#: Texts that mark an empty cell, unless the study declares others.
 EMPTY_CELLS = ("", "NA", "NaN", "nan", "null", "None")
 DROP, ERROR, INDICATOR, CLIP = "drop", "error", "indicator", "clip"
-#: Share of rows that are held likely to have none, where the study does not say it.
+#: Expected share of rows with a missing cell, unless the study declares another.
 _MISSING_SHARE = 0.1
 _DAYS = {"days": 1.0, "weeks": 7.0, "years": 365.25}
 
 
 class Read(NamedTuple):
-    """A column's cells as numbers (n,), and what is wrong with each, "" where nothing is."""
+    """Converted cells of a column: values (n,), and the problem of every cell, "" if there is none."""
 
     values: FloatArray
     problems: NDArray[Any]
 
-    def __repr__(self) -> str:  # of private rows
+    def __repr__(self) -> str:  # without values, which are private
         return f"Read({len(self.values)} cells)"
 
 
 def is_empty(cell: Any, empty: Iterable[str] = EMPTY_CELLS) -> bool:
-    """Whether a cell has nothing in it: None, NaN, pandas' NA and NaT, or text that says so."""
+    """Return True for an empty cell: None, NaN, pandas' NA and NaT, or a text that marks it."""
     if isinstance(cell, str):
         return cell.strip() in empty
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
     try:
         return bool(cell != cell)
-    except Exception:  # a cell may be any object, and its error would tell of it
+    except Exception:  # a cell may be any object, and the text of its error may reveal it
         return False
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers.
+    """Numeric column of a study.
 
     Attributes:
-        name: of the column in every table.
+        name: name of the column in every table.
         centre: a public guess of its average.
         scale: a public guess of its standard deviation.
-        unit: in words.
-        range: what values are possible, if that is said.
-        missing: what becomes of a row without one: "error", "drop", "indicator", or the number that is put in its place.
+        unit: the unit in words.
+        range: the possible values, if declared.
+        missing: treatment of a missing cell: "error", "drop" the row, "indicator", or a number to impute.
         out_of_range: "error", "drop", or "clip" to the nearer end.
-        missing_share: share of rows that are held likely to have none, with missing = "indicator".
-        effect: what earlier studies say of its effect.
+        missing_share: expected share of missing cells, with missing = "indicator".
+        effect: the column's effect in earlier studies.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Number:
 
     @classmethod
     def of(cls, name: str, section: Section) -> Number:
-        """The column that a section declares. Raises ValueError for a section that does not."""
+        """Parse a column from its section. Raises ValueError for an invalid section."""
         where = f"in {section.text('unit')}" if "unit" in section else "in the units of the table"
         column = cls(name, **cls._parts(section, where))
         section.finish([SETTLED, "kind"])
@@ -112,20 +112,20 @@ class Number:
 
     @property
     def in_place(self) -> float:
-        """The value of a row that has none and is kept."""
+        """The value that replaces a missing cell in a row that is not dropped."""
         return float(self.missing) if not isinstance(self.missing, str) else self.centre
 
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
-        """Return the cells as numbers, each read by itself."""
+        """Convert the cells to numbers, each independently of the others."""
         values, problems = [], []
         means_empty = {number for text in empty if math.isfinite(number := as_number(text))}
         for cell in cells:
-            nothing = is_empty(cell, empty) or as_number(cell) in means_empty  # -9, -9.0 and "-9" are one number
-            value, problem = (math.nan, EMPTY) if nothing else self._cell(cell)
+            missing = is_empty(cell, empty) or as_number(cell) in means_empty  # -9, -9.0 and "-9" are the same number
+            value, problem = (math.nan, EMPTY) if missing else self._cell(cell)
             values.append(value)
             problems.append(problem)
-        found = np.array(values, dtype=np.float64)
-        return Read(found, np.array(problems, dtype=object))
+        numbers = np.array(values, dtype=np.float64)
+        return Read(numbers, np.array(problems, dtype=object))
 
     def _cell(self, cell: Any) -> tuple[float, str]:
         value = self._number(cell)
@@ -138,7 +138,7 @@ class Number:
         return as_number(cell)
 
     def resolved(self, read: Read) -> tuple[FloatArray, NDArray[Any], NDArray[Any]]:
-        """Return values with what stands in for those that are missing or outside, rows to drop, and rows that had none."""
+        """Return values with missing and outside ones replaced, the rows to drop, and the rows with a missing cell."""
         values, empty, outside = read.values.copy(), read.problems == EMPTY, read.problems == OUTSIDE
         dropped = empty & (self.missing == DROP) | outside & (self.out_of_range == DROP)
         values[empty] = self.in_place
@@ -147,7 +147,7 @@ class Number:
         return values, dropped, empty
 
     def refused(self) -> dict[str, str]:
-        """Return the problems that are errors here, each with what to do about it."""
+        """Return the problems that are errors for this column, each with advice for the user."""
         wrong = {self.wrong: "correct these cells"}
         if self.missing == ERROR:
             wrong[EMPTY] = 'set missing = "drop", "indicator" or a number'
@@ -157,14 +157,14 @@ class Number:
         return wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """All that the file says of it, with defaults."""
-        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {"kind": self.kind, **own, "range": None if self.range is None else list(self.range)}
+        """Return the declaration as a dict, with defaults."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {"kind": self.kind, **values, "range": None if self.range is None else list(self.range)}
 
 
 @dataclass(frozen=True)
 class Date(Number):
-    """A column of dates, as days, weeks or years since an origin.
+    """Date column of a study, converted to days, weeks or years since an origin.
 
     Attributes:
         origin: the day that counts as 0.
@@ -177,7 +177,7 @@ class Date(Number):
 
     @classmethod
     def of(cls, name: str, section: Section) -> Date:
-        """The column that a section declares. Raises ValueError for a section that does not."""
+        """Parse a column from its section. Raises ValueError for an invalid section."""
         origin = section.take("origin")
         day = day_of(origin)
         if day is None:
@@ -198,16 +198,16 @@ class Date(Number):
 
 @dataclass(frozen=True)
 class Category:
-    """A column of levels, each of which but one has an effect: the difference to that one.
+    """Categorical column of a study. Every level except the reference has an effect, the difference to the reference.
 
     Attributes:
-        name: of the column in every table.
-        levels: all that there are, in the order of the effects.
-        reference: that to which the others are compared.
-        shares: public guesses of how often levels occur.
-        missing: "error", "drop", "indicator", or the level that is put in its place.
-        unknown: what becomes of a row with a level that is none of these: "error", "drop", or a level to count it to.
-        missing_share: share of rows that are held likely to have none, with missing = "indicator".
+        name: name of the column in every table.
+        levels: all levels, in the order of the effects.
+        reference: the level to which the others are compared.
+        shares: public guesses of the shares of the levels.
+        missing: treatment of a missing cell: "error", "drop" the row, "indicator", or a level to impute.
+        unknown: treatment of a cell with another level: "error", "drop" the row, or a level to replace it.
+        missing_share: expected share of missing cells, with missing = "indicator".
     """
 
     name: str
@@ -222,7 +222,7 @@ class Category:
 
     @classmethod
     def of(cls, name: str, section: Section) -> Category:
-        """The column that a section declares. Raises ValueError for a section that does not."""
+        """Parse a column from its section. Raises ValueError for an invalid section."""
         levels = section.names("levels", least=2)
         reference = section.take("reference", levels[0])
         if label_text(reference) not in levels:
@@ -237,15 +237,15 @@ class Category:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Levels that have an effect."""
+        """Levels that have an effect, which are all except the reference."""
         return tuple(level for level in self.levels if level != self.reference)
 
     def share(self, level: str) -> float:
-        """How often a level is held likely to occur."""
+        """Return the declared share of a level."""
         return self.shares[self.levels.index(level)]
 
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
-        """Return the places of the cells' levels among all, each read by itself."""
+        """Convert the cells to positions among the levels, each independently of the others."""
         place = {level: float(i) for i, level in enumerate(self.levels)}
         values, problems = [], []
         for cell in cells:
@@ -257,15 +257,15 @@ class Category:
         return Read(np.array(values, dtype=np.float64), np.array(problems, dtype=object))
 
     def resolved(self, read: Read) -> tuple[FloatArray, NDArray[Any], NDArray[Any]]:
-        """As :meth:`Number.resolved`, for levels' places."""
+        """Resolve problems as :meth:`Number.resolved` does, for positions of levels."""
         values, empty, unknown = read.values.copy(), read.problems == EMPTY, read.problems == UNKNOWN
         dropped = empty & (self.missing == DROP) | unknown & (self.unknown == DROP)
-        for rows, said in ((empty, self.missing), (unknown, self.unknown)):
-            values[rows] = self.levels.index(said if said in self.levels else self.reference)
+        for rows, setting in ((empty, self.missing), (unknown, self.unknown)):
+            values[rows] = self.levels.index(setting if setting in self.levels else self.reference)
         return values, dropped, empty
 
     def refused(self) -> dict[str, str]:
-        """Return the problems that are errors here, each with what to do about it."""
+        """Return the problems that are errors for this column, each with advice for the user."""
         wrong = {}
         if self.missing == ERROR:
             wrong[EMPTY] = 'set missing = "drop", "indicator" or a level'
@@ -274,18 +274,18 @@ class Category:
         return wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """All that the file says of it, with defaults."""
-        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {"kind": self.kind, **own, "levels": list(self.levels), "shares": list(self.shares)}
+        """Return the declaration as a dict, with defaults."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {"kind": self.kind, **values, "levels": list(self.levels), "shares": list(self.shares)}
 
 
 type Column = Number | Category
-#: Kinds of columns by the word of the file.
+#: Kinds of columns by their words in the file.
 KINDS: dict[str, Any] = {"number": Number, "category": Category, "date": Date}
 
 
 def column_of(name: str, values: object) -> Column:
-    """Return the column that ``[columns.name]`` declares. Raises ValueError for a section that does not."""
+    """Return the column that ``[columns.name]`` declares. Raises ValueError for an invalid section."""
     section = Section(f"columns.{name}", values)
     column: Column = KINDS[section.choice("kind", None, tuple(KINDS))].of(name, section)
     return column
@@ -313,11 +313,15 @@ def _level_or(section: Section, key: str, levels: tuple[str, ...], words: tuple[
 
 
 def _shares(section: Section, levels: tuple[str, ...]) -> tuple[float, ...]:
-    """How often levels occur, which need not be said: then all alike."""
+    """Return the declared shares of the levels; by default all are equal."""
     value = section.take("shares")
     if value is None:
         return (1 / len(levels),) * len(levels)
-    shares = [one for one in value if isinstance(one, int | float) and 0 < one < 1] if isinstance(value, list) else []
+    shares = (
+        [share for share in value if isinstance(share, int | float) and 0 < share < 1]
+        if isinstance(value, list)
+        else []
+    )
     if len(shares) != len(levels) or abs(math.fsum(shares) - 1) > 0.01:
         raise section.error(
             "shares", f"expected one number between 0 and 1 for each of {len(levels)} levels, 1 together, got {value!r}"
@@ -326,15 +330,15 @@ def _shares(section: Section, levels: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def text_of(cell: Any) -> str:
-    """Return the text by which a cell is compared with names, and none of a cell that has no text."""
+    """Return a cell's text, by which it is compared with names; "" if it has none."""
     try:
         return label_text(cell)
-    except Exception:  # a cell may be any object, and its error would tell of it
+    except Exception:  # a cell may be any object, and the text of its error may reveal it
         return ""
 
 
 def day_of(cell: Any) -> date | None:
-    """The day of a cell, if it has one."""
+    """Return the date of a cell, or None if it is not a date."""
     try:
         if isinstance(cell, np.datetime64):
             cell = cell.astype("datetime64[D]").item()
@@ -344,6 +348,6 @@ def day_of(cell: Any) -> date | None:
             return cell
         if isinstance(cell, str):
             return datetime.fromisoformat(cell.strip()).date()
-    except Exception:  # a cell may be any object, and its error would tell of it
+    except Exception:  # a cell may be any object, and the text of its error may reveal it
         return None
     return None

@@ -1,8 +1,8 @@
-"""Columns of a design from those of a table: by what a study's file says alone, so that every site builds the same.
+"""Design matrix of a study: the model's columns, computed from a table's by the study's file alone, so alike at every site.
 
-A crossing is the product of its parts less their centres: the effects of the parts are then those where the others are at
-their centres, as the intercept is, and go less together. Centres and scales of what is made of several columns, or of one
-by a curve, follow from those that the file declares, at public places round them.
+An interaction is the product of its parts less their centres. So the main effects, and the intercept, are effects where the
+other columns are at their centres, and the columns are less correlated. Centres and scales of a curve, or of a function of
+several columns, follow from the declared ones: they are computed over public points around the declared centres.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from mpmtl_prob.schema.formula import (
     columns_of,
 )
 
-#: Places round a centre, in scales: nine quantiles of a normal law, each as likely.
+#: Points around a centre, in units of the scale: nine equally likely quantiles of a normal distribution.
 _PLACES = (-1.5932, -0.9674, -0.5895, -0.2822, 0.0, 0.2822, 0.5895, 0.9674, 1.5932)
-#: Where curves are flat at all these places, their scale is taken to be this.
+#: Least scale of a spline column, for those that are flat at all these points.
 _FLAT = 0.05
-#: An expression of more columns has too many places, and is no expression that somebody reads aloud.
+#: Largest number of columns in one expression, as the number of points grows exponentially with it.
 _MOST_COLUMNS = 3
-#: A message is as long as there are columns, and the noise on all pairs of them would drown it long before.
+#: Largest number of columns of the model; the noise would make many fewer useless.
 _MOST_BUILT = 1000
 
 
 class Built(NamedTuple):
-    """One column of the design: its name, and a public centre and scale."""
+    """Column of the design: its name, and a public centre and scale."""
 
     name: str
     centre: float
@@ -48,14 +48,14 @@ class Built(NamedTuple):
 
 
 class Design:
-    """The columns that terms make of a table's.
+    """Design of a formula: its columns, and the rows of the design matrix.
 
     Args:
-        columns: of the table, by name.
-        terms: of the formula; None for all columns, side by side.
+        columns: the table's columns, by name.
+        terms: terms of the formula; None for all columns, without interactions.
 
     Raises:
-        ValueError: terms of columns that are not there, or of which nothing can be computed.
+        ValueError: terms with unknown columns, or that cannot be computed.
     """
 
     def __init__(self, columns: Mapping[str, Column], terms: Sequence[Term] | None) -> None:
@@ -64,9 +64,8 @@ class Design:
         self._check()
         self._check_number()
         self._parts = {factor: self._described(factor) for term in self.terms for factor in term}
-        self.marked = [
-            name for name in self.used if columns[name].missing == INDICATOR
-        ]  # whose absence has an effect of its own
+        # Columns with an effect of missing cells.
+        self.marked = [name for name in self.used if columns[name].missing == INDICATOR]
         self.built = tuple(itertools.chain(*map(self._of_term, self.terms), map(self._of_absence, self.marked)))
         names = [one.name for one in self.built]
         if twice := [name for name, times in Counter(names).items() if times > 1]:
@@ -74,16 +73,16 @@ class Design:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Names of the table's columns that the design is made of, in the order of the file."""
+        """Names of the table's columns that the design uses, in the order of the file."""
         used = {name for term in self.terms for factor in term for name in columns_of(factor)}
         return tuple(name for name in self.columns if name in used)
 
     def rows(self, values: Mapping[str, FloatArray], absent: Mapping[str, FloatArray], number: int) -> FloatArray:
-        """Return the design of rows, (n, k).
+        """Compute the design matrix, (n, k).
 
         Args:
-            values: of every column of the table that is used, (n,): numbers, or places of levels.
-            absent: 1 where a column was empty, (n,), of those whose absence has an effect.
+            values: for every used column of the table, (n,): numbers, or positions of levels.
+            absent: 1 for a missing cell, (n,), for columns whose missing cells have an effect.
             number: n.
         """
         parts = {factor: self._values(factor, values) for factor in self._parts}
@@ -105,20 +104,20 @@ class Design:
         return np.column_stack(out) if out else np.zeros((number, 0))
 
     def _check(self) -> None:
-        """Raise ValueError for terms that the columns do not allow."""
+        """Raise ValueError for terms that do not fit the columns."""
         singles = {term[0] for term in self.terms if len(term) == 1}
         for term in self.terms:
             for factor in term:
                 self._check_factor(factor)
                 if len(term) > 1 and factor not in singles:
-                    words = ":".join(each.label for each in term)
+                    words = ":".join(part.label for part in term)
                     raise ValueError(
                         f"[study]: formula: {words}: expected {factor.label} beside it too; write "
-                        f"{' * '.join(each.label for each in term)}"
+                        f"{' * '.join(part.label for part in term)}"
                     )
 
     def _check_number(self) -> None:
-        """Raise ValueError for more columns than a message can say anything of, before they are made."""
+        """Raise ValueError for too many columns, before they are computed."""
         sizes = {factor: self._size(factor) for term in self.terms for factor in term}
         if (number := sum(math.prod(sizes[factor] for factor in term) for term in self.terms)) > _MOST_BUILT:
             raise ValueError(
@@ -127,7 +126,7 @@ class Design:
             )
 
     def _size(self, factor: Factor) -> int:
-        """How many columns a factor has."""
+        """Return the number of columns of a factor."""
         if isinstance(factor, Powers):
             return factor.degree
         if isinstance(factor, Spline):
@@ -182,14 +181,14 @@ class Design:
         return Built(f"{name} missing", share, _of_share(share))
 
     def _described(self, factor: Factor) -> tuple[Built, ...]:
-        """The columns of one factor."""
+        """Return the design's columns of one factor."""
         if isinstance(factor, Plain):
             column = self.columns[factor.column]
             if isinstance(column, Category):
                 shares = [(level, column.share(level)) for level in column.others]
                 return tuple(Built(f"{column.name}[{level}]", share, _of_share(share)) for level, share in shares)
             return (Built(column.name, column.centre, column.scale),)
-        if isinstance(factor, Powers):  # of a normal variable: the moments of its powers
+        if isinstance(factor, Powers):  # mean and sd of powers of a normal variable
             moments = [1.0 if k == 0 else 0.0 if k % 2 else math.prod(range(1, k, 2)) for k in range(11)]
             pairs = [(moments[k], math.sqrt(moments[2 * k] - moments[k] ** 2)) for k in range(1, factor.degree + 1)]
         else:
@@ -199,19 +198,19 @@ class Design:
         return tuple(Built(f"{factor.label}[{k}]", *pair) for k, pair in enumerate(pairs, 1))
 
     def _places(self, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Public values of columns, each beside each of the others'."""
-        each = []
+        """Return public points for columns, in all combinations."""
+        points = []
         for name in names:
             column = self.columns[name]
             assert isinstance(column, Number)
             low, high = (-math.inf, math.inf) if column.range is None else column.range
-            each.append([min(max(column.centre + z * column.scale, low), high) for z in _PLACES])
-        every = np.array(list(itertools.product(*each)))
+            points.append([min(max(column.centre + z * column.scale, low), high) for z in _PLACES])
+        every = np.array(list(itertools.product(*points)))
         return {name: every[:, j] for j, name in enumerate(names)}
 
     def _values(self, factor: Factor, values: Mapping[str, FloatArray]) -> tuple[FloatArray, ...]:
-        """The columns of one factor, each (n,)."""
-        with np.errstate(all="ignore"):  # a warning would tell of one row
+        """Compute the columns of one factor, each (n,)."""
+        with np.errstate(all="ignore"):  # a warning would reveal one row
             if isinstance(factor, Arithmetic):
                 some = next(iter(values.values()))
                 return (np.zeros(len(some)) + _computed(factor.expression, values),)
@@ -230,7 +229,7 @@ class Design:
 
 
 def _spline(x: FloatArray, factor: Spline, column: Number) -> tuple[FloatArray, ...]:
-    """Its B-splines but the first, which the intercept stands for."""
+    """Compute the B-splines of a column, without the first one, as the intercept takes its place."""
     from formulaic.transforms import basis_spline
 
     assert column.range is not None
@@ -264,7 +263,7 @@ def _computed(expression: Expression, values: Mapping[str, FloatArray]) -> Float
 
 
 def _moments(values: FloatArray, factor: Factor) -> tuple[float, float]:
-    """Mean and standard deviation of public values, the same in every bit on every machine."""
+    """Return mean and standard deviation of public values, the same in every bit on every machine."""
     numbers = [float(value) for value in values]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(
@@ -274,7 +273,7 @@ def _moments(values: FloatArray, factor: Factor) -> tuple[float, float]:
     mean = math.fsum(numbers) / len(numbers)
     variance = math.fsum((value - mean) ** 2 for value in numbers) / len(numbers)
     scale = math.sqrt(variance)
-    if abs(mean) < 1e-9 * scale:  # what rounding has left of zero
+    if abs(mean) < 1e-9 * scale:  # zero up to rounding
         mean = 0.0
     return _short(mean), max(_short(scale), _FLAT if isinstance(factor, Spline) else 0.0) or 1.0
 
@@ -284,5 +283,5 @@ def _of_share(share: float) -> float:
 
 
 def _short(value: float) -> float:
-    """Six digits: libraries differ in the last bits of roots and logarithms."""
+    """Round to six digits, as libraries differ in the last bits of roots and logarithms."""
     return float(f"{value:.6g}")

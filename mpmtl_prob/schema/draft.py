@@ -1,4 +1,4 @@
-"""A draft of a study's file, from a table that may be looked at: with comments, and with what is left to settle by hand."""
+"""Draft of a study's file, generated from an example table, with comments and with entries to complete by hand."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.cells import as_number, label_text
 from mpmtl_prob.schema.columns import day_of, is_empty
 
-#: Of more levels a column of text is no category, but a name or a text.
+#: A text column with more levels is not a category, but holds names or free text.
 _MOST_LEVELS = 20
 _OPEN = "settle this by hand: add the number, and take the # away"
 
 
 @dataclass(frozen=True)
 class Example:
-    """What a draft is made of.
+    """Example table for a draft.
 
     Attributes:
-        columns: of the example, by name; cells as they stand there.
-        task: the column that says whose a row is.
-        target: the column that is explained.
-        num_tasks: how many tasks the study will have; None for those in the example.
-        public: whether numbers may be taken from it: it is public, or made up.
+        columns: cells of the example's columns, by name.
+        task: the column with the task of every row.
+        target: the column that is predicted.
+        num_tasks: number of tasks of the study; None for those in the example.
+        public: True if the draft may take numbers from it, as it is public or synthetic.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -42,17 +42,17 @@ class Example:
 def draft(
     example: Example, *, epsilon: float, delta: float | None = None, row: str = "row", exclude: Sequence[str] = ()
 ) -> str:
-    """Return the text of a study's file, to be read by people, settled, and agreed upon.
+    """Return the text of a study's file, for people to read, complete and agree on.
 
     Args:
-        example: what it is made of. Of one that is not public levels and types alone are written.
-        epsilon: of the release.
-        delta: beside it; default 1 / (m log m) from 30 tasks on.
-        row: what a row is called.
-        exclude: columns that explain nothing.
+        example: the example table. If it is not public, the draft has levels and types only.
+        epsilon: epsilon of the release.
+        delta: delta of the release; default 1 / (m log m) for 30 tasks or more.
+        row: the word for a row.
+        exclude: columns that are no features.
 
     Raises:
-        ValueError: a column that is not there, or none that could explain the target.
+        ValueError: a missing column, or no column left as a feature.
     """
     for name in (example.task, example.target, *exclude):
         if name not in example.columns:
@@ -123,7 +123,8 @@ def _column(name: str, cells: Sequence[Any], example: Example) -> str:
         body = f'kind = "date"\n{origin}\nunit = "days"  # or "weeks" or "years"\n{_moments(since, example.public)}{missing}'
     else:
         levels = sorted({label_text(cell) for cell in there})
-        names = not example.public and 2 * len(levels) > len(there)  # of few private rows, that many are persons'
+        # So many levels in few private rows may identify people.
+        names = not example.public and 2 * len(levels) > len(there)
         if len(levels) > _MOST_LEVELS or not levels or names:
             lines = f"{len(levels)} levels, as of names: leave it out, or say person = {_text(name)} in [study]"
             return f"# [columns.{key}]  # {lines}\n"
@@ -137,7 +138,7 @@ def _column(name: str, cells: Sequence[Any], example: Example) -> str:
 
 
 def _nested(name: str, cells: Sequence[Any], example: Example) -> str:
-    """A remark on a column that is the same in all rows of a task: tasks within groups are not described by a message."""
+    """Return a comment on a column that is constant within every task, as messages do not describe nested groups."""
     by_task: dict[str, set[str]] = {}
     for task, cell in zip(example.columns[example.task], cells, strict=True):
         by_task.setdefault(label_text(task), set()).add(label_text(cell))
@@ -175,7 +176,7 @@ def _usual(num_tasks: int) -> float:
 
 
 def _moments(cells: Sequence[Any], public: bool) -> str:
-    """Lines with a centre and a scale, of an example that is public."""
+    """Return lines with a centre and a scale, which have numbers only if the example is public."""
     if not public:
         return f"# centre = 0.0  # {_OPEN}: a public guess of the average\n# scale = 1.0  # {_OPEN}: of the deviation\n"
     numbers: FloatArray = np.array([as_number(cell) for cell in cells])

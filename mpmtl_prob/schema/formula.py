@@ -1,8 +1,8 @@
-"""Formulas of a study: read by a grammar of a few words, and nothing in them is ever run.
+"""Parser of a study's formula. It never executes any part of a formula.
 
-A formula comes from somebody else and is read on every hospital's machine, and packages for formulas run what stands in
-them as Python. Here a formula is taken apart into names of columns, numbers, ``+ - * :`` and calls of a fixed list, all else
-is an error, and what is handed on to formulaic, which works out the terms of ``a * b``, are names that were made here.
+A formula comes from somebody else and is read on every hospital's machine, and packages for formulas run parts of them as
+Python. This parser accepts names of columns, numbers, ``+ - * :`` and calls from a fixed list, and raises an error for
+anything else. The package formulaic, which expands terms such as ``a * b``, gets only names that were made here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-#: What may be called, with an example that works.
+#: Functions that a formula may call, with an example of each.
 CALLS = {
     "C": "C(insurance)",
     "bs": "bs(bmi, knots=[20, 25, 30])",
@@ -23,51 +23,51 @@ CALLS = {
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)|(?P<name>[^\W\d]\w*)|`(?P<quoted>[^`\n]+)`|(?P<sign>\*\*|[-+*:/()\[\],=~|]))"
 )
-#: A formula is read aloud in a meeting; longer or deeper ones are no formulas, and would take all memory.
+#: Limits on length, depth, terms and operations; larger formulas could use up all memory.
 _LONGEST, _DEEPEST, _MOST_TERMS, _OPERATIONS = 2000, 12, 1000, 50
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A column as it is: a number, or the levels of a category, which ``C`` says that it is."""
+    """Column without a transformation: a number, or a category, which ``C`` marks."""
 
     column: str
     category: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
-        """How the effects of it are called."""
+        """Name of its effects."""
         return self.column
 
 
 @dataclass(frozen=True)
 class Log:
-    """The natural logarithm of a column."""
+    """Natural logarithm of a column."""
 
     column: str
 
     @property
     def label(self) -> str:
-        """How the effects of it are called."""
+        """Name of its effects."""
         return f"log({self.column})"
 
 
 @dataclass(frozen=True)
 class Powers:
-    """Powers of a column in units of its scale, from its centre."""
+    """Powers of a standardised column, (x - centre) / scale."""
 
     column: str
     degree: int
 
     @property
     def label(self) -> str:
-        """How the effects of it are called."""
+        """Name of its effects."""
         return f"poly({self.column})"
 
 
 @dataclass(frozen=True)
 class Spline:
-    """A B-spline of a column, whose knots are public."""
+    """B-spline of a column, with public knots."""
 
     column: str
     knots: tuple[float, ...]
@@ -75,24 +75,24 @@ class Spline:
 
     @property
     def label(self) -> str:
-        """How the effects of it are called."""
+        """Name of its effects."""
         return f"bs({self.column})"
 
 
-#: A number, a column's name, or an operation with its one or two sides.
+#: A number, a column's name, or an operation with one or two operands.
 type Expression = float | str | tuple[str, Expression] | tuple[str, Expression, Expression]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """A sum, product, ratio or power of columns and numbers."""
+    """Arithmetic expression of columns and numbers: sums, products, ratios and powers."""
 
     expression: Expression
     text: str
 
     @property
     def label(self) -> str:
-        """How the effects of it are called."""
+        """Name of its effects."""
         return f"I({self.text})"
 
 
@@ -101,22 +101,23 @@ type Term = tuple[Factor, ...]
 
 
 def columns_of(factor: Factor) -> tuple[str, ...]:
-    """Return the names of the columns that a factor is made of."""
+    """Return the names of the columns that a factor uses."""
     if not isinstance(factor, Arithmetic):
         return (factor.column,)
     return tuple(dict.fromkeys(_names(factor.expression)))
 
 
 def read_formula(text: str, *, target: str, task: str) -> tuple[Term, ...]:
-    """Return the terms of a formula, without its intercept, which every study has.
+    """Parse a formula into its terms, without the intercept, which every study has.
 
     Args:
         text: such as ``los ~ age + C(insurance) * emergency``; the target may be left out.
-        target: name of the target.
-        task: name of the tasks' column: ``(... | task)`` may repeat the formula's columns, as all effects vary.
+        target: name of the target's column.
+        task: name of the tasks' column. ``(... | task)`` may repeat the formula's columns, as all effects vary by task
+            (random effects).
 
     Raises:
-        ValueError: whatever is no such formula. Nothing of it was run.
+        ValueError: the text is not such a formula. No part of it was executed.
         ImportError: formulaic is not installed.
     """
     return _Reader(text, target, task).terms()
@@ -135,10 +136,10 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kinds and texts, one after another."""
+    """Split a formula into tokens, pairs of kind and text."""
     if len(text) > _LONGEST:
         _refuse(f"expected at most {_LONGEST} characters, got {len(text)}")
-    found, place, text = [], 0, text.rstrip()
+    tokens, place, text = [], 0, text.rstrip()
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None or match.lastgroup is None:
@@ -146,13 +147,13 @@ def _tokens(text: str) -> list[tuple[str, str]]:
                 f"expected names of columns, numbers, + - * : and {', '.join(CALLS)}, got {text[place:].lstrip()[:20]!r}"
             )
         kind = "name" if match.lastgroup == "quoted" else match.lastgroup
-        found.append((kind, match[match.lastgroup]))
+        tokens.append((kind, match[match.lastgroup]))
         place = match.end()
-    return found
+    return tokens
 
 
 class _Reader:
-    """Reads one formula from left to right."""
+    """Recursive-descent parser for one formula."""
 
     def __init__(self, text: str, target: str, task: str) -> None:
         self.tokens, self.place, self.target, self.task = _tokens(text), 0, target, task
@@ -166,20 +167,22 @@ class _Reader:
         fixed, varying, _ = self._sum(0, at_top=True)
         if self.place < len(self.tokens):
             _refuse(f"expected + - * or : between terms, got {self.tokens[self.place][1]!r}")
-        found = self._expanded(fixed)
-        if not found:
+        terms = self._expanded(fixed)
+        if not terms:
             _refuse("expected at least one column")
-        if varying is not None and set(map(frozenset, self._expanded(varying))) != set(map(frozenset, found)):
+        if varying is not None and set(map(frozenset, self._expanded(varying))) != set(map(frozenset, terms)):
             _refuse(
                 f"expected the formula's own columns in (... | {self.task}), as all effects vary between tasks, got others; "
                 "leave the bracket out"
             )
-        return found
+        return terms
 
     def _sum(self, depth: int, *, at_top: bool = False) -> tuple[str, str | None, int]:
-        """Read terms up to the end or a closing bracket; they come as text with names made here, what varies apart.
+        """Parse terms up to the end or a closing bracket.
 
-        The last is how many there are at most: of products of a and b terms ab, and a + b beside them where they cross.
+        Returns:
+            The terms as text with names made here, those of a bracket ``(... | task)`` or None, and a bound on the number of
+            terms: crossing a and b terms gives at most ab + a + b.
         """
         if depth > _DEEPEST:
             _refuse(f"expected brackets up to {_DEEPEST} deep")
@@ -206,10 +209,12 @@ class _Reader:
                 crossing *= number + 1
                 if added + crossing - 1 > _MOST_TERMS:
                     _refuse(f"expected at most {_MOST_TERMS} terms")
+            if self._peek() == ("sign", "/"):
+                _refuse("expected + - * or : between terms, got '/'; write a + a:b for a / b")
             if self._peek() not in (("sign", "+"), ("sign", "-"), ("sign", "*"), ("sign", ":")):
                 return text, varying, added + crossing - 1
             operator = self._next("")[1]
-            if operator != "+" and (crossed or not text):  # what was read last is no column
+            if operator != "+" and (crossed or not text):  # the last operand is not a column
                 _refuse(f"expected a column before {operator!r}")
 
     def _operand(self, kind: str, word: str, depth: int) -> tuple[str, int]:
@@ -218,8 +223,7 @@ class _Reader:
             self._expect(")")
             return f"({inner})", number
         if kind != "name":
-            hint = "; write a + a:b for a / b" if word == "/" else ""
-            _refuse(f"expected a column, got {word!r}{hint}")
+            _refuse(f"expected a column, got {word!r}")
         factor: Factor = self._call(word) if self._peek() == ("sign", "(") else Plain(self._column(word))
         if factor not in self.factors:
             self.factors.append(factor)
@@ -229,7 +233,7 @@ class _Reader:
         return f"f{place}", 1
 
     def _bar_ahead(self) -> bool:
-        """Whether the bracket that was just opened has a bar in it."""
+        """Return True if the bracket that was just opened contains a bar."""
         depth = 1
         for token in self.tokens[self.place :]:
             depth += (token == ("sign", "(")) - (token == ("sign", ")"))
@@ -276,20 +280,20 @@ class _Reader:
         return _factor(name, column, arguments)
 
     def _arguments(self, name: str) -> dict[str, float | tuple[float, ...]]:
-        """Numbers, or lists of numbers, by name; the first of poly needs none."""
-        found: dict[str, float | tuple[float, ...]] = {}
+        """Parse arguments, numbers or lists of numbers by name; the first argument of poly needs no name."""
+        arguments: dict[str, float | tuple[float, ...]] = {}
         while self._peek() == ("sign", ","):
             self._next("")
             key = "degree"
             if self._peek()[0] == "name":
                 key = self._next("")[1]
                 self._expect("=")
-            elif name != "poly" or found:
+            elif name != "poly" or arguments:
                 _refuse(f"{name}: expected arguments by name, such as {CALLS[name]}, got {self._peek()[1]!r}")
-            if key in found:
+            if key in arguments:
                 _refuse(f"{name}: expected {key!r} once, got it twice")
-            found[key] = self._value(name)
-        return found
+            arguments[key] = self._value(name)
+        return arguments
 
     def _value(self, name: str) -> float | tuple[float, ...]:
         if self._peek() != ("sign", "["):
@@ -313,7 +317,7 @@ class _Reader:
         return sign * float(word)
 
     def _arithmetic(self, depth: int, least: int = 0) -> Expression:
-        """An expression of operators that bind at least so tightly: + and - by 0, * and / by 1, ** by 2."""
+        """Parse an expression of operators with at least this precedence: 0 for + and -, 1 for * and /, 2 for **."""
         if depth > _DEEPEST:
             _refuse(f"expected brackets up to {_DEEPEST} deep")
         left = self._atom(depth)
@@ -366,7 +370,7 @@ class _Reader:
         self.place += 1
 
     def _expanded(self, text: str) -> tuple[Term, ...]:
-        """The terms of sums and crossings of the names that were made here."""
+        """Expand sums and crossings of the names that were made here into terms."""
         if not text:
             return ()
         try:
@@ -382,7 +386,7 @@ _POWERS = tuple("23456789")
 
 
 def _factor(name: str, column: str, arguments: dict[str, float | tuple[float, ...]]) -> Factor:
-    """A call with its arguments. Raises ValueError for others, or fewer."""
+    """Return the factor of a call. Raises ValueError for unknown or missing arguments."""
     known = {"bs": ("knots", "degree"), "poly": ("degree",)}.get(name, ())
     if others := [key for key in arguments if key not in known]:
         hint = f"; levels and the reference stand in [columns.{column}]" if name == "C" else ""

@@ -1,4 +1,4 @@
-"""The target of a study, as its file declares it: a number, one of two labels, or a count."""
+"""Target of a study, as its file declares it: a number, one of two labels, or a count."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NO_COUNT = "no whole number of at least 0"
 
 @dataclass(frozen=True)
 class Exposure(Number):
-    """A column of how long, or of how many, something was counted."""
+    """Exposure column: the time or the number of units over which something was counted."""
 
     def refused(self) -> dict[str, str]:
-        """Return the problems that are errors here, each with what to do about it."""
+        """Return the problems that are errors for this column, each with advice for the user."""
         wrong = {
             TEXT: "correct these cells",
             OUTSIDE: "an exposure is above 0; correct these cells, or take the rows out",
@@ -31,14 +31,14 @@ class Exposure(Number):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The target.
+    """Target of a study, with the conversion of its cells.
 
     Attributes:
         kind: "number", "binary" or "count".
-        column: that holds it in every table.
-        values: how cells are read: numbers, or labels, of which the second is what probabilities are of.
-        baseline: of labels the probability of the second, of counts the rate, where every column is at its centre.
-        exposure: column of how long, or of how many, was counted, if any; of counts.
+        column: its column in every table.
+        values: conversion of the cells: numbers, or labels, of which the second is the event of probabilities.
+        baseline: for labels the probability of the second, for counts the rate, with every column at its centre.
+        exposure: the exposure column of counts, if any.
     """
 
     kind: str
@@ -49,54 +49,60 @@ class Outcome:
 
     @classmethod
     def of(cls, values: object) -> Outcome:
-        """The target that ``[target]`` declares. Raises ValueError for a section that does not."""
+        """Parse the target from ``[target]``. Raises ValueError for an invalid section."""
         section = Section("target", values)
         column, kind = (
             section.text("column", what="the name of the target's column"),
             section.choice("kind", None, KINDS),
         )
-        known = [SETTLED, "column", "kind"]
+        known_keys = [SETTLED, "column", "kind"]
         missing = section.choice("missing", ERROR, (ERROR, DROP))
         if kind == "binary":
             labels = section.names("labels", least=2)
             if len(labels) != 2:
                 raise section.error("labels", f"expected two, the second of which is predicted, got {len(labels)}")
-            base = section.positive("baseline", what="a public guess of how often the second label occurs, in (0, 1)")
-            if not base < 1:
-                raise section.error("baseline", f"expected a probability in (0, 1), got {base!r}")
-            found = cls(kind, column, Category(column, labels, labels[0], (1 - base, base), missing), base)
+            baseline = section.positive(
+                "baseline", what="a public guess of how often the second label occurs, in (0, 1)"
+            )
+            if not baseline < 1:
+                raise section.error("baseline", f"expected a probability in (0, 1), got {baseline!r}")
+            outcome = cls(
+                kind, column, Category(column, labels, labels[0], (1 - baseline, baseline), missing), baseline
+            )
         elif kind == "count":
-            base = section.positive("baseline", what="a public guess of the rate, above 0")
-            place = section.take("exposure")
+            baseline = section.positive("baseline", what="a public guess of the rate, above 0")
+            exposure_name = section.take("exposure")
             exposure = (
                 None
-                if place is None
+                if exposure_name is None
                 else Exposure(section.text("exposure"), 1.0, 1.0, range=(1e-9, 1e9), missing=missing)
             )
-            found = cls(kind, column, Number(column, base, 1.0, range=(0, 1e9), missing=missing), base, exposure)
-        else:
-            given = {key: section.take(key) for key in ("unit", "centre", "scale", "range", "out_of_range")}
-            inner = Section(
-                "target", {key: value for key, value in given.items() if value is not None} | {"missing": missing}
+            outcome = cls(
+                kind, column, Number(column, baseline, 1.0, range=(0, 1e9), missing=missing), baseline, exposure
             )
-            found = cls(kind, column, Number.of(column, inner))
-        section.finish(known)
-        return found
+        else:
+            number_keys = {key: section.take(key) for key in ("unit", "centre", "scale", "range", "out_of_range")}
+            inner = Section(
+                "target", {key: value for key, value in number_keys.items() if value is not None} | {"missing": missing}
+            )
+            outcome = cls(kind, column, Number.of(column, inner))
+        section.finish(known_keys)
+        return outcome
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Names of the columns that it is read from."""
+        """Names of the table's columns that it needs."""
         return (self.column,) if self.exposure is None else (self.column, self.exposure.name)
 
     @property
     def unit(self) -> str:
-        """What coefficients are in, in words."""
+        """Unit of the coefficients, in words."""
         if isinstance(self.values, Category):
             return f"log odds of {self.values.levels[1]}"
         return "log rate" if self.kind == "count" else self.values.unit
 
     def read(self, cells: Iterable[Any], empty: tuple[str, ...]) -> Read:
-        """Return the cells as the model takes them, each read by itself: numbers, -1 and 1, or counts."""
+        """Convert the cells, each independently of the others: numbers, positions of labels, or counts."""
         read = self.values.read(cells, empty)
         if self.kind == "count":
             counts = (read.values == np.floor(read.values)) & (read.problems == "")
@@ -104,11 +110,11 @@ class Outcome:
         return read
 
     def numbers(self, values: FloatArray) -> FloatArray:
-        """Targets as the model takes them: of labels -1 and 1."""
+        """Return targets for the model; positions of labels become -1 and 1."""
         return 2 * values - 1 if self.kind == "binary" else values
 
     def refused(self) -> dict[str, str]:
-        """Return the problems that are errors here, each with what to do about it."""
+        """Return the problems that are errors for this column, each with advice for the user."""
         wrong = {EMPTY: 'set missing = "drop" in [target]'} if self.values.missing == ERROR else {}
         if isinstance(self.values, Category):
             return wrong | {UNKNOWN: f"labels are {' and '.join(self.values.levels)}; correct these cells"}
@@ -117,7 +123,7 @@ class Outcome:
         return wrong | {problem: advice for problem, advice in self.values.refused().items() if problem != EMPTY}
 
     def to_dict(self) -> dict[str, Any]:
-        """All that the file says of it, with defaults."""
+        """Return the declaration as a dict, with defaults."""
         exposure = None if self.exposure is None else self.exposure.name
         return {
             "kind": self.kind,

@@ -1,4 +1,4 @@
-"""Rows of a private table as a study's model takes them, and errors that tell of no cell's content."""
+"""Rows of a private table, converted for a study's model, with errors that reveal no cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 class Problem(NamedTuple):
-    """What is wrong with cells of one column."""
+    """Problem of one kind in the cells of one column."""
 
     column: str
     kind: str
@@ -28,7 +28,7 @@ class Problem(NamedTuple):
     advice: str
 
     def words(self, number: int, row: str) -> str:
-        """In a line, without a cell's content."""
+        """Describe the problem in a line, without the content of any cell."""
         return (
             f"{self.column}: {len(self.rows)} of {number} {row}s: {self.kind} (the first is row {self.rows[0] + 1}); "
             f"{self.advice}"
@@ -37,16 +37,16 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StudyRows:
-    """One participant's rows as the model takes them.
+    """Rows of one participant, converted for the model.
 
     Attributes:
-        participant: whose.
-        X: (n, k), without the intercept.
-        y: (n,); NaN where targets were not asked for.
-        exposure: (n,), of counts, also of those to predict; ones where the study has none.
-        kept: places of the rows in the table, (n,).
-        places: places of all rows of this participant, those that were dropped among them.
-        told: what whoever holds the rows should know, in sentences.
+        participant: the participant's id.
+        X: design matrix, (n, k), without the intercept.
+        y: targets, (n,); NaN if targets were not needed.
+        exposure: exposures of counts, (n,), also for prediction; ones if the study has none.
+        kept: positions of the rows in the table, (n,).
+        places: positions of all rows of this participant, with those that were dropped.
+        told: notes for the data owner, in sentences.
     """
 
     participant: str
@@ -61,12 +61,12 @@ class StudyRows:
         return f"StudyRows({len(self.kept)} rows of {self.participant!r})"
 
     def tasks(self, schema: StudyTable) -> TaskData:
-        """As one task. Raises ValueError where no row is left."""
+        """Return the rows as one task. Raises ValueError if no row is left."""
         return _as_tasks(schema, [self])
 
 
 def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] | None) -> TaskData:
-    """As :meth:`mpmtl_prob.Schema.tasks`."""
+    """Convert a table to tasks, as :meth:`mpmtl_prob.Schema.tasks` does."""
     columns = _columns(schema, frame, targets=True)
     known = participant is not None
     if participant is None:
@@ -76,48 +76,48 @@ def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] |
         raise ValueError(
             f"{schema.task}: expected the study's {len(schema.participants)} participants, got {len(others)} other names"
         )
-    parts = [_of_one(schema, columns, one, schema.participants, targets=True) for one in ids or [None]]
+    parts = [_of_one(schema, columns, name, schema.participants, targets=True) for name in ids or [None]]
     return _as_tasks(schema, parts)
 
 
 def read_rows(
     schema: StudyTable, frame: Any, participant: str | None = None, *, targets: bool = True, newcomer: bool = False
 ) -> StudyRows:
-    """Return one participant's rows.
+    """Convert the rows of one participant.
 
     Args:
-        schema: the study's.
-        frame: of any kind that narwhals reads.
-        participant: whose; default the only one in the table.
-        targets: whether targets are needed.
-        newcomer: it need not be one of the study's participants.
+        schema: the study's schema.
+        frame: a data frame of any kind that narwhals reads.
+        participant: the participant's id; default the only one in the table.
+        targets: True if targets are needed.
+        newcomer: True if it need not be one of the study's participants.
 
     Raises:
-        ValueError: columns that are not there, rows of several participants, or cells that the study refuses.
+        ValueError: missing columns, rows of several participants, or cells that the study does not allow.
     """
     known = () if newcomer else schema.participants
     return _of_one(schema, _columns(schema, frame, targets=targets), participant, known, targets=targets)
 
 
 def _as_tasks(schema: StudyTable, parts: Sequence[StudyRows]) -> TaskData:
-    if nothing := [part.participant for part in parts if not len(part.kept)]:
+    if without_rows := [part.participant for part in parts if not len(part.kept)]:
         raise ValueError(
-            f"frame: expected rows of every {schema.task} that the study keeps, got none of {nothing[0]!r}"
+            f"frame: expected rows of every {schema.task} that the study keeps, got none of {without_rows[0]!r}"
         )
-    names, ids = [one.name for one in schema.design.built], [part.participant for part in parts]
+    names, ids = [column.name for column in schema.design.built], [part.participant for part in parts]
     targets = None if any(np.isnan(part.y).any() for part in parts) else [part.y for part in parts]
     tasks = TaskData.from_lists([part.X for part in parts], targets, tasks=ids, features=names).with_intercept()
     return tasks if schema.target.exposure is None else tasks.with_exposure([part.exposure for part in parts])
 
 
 def _columns(schema: StudyTable, frame: Any, *, targets: bool) -> dict[str, Any]:
-    """The study's columns of a table. Raises ValueError for those that are not there, or there twice."""
-    every = [(label_text(name), cells_of(column)) for name, column in frame_columns(frame)]
-    names = [name for name, _ in every]
+    """Return the table's columns by name. Raises ValueError if one that the study needs is missing, or there twice."""
+    cells_by_name = [(label_text(name), cells_of(column)) for name, column in frame_columns(frame)]
+    names = [name for name, _ in cells_by_name]
     needed = [*schema.design.used, *(schema.target.used if targets else schema.target.used[1:])]
     needed += [schema.person] if targets and schema.person is not None else []
     if missing := [name for name in needed if name not in names]:
-        # not which it has: of a table without a head they are the first record
+        # The table's names are not shown: in a table without a header they are its first record.
         raise ValueError(
             f"columns: expected {', '.join(needed)}, got none called {' or '.join(missing)} among {len(names)}; rename "
             "the table's columns to what the study's file calls them"
@@ -126,17 +126,17 @@ def _columns(schema: StudyTable, frame: Any, *, targets: bool) -> dict[str, Any]
         raise ValueError(
             f"columns: expected {twice[0]!r} once, got it {names.count(twice[0])} times; take out the others"
         )
-    return dict(every)
+    return dict(cells_by_name)
 
 
 def _ids(schema: StudyTable, columns: dict[str, Any]) -> list[str]:
-    """The participant of every row; empty where the table does not say it."""
+    """Return the participant of every row; empty if the table has no such column."""
     if schema.task not in columns:
         return []
     cells = list(columns[schema.task])
-    if none := [i for i, cell in enumerate(cells) if is_empty(cell)]:
+    if empty := [i for i, cell in enumerate(cells) if is_empty(cell)]:
         raise ValueError(
-            f"{schema.task}: {len(none)} of {len(cells)} {schema.row}s have none, the first is row {none[0] + 1}"
+            f"{schema.task}: {len(empty)} of {len(cells)} {schema.row}s have none, the first is row {empty[0] + 1}"
         )
     return [text_of(cell) for cell in cells]
 
@@ -147,8 +147,11 @@ def _of_one(
     first = columns[(*schema.design.used, schema.target.column)[0]]
     ids, number = _ids(schema, columns), len(list(first))
     who, places = _whose(schema.task, known, ids, number, participant)
-    own_rows = np.isin(np.arange(number), places)
-    pick = lambda name: [cell for cell, own in zip(columns[name], own_rows, strict=True) if own]
+    is_own = np.isin(np.arange(number), places)
+
+    def pick(name: str) -> list[Any]:
+        return [cell for cell, own in zip(columns[name], is_own, strict=True) if own]
+
     told = []
     if len(places) < number:
         told.append(f"{number - len(places)} of {number} rows are of others, and are left out")
@@ -174,7 +177,7 @@ def _of_one(
 
 
 class _Cells:
-    """What columns' cells become, and what is wrong with them, for one participant."""
+    """Converted cells of one participant, with their problems."""
 
     def __init__(self, schema: StudyTable, number: int, places: NDArray[np.int64]) -> None:
         self.schema, self.number, self.places = schema, number, places
@@ -185,14 +188,14 @@ class _Cells:
         self.told: list[str] = []
 
     def column(self, name: str, column: Any, read: Read) -> None:
-        """Take in a column."""
+        """Add a column."""
         self._judge(name, read, column.refused())
         self.values[name], dropped, empty = column.resolved(read)
         self.absent[name] = empty.astype(float)
         self._drop(name, dropped)
 
     def target(self, read: Read) -> FloatArray:
-        """Take in the target, and return it."""
+        """Add the target, and return its values."""
         outcome = self.schema.target
         self._judge(outcome.column, read, outcome.refused())
         values, dropped, _ = outcome.values.resolved(read)
@@ -210,7 +213,7 @@ class _Cells:
             self.told.append(f"{int(rows.sum())} of {self.number} {self.schema.row}s are dropped for their {name}")
 
     def refuse(self) -> None:
-        """Raise ValueError with all that is wrong."""
+        """Raise ValueError with all problems, if there are any."""
         if self.problems:
             lines = [problem.words(self.number, self.schema.row) for problem in self.problems]
             raise ValueError("rows: expected cells as the study's file says:\n  " + "\n  ".join(lines))
@@ -219,7 +222,7 @@ class _Cells:
 def _whose(
     task: str, known: Sequence[str], ids: list[str], number: int, participant: str | None
 ) -> tuple[str, NDArray[np.int64]]:
-    """Whose rows are meant, and where they are. Raises ValueError where that is not clear."""
+    """Return the participant, and the positions of its rows. Raises ValueError if they are not clear."""
     if participant is not None:
         who = label_text(participant)
         if known and who not in known:
@@ -228,7 +231,7 @@ def _whose(
             return who, np.arange(number)
         places = np.flatnonzero(np.array(ids, dtype=object) == who)
         if number and not len(places):
-            others = [one for one in dict.fromkeys(ids) if one in known]
+            others = [name for name in dict.fromkeys(ids) if name in known]
             got = f"those of {', '.join(others[:_SHOWN])}" if others else "others"
             raise ValueError(f"{task}: expected rows of {who!r}, got {got}; is it another participant's table?")
         return who, places
@@ -242,7 +245,7 @@ def _whose(
 
 
 def _check_persons(schema: StudyTable, cells: Sequence[Any]) -> None:
-    """Raise ValueError where a person has several rows: groups within groups, which no message describes."""
+    """Raise ValueError if a person has several rows, as messages do not describe nested groups."""
     names = Counter(text_of(cell) for cell in cells if not is_empty(cell, schema.empty))
     if several := sum(count > 1 for name, count in names.items() if name not in schema.empty):
         raise ValueError(
@@ -252,7 +255,7 @@ def _check_persons(schema: StudyTable, cells: Sequence[Any]) -> None:
 
 
 def _check_built(schema: StudyTable, X: FloatArray, places: NDArray[np.int64]) -> None:
-    """Raise ValueError for what a formula makes of rows, where it is no finite number."""
+    """Raise ValueError if a column of the design is not finite."""
     for built, column in zip(schema.design.built, X.T, strict=True):
         if len(rows := np.flatnonzero(~(np.abs(column) < 1e150))):
             raise ValueError(

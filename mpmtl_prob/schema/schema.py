@@ -1,4 +1,4 @@
-"""A study's schema: what everybody agrees on before anybody looks at a row, in one public file."""
+"""Schema of a study, read from one public file: columns, target, participants, and privacy budget."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from mpmtl_prob.schema.rows import task_data
 from mpmtl_prob.schema.sections import SETTLED, Section, check_texts
 from mpmtl_prob.schema.table import StudyTable
 
-#: With fewer tasks the usual delta, 1 / (m log m), promises little, and is said by whoever plans the study.
+#: With fewer tasks delta has no default, as the usual one, 1 / (m log m), would be a weak promise.
 _FEW_TASKS = 30
-#: Texts that mean that a cell is empty, with each of which every cell is compared.
+#: Largest number of texts that mark an empty cell, as every cell is compared with each.
 _MOST_EMPTY = 100
 _SECTIONS = ("study", "target", "columns", "release", "keys")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Schema(StudyTable):
-    """Everything that a study agrees on before anybody looks at a row: columns, target, units, who takes part, the promise.
+    """Schema of a study: the public agreement on columns, target, units, participants, and privacy budget.
 
-    It is one public file, and all columns of the model follow from it alone: every site builds the same, whatever levels or
-    types its own rows have. Read one with :meth:`read`; a draft comes from ``mpmtl-prob schema``.
+    It is one public file, and all columns of the model follow from it alone, so that every site builds the same columns,
+    whatever levels or types its own rows have. Read a schema with :meth:`read`; ``mpmtl-prob schema`` writes a draft.
 
     Attributes:
-        num_tasks: how many tasks there are.
-        promise: epsilon, delta, adjacency and mechanism.
-        keys: public keys: "curator", and those of participants, "participant H01".
-        title: of the study.
-        unsettled: sections whose numbers come from a draft, and nobody has agreed on yet.
-        said: the sections as they were read, of which :meth:`from_dict` makes the same.
+        num_tasks: number of tasks.
+        promise: the privacy budget: epsilon, delta, adjacency and mechanism.
+        keys: public keys by holder: "curator", and "participant H01" for participants.
+        title: title of the study.
+        unsettled: sections that come from a draft, and on which nobody has agreed yet.
+        said: the sections as they were read, which :meth:`from_dict` accepts.
 
     Raises:
-        ValueError: a column that nothing can be made of, or a promise that cannot be kept.
+        ValueError: an invalid column, or a privacy budget that cannot be met.
     """
 
     num_tasks: int
@@ -59,15 +59,15 @@ class Schema(StudyTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.terms()  # whose errors are the file's
+        self.terms()  # raises for an invalid file
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Schema:
         """Read a study's file, TOML or, where its name ends in .json, JSON.
 
         Raises:
-            ValueError: a file that is none, or says something that no study says: the section, the key, what was expected.
-            FileNotFoundError: none.
+            ValueError: an invalid file; the error names the section, the key, and what was expected.
+            FileNotFoundError: the file does not exist.
         """
         place = Path(path)
         try:
@@ -84,7 +84,7 @@ class Schema(StudyTable):
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Schema:
-        """The schema of a file's sections. Raises ValueError for others."""
+        """Make a schema from a file's sections. Raises ValueError for invalid ones."""
         if not isinstance(said, Mapping):
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got {type(said).__name__}")
         check_texts(said)
@@ -99,7 +99,7 @@ class Schema(StudyTable):
         study = Section("study", said["study"])
         num_tasks, participants = _who(study)
         keys = _keys(said.get("keys", {}), participants)
-        found = cls(
+        schema = cls(
             task=study.text("task", what="the column that says whose a row is, such as 'hospital'"),
             row=study.text("row", "row"),
             num_tasks=num_tasks,
@@ -116,12 +116,14 @@ class Schema(StudyTable):
             said=said,
         )
         study.finish([SETTLED])
-        return found
+        return schema
 
     @cached_property
     def reference(self) -> Reference:
         """Public centres and scales of the model's columns and of the target."""
-        features: dict[Hashable, tuple[float, float]] = {one.name: (one.centre, one.scale) for one in self.design.built}
+        features: dict[Hashable, tuple[float, float]] = {
+            column.name: (column.centre, column.scale) for column in self.design.built
+        }
         effects: dict[Hashable, float] = {
             name: column.effect
             for name, column in self.columns.items()
@@ -139,8 +141,8 @@ class Schema(StudyTable):
 
     @property
     def coefficients(self) -> tuple[str, ...]:
-        """Names of the effects, an intercept last."""
-        return (*(one.name for one in self.design.built), NAME)
+        """Names of the effects, with the intercept last."""
+        return (*(column.name for column in self.design.built), NAME)
 
     @property
     def spec(self) -> ReleaseSpec:
@@ -148,7 +150,7 @@ class Schema(StudyTable):
         return ReleaseSpec(**self.promise, reference=self.reference)
 
     def terms(self, absent: int = 0) -> Terms:
-        """The terms of the release, or of one without so many tasks, which did not answer.
+        """Return the terms of the release, without the ``absent`` tasks that did not answer.
 
         Raises:
             ValueError: fewer than two tasks are left.
@@ -158,20 +160,20 @@ class Schema(StudyTable):
         return self.spec.terms(self.num_tasks - absent, self.coefficients)
 
     def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
-        """Return the rows of a data frame as the study's model takes them, those of every participant one task.
+        """Convert the rows of a data frame for the study's model, with one task per participant.
 
         Args:
-            frame: of pandas, polars, pyarrow or anything else that narwhals reads.
-            participant: whose rows are meant, one or several; default all.
+            frame: a data frame of pandas, polars, pyarrow or another kind that narwhals reads.
+            participant: one or several participants; default all.
 
         Raises:
-            ValueError: columns that are not there, or cells that the study refuses: which, how many, what to do; or a
-                participant without rows.
+            ValueError: missing columns; cells that the study does not allow (the error says which, how many, and what to do);
+                or a participant without rows.
         """
         return task_data(self, frame, participant)
 
     def to_dict(self) -> dict[str, Any]:
-        """All that the file says, with defaults, but for what is there for people: the title, and what is settled."""
+        """Return the file's content with defaults, without the title and the marks of what is settled."""
         return {
             "task": self.task,
             "row": self.row,
@@ -188,12 +190,12 @@ class Schema(StudyTable):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of what the file says, 64 hexadecimal digits: comments, line ends and the order of keys do not matter."""
+        """Hash of the file's content, 64 hexadecimal digits, independent of comments, line ends and the order of keys."""
         text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> str:
-        """The file's sections as JSON, for files that hold a study: :meth:`from_dict` of them is the same study."""
+        """Return the file's sections as JSON, from which :meth:`from_dict` makes the same study."""
         return json.dumps(self.said, default=str)
 
     def __hash__(self) -> int:
@@ -212,7 +214,7 @@ class Schema(StudyTable):
 
 
 def _who(study: Section) -> tuple[int, tuple[str, ...]]:
-    """How many tasks there are, and their ids."""
+    """Return the number of tasks, and their ids."""
     if "participants" in study:
         ids = study.names("participants", least=2)
         if "tasks" in study and study.whole("tasks") != len(ids):
@@ -222,21 +224,21 @@ def _who(study: Section) -> tuple[int, tuple[str, ...]]:
 
 
 def _one_line(formula: str) -> str:
-    """A formula without its line ends. Blanks inside a line stay: in the name of a column they make it another."""
+    """Join a formula's lines. Blanks inside a line are kept, as they may be part of a column's name."""
     return " ".join(line.strip() for line in formula.splitlines() if line.strip())
 
 
 def _empty(study: Section) -> tuple[str, ...]:
     texts = study.take("missing_values", list(EMPTY_CELLS))
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise study.error("missing_values", f"expected a list of texts, got {texts!r}")
     if len(texts) > _MOST_EMPTY:
         raise study.error("missing_values", f"expected at most {_MOST_EMPTY} texts, got {len(texts)}")
-    return ("", *(one.strip() for one in texts if one.strip()))
+    return ("", *(text.strip() for text in texts if text.strip()))
 
 
 def _promise(section: Section, num_tasks: int) -> dict[str, Any]:
-    """Epsilon, delta, adjacency and mechanism."""
+    """Parse epsilon, delta, adjacency and mechanism."""
     delta = section.positive("delta") if "delta" in section else None
     if delta is None and num_tasks < _FEW_TASKS:
         raise section.error(
@@ -255,7 +257,7 @@ def _promise(section: Section, num_tasks: int) -> dict[str, Any]:
 
 
 def _keys(said: object, participants: tuple[str, ...]) -> dict[str, str]:
-    """Public keys: the curator's, and participants' by their ids."""
+    """Parse the public keys of the curator, and of participants by their ids."""
     section = Section("keys", said)
     keys = {"curator": section.text("curator")} if "curator" in section else {}
     of_sites = Section("keys.participants", section.take("participants", {}))
@@ -270,16 +272,16 @@ def _keys(said: object, participants: tuple[str, ...]) -> dict[str, str]:
 
 
 def _unsettled(said: Mapping[str, Any]) -> tuple[str, ...]:
-    """Sections that say settled = false."""
+    """Return the sections with settled = false."""
     sections = [(name, said[name]) for name in _SECTIONS if name in said]
     sections += [(f"columns.{name}", values) for name, values in said["columns"].items() if isinstance(values, Mapping)]
-    found = []
+    unsettled = []
     for name, values in sections:
         settled = values.get(SETTLED, True) if isinstance(values, Mapping) else True
         if not isinstance(settled, bool):
             raise ValueError(f"[{name}]: {SETTLED}: expected true or false, got {settled!r}")
-        found += [] if settled else [f"[{name}]"]
-    return tuple(found)
+        unsettled += [] if settled else [f"[{name}]"]
+    return tuple(unsettled)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a study says of its tables: which columns there are, what each becomes, and what of that is the model's."""
+"""Tables of a study: their columns, and the design matrix that the model takes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mpmtl_prob.schema.outcome import Outcome
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StudyTable:
-    """What a study says of its tables.
+    """Declaration of a study's tables.
 
     Attributes:
-        task: the column that says whose a row is, which also is what a task is called, such as "hospital".
-        row: what a row is called, such as "patient".
-        participants: their ids; empty where the study does not name them.
-        target: what is explained.
-        columns: by which, by name, in the order of the file.
-        formula: how; None for all columns side by side.
-        person: column of whom a row is about, where a person could have several rows, which is refused.
-        empty: texts that mean that a cell is empty.
+        task: the column with the task of every row, whose name is also the word for a task, such as "hospital".
+        row: the word for a row, such as "patient".
+        participants: their ids; empty if the study does not name them.
+        target: the target.
+        columns: the features' columns by name, in the order of the file.
+        formula: the model's formula; None for all columns without interactions.
+        person: column that identifies the person of a row; several rows of one person are refused.
+        empty: texts that mark an empty cell.
 
     Raises:
-        ValueError: a column that nothing can be made of, or one for two purposes.
+        ValueError: an invalid column, or a column with two roles.
     """
 
     task: str
@@ -52,11 +52,11 @@ class StudyTable:
                 f"{odd[0]!r}: expected names without blanks around them, in Unicode's normal form C, as those of tables are "
                 f"read, got another; write {label_text(odd[0])!r}"
             )
-        _ = self.design  # whose errors are the file's
+        _ = self.design  # raises for an invalid file
 
     @cached_property
     def design(self) -> Design:
-        """How columns of the table become those of the model."""
+        """Design that turns columns of the table into those of the model."""
         terms: tuple[Term, ...] | None = None
         if self.formula is not None:
             terms = read_formula(self.formula, target=self.target.column, task=self.task)

@@ -1,4 +1,4 @@
-"""Each task alone: closed forms, normal approximations, and the messages that owners make of them."""
+"""Single-task models: closed forms, normal approximations, and the messages that data owners compute from them."""
 
 #: Modules.
 __all__ = ["conjugate", "intercepts", "laplace", "posterior_means", "student"]

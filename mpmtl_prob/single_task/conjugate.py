@@ -1,13 +1,13 @@
-"""One task's Gaussian linear model in closed form, task by task, from Gram matrices.
+"""Gaussian linear models of single tasks in closed form, from Gram matrices.
 
     y_i = X_i w_i + e,   e ~ N(0, sigma_i^2 I),   w_i = S_i v_i,   v_i ~ N(0, c_i Omega)
 
-S_i is a diagonal scale that task i reads off its own rows. The scale-free signal-to-noise ratio
+S_i is a diagonal scale that task i computes from its own rows. The scale-free signal-to-noise ratio
 ``snr_i = c_i tr(X_i S_i Omega S_i X_i') / (n_i sigma_i^2)`` carries the prior, log-normal; sigma_i has Jeffreys' prior
 1/sigma_i. Given snr everything is conjugate, so the posterior is a mixture, over a grid of snr, of
-normal-inverse-gammas. Omega matters only up to a factor: a direction is all that other tasks need to teach.
+normal-inverse-gammas. Omega matters only up to a factor, so that only directions must be learnt from other tasks.
 
-NumPy in float64: the messages of a release are computed here, and need no JAX setting.
+The module uses NumPy in float64, so that the messages of a release do not depend on JAX settings.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.gram import Gram
 
-#: Prior of the signal-to-noise ratio: from nearly nothing to hundreds, the middle half between .6 and 16. Picked by own rows'
-#: errors on data made up in 80 shapes, with true ratios of .5 to 128 (those of ``studies/benchmarks/shapes.py``).
+#: Prior of the signal-to-noise ratio: from nearly zero to hundreds, with the middle half between .6 and 16. Picked by the
+#: errors on synthetic data of 80 shapes, with true ratios of .5 to 128 (those of ``studies/benchmarks/shapes.py``).
 SNR_MEDIAN = 3.0
 SNR_LOG_SD = 2.5
-GRID = np.linspace(-3.0, 3.0, 73)  # of log(snr), in prior standard deviations: 0.2 on the log scale
+GRID = np.linspace(-3.0, 3.0, 73)  # grid of log(snr), in prior standard deviations, with steps of 0.2 on the log scale
 
 
 class SnrPrior(NamedTuple):
-    """log(snr) ~ N(log(median), log_sd^2)."""
+    """Prior of the signal-to-noise ratio, log(snr) ~ N(log(median), log_sd^2)."""
 
     median: float = SNR_MEDIAN
     log_sd: float = SNR_LOG_SD
 
 
-#: Of slopes beside an intercept, which takes the mean out of the signal: R^2 = snr / (1 + snr) nearly uniform, for which
-#: log(snr) would be logistic, with sd 1.81. That slopes alone need less than the default was seen on School.
+#: Prior for slopes in a model with an intercept, which takes the mean out of the signal. R^2 = snr / (1 + snr) is then nearly
+#: uniform; exactly uniform would be a logistic log(snr), with sd 1.81. On School slopes alone need less than the default.
 SLOPES = SnrPrior(1.0, 1.8)
 
-#: Of a mean that is sent: its direction counts, and shrinking would turn it towards the features that vary most.
-#: Picked by the test error on School and the papers' two synthetic sets.
+#: Prior for means that are sent as messages. Their direction matters, and shrinkage would turn it towards the features that
+#: vary most. Picked by the test error on School and the papers' two synthetic sets.
 SENT = SnrPrior(30.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianPosteriors:
-    """The posterior of every task's weights, a mixture over the grid of signal-to-noise ratios.
+    """Posteriors of all tasks' weights, mixtures over the grid of signal-to-noise ratios.
 
     In the basis ``w = S R U z`` (Omega = R R', U the eigenvectors of R'S X'X S R) the components of z are independent.
 
@@ -58,10 +58,10 @@ class GaussianPosteriors:
         ratio: c / sigma^2 at each grid value, (m, g).
         scale: the diagonals of S, (m, d).
         basis: R U, (m, d, d).
-        eigenvalues: of R'S X'X S R, (m, d).
+        eigenvalues: eigenvalues of R'S X'X S R, (m, d).
         projected: U'R'S X'y, (m, d).
         residual: y'(I + ratio X S Omega S X')^{-1} y at each grid value, (m, g).
-        n: rows per task, (m,).
+        n: number of rows per task, (m,).
         log_evidence: log p(y_i | Omega) up to a constant of the task, (m,).
     """
 
@@ -87,24 +87,24 @@ class GaussianPosteriors:
         """Posterior mean of v = S^{-1} w, in which tasks are compared, (d, m)."""
         z = np.empty_like(self.projected)
         with np.errstate(all="ignore"):
-            for now in in_turns(len(z), self.ratio.shape[1] * z.shape[1]):  # tasks
+            for now in in_turns(len(z), self.ratio.shape[1] * z.shape[1]):  # parts of the tasks
                 ratio = self.ratio[now, :, None]
                 shrunk = ratio / (1 + ratio * self.eigenvalues[now, None, :])
                 z[now] = np.einsum("tg,tgj,tj->tj", self.weights[now], shrunk, self.projected[now])
             return np.einsum("tij,tj->it", self.basis, z)
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """Independent draws: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m).
+        """Draw independent samples: ``W`` (S, d, m), ``sigma`` (S, m) and ``log_snr`` (S, m).
 
-        Every task has a stream of its own: how many numbers a gamma variable takes tells of its number of rows.
+        Every task has its own random stream, as the numbers that a gamma variable consumes depend on the number of rows.
         """
-        with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
-            drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(len(self.n)))]
+        with np.errstate(all="ignore"):  # a warning of an overflow would reveal one task
+            drawn = [self._draws(i, stream, num_samples) for i, stream in enumerate(rng.spawn(len(self.n)))]
         W, sigma, log_snr = (np.moveaxis(np.stack(parts), 0, -1) for parts in zip(*drawn, strict=True))
         return {"W": W, "sigma": sigma, "log_snr": log_snr}
 
     def _draws(self, i: int, rng: np.random.Generator, num_samples: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """w (S, d), sigma (S,) and log_snr (S,) of task i."""
+        """Draw w (S, d), sigma (S,) and log_snr (S,) of task i."""
         index = np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples))
         index = np.minimum(index, len(self.log_snr) - 1)
         ratio = self.ratio[i, index]
@@ -116,16 +116,16 @@ class GaussianPosteriors:
         return z @ self.basis[i].T * self.scale[i], np.sqrt(sigma2), self.log_snr[index]
 
 
-#: The powers of a feature's mean square that are its scale.
+#: Scalings, with the power of a feature's mean square that is its scale.
 SCALINGS = {"pareto": -0.25, "unit_variance": -0.5, "none": 0.0}
 
 
 def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
     """Compute the diagonals of S_i, (m, d): rms(x_ij)^-1 with "unit_variance", its root with "pareto", 1 with "none".
 
-    Each task computes them from its own rows. A feature that is zero throughout a task's rows is scaled as the rarest one
-    that is not; so is one below a millionth of the largest, but with "unit_variance", as columns of a table may be in any
-    units.
+    Each task computes them from its own rows. A feature that is zero in all rows of a task has the scale of the smallest one
+    that is not. So has a feature below a millionth of the largest one, except with "unit_variance", as columns of a table
+    may have any units.
 
     Source: van den Berg et al. (2006), BMC Genomics 7:142, table 1.
     """
@@ -133,7 +133,7 @@ def scales(gram: Gram, scaling: str = "pareto") -> FloatArray:
 
 
 def scales_of(squares: FloatArray, n: NDArray[np.int64], scaling: str = "pareto") -> FloatArray:
-    """As :func:`scales`, from sums of squares of the features, (m, d), and numbers of rows, (m,)."""
+    """Compute :func:`scales` from sums of squares of the features, (m, d), and numbers of rows, (m,)."""
     power = squares / n[:, None]  # mean of x_ij^2 over rows
     least = 0.0 if scaling == "unit_variance" else 1e-12 * power.max(axis=1, keepdims=True)
     seen = power > least
@@ -148,12 +148,12 @@ def gaussian_posteriors(
     scale: FloatArray | None = None,
     prior: SnrPrior = SnrPrior(),  # noqa: B008
 ) -> GaussianPosteriors:
-    """The posterior of every task given its own rows and the shape of the shared covariance.
+    """Compute the posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
-        gram: of the m tasks.
-        omega: (d, d) positive definite, up to a factor; default the identity, that is ridge regression whose penalty
-            is averaged over each task's own evidence.
+        gram: sufficient statistics of the m tasks.
+        omega: (d, d) positive definite, up to a factor; default the identity, which is ridge regression with the penalty
+            averaged by each task's own evidence.
         scale: the diagonals of S_i, (m, d); default 1.
         prior: of the signal-to-noise ratio.
     """
@@ -161,19 +161,19 @@ def gaussian_posteriors(
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones_like(gram.xy) if scale is None else scale
     log_snr = log_grid(prior)
-    # one call per task: no array of another is in it, so that nothing of another can be in its bits
-    each = (alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m))
-    return gathered(each, S, R, log_snr, gram.n)
+    # One call per task, without arrays of other tasks, so that its result depends on no other task in any bit.
+    posteriors = (alone(Gram(*(part[i] for part in gram)), S[i][:, None] * R, log_snr) for i in range(m))
+    return gathered(posteriors, S, R, log_snr, gram.n)
 
 
 def log_grid(prior: SnrPrior) -> FloatArray:
-    """log(snr) at the nodes of its prior, (g,)."""
+    """Return log(snr) at the grid of its prior, (g,)."""
     grid: FloatArray = np.log(prior.median) + prior.log_sd * GRID
     return grid
 
 
 class SingleTaskPosterior(NamedTuple):
-    """One task's part of :class:`GaussianPosteriors`; ``basis`` is U, (d, d)."""
+    """Posterior of one task, a part of :class:`GaussianPosteriors`; ``basis`` is U, (d, d)."""
 
     weights: FloatArray
     ratio: FloatArray
@@ -188,17 +188,17 @@ class SingleTaskPosterior(NamedTuple):
 
 
 def gathered(
-    each: Iterable[SingleTaskPosterior],
+    posteriors: Iterable[SingleTaskPosterior],
     scale: FloatArray,
     R: FloatArray,
     log_snr: FloatArray,
     n: FloatArray | NDArray[np.int64],
 ) -> GaussianPosteriors:
-    """All tasks' parts in one, R R' = Omega."""
+    """Collect the tasks' posteriors in arrays; R R' = Omega."""
     parts: list[FloatArray] = []
-    for i, one in enumerate(each):  # into their place, one after another: a list of them takes as much again
-        parts = parts or [np.empty((len(n), *np.shape(value))) for value in one]
-        for part, value in zip(parts, one, strict=True):
+    for i, posterior in enumerate(posteriors):  # copied one by one, as a list of them would double the memory
+        parts = parts or [np.empty((len(n), *np.shape(value))) for value in posterior]
+        for part, value in zip(parts, posterior, strict=True):
             part[i] = value
     weights, ratio, basis, eigenvalues, projected, residual, evidence = parts
     for i in range(len(n)):
@@ -207,13 +207,13 @@ def gathered(
 
 
 def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None = None) -> SingleTaskPosterior:
-    """One task's posterior; nan where its numbers leave double precision.
+    """Compute one task's posterior; it is nan where numbers leave double precision.
 
     Args:
-        gram: of the task.
-        SR: with R R' = Omega, (d, d).
+        gram: sufficient statistics of the task.
+        SR: S R with R R' = Omega, (d, d).
         log_snr: the grid, (g,).
-        signal: tr(X S Omega S X') / n, where it is not that of the Gram matrix.
+        signal: tr(X S Omega S X') / n, if it is not that of the Gram matrix.
     """
     with np.errstate(all="ignore"):
         try:
@@ -227,7 +227,7 @@ def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None 
         ratio = np.exp(log_snr) / (1.0 if unit == 0 else unit)
         gain = ratio[:, None] * eigenvalues  # (g, d)
         explained = np.sum(ratio[:, None] * projected**2 / (1 + gain), axis=1)
-        # rounding may leave a tiny negative residual when the rows are interpolated
+        # Rounding may give a tiny negative residual where the rows are interpolated.
         residual = np.maximum(gram.yy - explained, np.finfo(float).eps * (gram.yy if gram.yy > 0 else 1.0))
         # log p(y | snr), sigma integrated out, plus the log prior
         log_weight = -0.5 * (np.sum(np.log1p(gain), axis=1) + gram.n * np.log(residual) + GRID**2)
@@ -237,28 +237,28 @@ def alone(gram: Gram, SR: FloatArray, log_snr: FloatArray, signal: float | None 
     return SingleTaskPosterior(weights / total, ratio, U, eigenvalues, projected, residual, highest + np.log(total))
 
 
-#: Numbers beside which a task's are worked out in turns: a megabyte or two, which its rows may take themselves.
+#: Largest size of temporary arrays, in numbers: a megabyte or two, about the size of a task's rows.
 _AT_ONCE = 2**18
-#: As few draws as a message is picked from: always in one turn, since how many are beside one another moves their last bits.
+#: Number of draws from which a message is picked. They are always computed together, as the size of a part changes rounding.
 OF_MESSAGES = 100
 
 
 def in_turns(count: int, size: int, few: int = 0) -> list[slice]:
-    """Return parts of so many things that are worked out beside each other, where each takes so many numbers.
+    """Split ``count`` items into parts that are computed together, where each item needs ``size`` numbers of memory.
 
-    Things that are few are in one part, whatever they take.
+    At most ``few`` items are in one part, whatever their size.
     """
     step = count if count <= few or count * size <= _AT_ONCE else max(1, _AT_ONCE // max(size, 1))
     return [slice(at, min(at + step, count)) for at in range(0, count, step)] if count else [slice(0, 0)]
 
 
 def ridge(gram: Gram, penalty: float) -> FloatArray:
-    """argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2 of every task, (d, m); minimum norm when penalty is 0."""
+    """Fit ridge regression, argmin_w 0.5 ||y_i - X_i w||^2 + (penalty/2) ||w||^2, (d, m); minimum norm if penalty is 0."""
     return ridge_path(gram, [penalty])[0]
 
 
 def ridge_path(gram: Gram, penalties: Sequence[float]) -> FloatArray:
-    """:func:`ridge` for each of several penalties, (penalties, d, m), with one decomposition of every task."""
+    """Fit :func:`ridge` for several penalties, (penalties, d, m), with one decomposition per task."""
     return np.stack([_ridge(xx, xy, np.asarray(penalties)) for xx, xy in zip(gram.xx, gram.xy, strict=True)], axis=2)
 
 

@@ -1,9 +1,9 @@
-"""Laws of a row's target given its linear predictor: whether something happened, and how often.
+"""Likelihoods of generalized linear models: binary targets, and counts with or without overdispersion.
 
     binary   log odds of y = 1:   eta
-    count    mean of y:           exp(eta),   variance mean + a mean^2, a the dispersion: Poisson's law where a = 0
+    count    mean of y:           exp(eta),   variance mean + a mean^2, a the dispersion: Poisson for a = 0
 
-All are log-concave in eta, so that a mode is one and Newton's method finds it.
+All are log-concave in eta, so that the mode is unique and Newton's method finds it.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from scipy.special import expit, gammaln
 
 from mpmtl_prob._util.arrays import FloatArray
 
-#: Dispersions of counts, and the public prior of them: Poisson's law as likely as a fifth, the others log-normal with median
-#: .3, by a factor of three. It was not tuned.
+#: Grid of dispersions of counts, and their public prior: Poisson with probability .2, the others log-normal with median .3
+#: and a factor of three per standard deviation. The prior was not tuned.
 DISPERSIONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _OF_POISSON, _MEDIAN, _FACTOR = 0.2, 0.3, 3.0
 
 
 class Bernoulli(NamedTuple):
-    """Targets 0 and 1, whose log odds is the linear predictor."""
+    """Bernoulli likelihood of targets 0 and 1, whose log odds is the linear predictor."""
 
     def log_density(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Of every row (..., n), for targets y (n,) and linear predictors eta (..., n)."""
+        """Return the log density of every row (..., n), for targets y (n,) and linear predictors eta (..., n)."""
         out: FloatArray = y * eta - np.logaddexp(0.0, eta)
         return out
 
     def slope(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """The derivative of the log density by eta, (..., n)."""
+        """Return the derivative of the log density by eta, (..., n)."""
         out: FloatArray = y - expit(eta)
         return out
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Less the second derivative of the log density by eta, (..., n), nowhere negative."""
+        """Return minus the second derivative of the log density by eta, (..., n), which is never negative."""
         out: FloatArray = expit(eta) * expit(-eta)
         return out
 
 
 class NegativeBinomial(NamedTuple):
-    """Counts whose mean is exp(eta), with a dispersion; Poisson's law where that is 0.
+    """Negative binomial likelihood of counts with mean exp(eta) and a dispersion; Poisson if that is 0.
 
     Attributes:
         dispersion: a, not negative.
@@ -50,7 +50,7 @@ class NegativeBinomial(NamedTuple):
     dispersion: float = 0.0
 
     def log_density(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """As of :class:`Bernoulli`."""
+        """Return the log density of every row, as :meth:`Bernoulli.log_density` does."""
         out: FloatArray
         if self.dispersion == 0:
             out = y * eta - np.exp(eta) - gammaln(y + 1)
@@ -62,14 +62,14 @@ class NegativeBinomial(NamedTuple):
         return out
 
     def slope(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """As of :class:`Bernoulli`."""
+        """Return its derivative by eta, as :meth:`Bernoulli.slope` does."""
         if self.dispersion == 0:
             return y - np.exp(eta)
         share: FloatArray = expit(eta + np.log(self.dispersion))  # a mean / (1 + a mean)
         return y - (y + 1 / self.dispersion) * share
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """As of :class:`Bernoulli`."""
+        """Return minus its second derivative by eta, as :meth:`Bernoulli.curvature` does."""
         out: FloatArray
         if self.dispersion == 0:
             out = np.exp(eta)
@@ -83,11 +83,11 @@ type Family = Bernoulli | NegativeBinomial
 
 
 class Families(NamedTuple):
-    """Laws that a task's targets may have.
+    """Possible likelihoods of a task's targets, with prior probabilities.
 
     Attributes:
-        laws: A of them.
-        log_prior: of each, (A,).
+        laws: the A likelihoods.
+        log_prior: log prior probabilities, (A,).
     """
 
     laws: tuple[Family, ...]
@@ -95,8 +95,8 @@ class Families(NamedTuple):
 
 
 def _dispersed() -> Families:
-    some = np.array(DISPERSIONS[1:])
-    log = -0.5 * (np.log(some / _MEDIAN) / np.log(_FACTOR)) ** 2
+    positive = np.array(DISPERSIONS[1:])
+    log = -0.5 * (np.log(positive / _MEDIAN) / np.log(_FACTOR)) ** 2
     log += np.log(1 - _OF_POISSON) - np.log(np.exp(log).sum())
     return Families(tuple(map(NegativeBinomial, DISPERSIONS)), np.concatenate([[np.log(_OF_POISSON)], log]))
 
@@ -104,5 +104,5 @@ def _dispersed() -> Families:
 BERNOULLI = Families((Bernoulli(),), np.zeros(1))
 POISSON = Families((NegativeBinomial(),), np.zeros(1))
 NEGATIVE_BINOMIAL = _dispersed()
-#: What a message takes targets for, by outcome; owners may take them for something else.
+#: Likelihoods that messages assume, by outcome; data owners may assume others for their own models.
 OF_OUTCOMES = {"binary": BERNOULLI, "count": NEGATIVE_BINOMIAL}

@@ -1,18 +1,17 @@
-"""One task's coefficients of a generalized linear model, and how far its rows determine each: what its message says.
+"""Generalized linear model of one task: estimates of the coefficients, and how far the rows determine each, for messages.
 
     targets y given linear predictors  o + X beta,    o known,    beta ~ N(0, u I)
 
-The mode b and the curvature H = X' diag(curvature) X + I / u of the log posterior there exist whatever the rows: with one
-label only, no event at all, or a column that separates the labels. Near the mode, what the rows say of coefficient j, all
-others being averaged over, is a normal law with mean b_j / s_j and precision q_j = s_j / (u (1 - s_j)), where
-s_j = 1 - (H^-1)_jj / u is the share of its prior variance that the rows have taken away. Under N(0, v) in the place of
-N(0, u) that is
+The mode b and the curvature H = X' diag(curvature) X + I / u of the log posterior exist for all rows, even with one label
+only, without any event, or with a column that separates the labels. Near the mode, the likelihood of coefficient j, with the
+others integrated out, is normal with mean b_j / s_j and precision q_j = s_j / (u (1 - s_j)). Here s_j = 1 - (H^-1)_jj / u is
+the share by which the rows reduce the prior variance. With the prior N(0, v) in place of N(0, u) the estimate is
 
     eta_j = p_j b_j / s_j,     p_j = v q_j / (1 + v q_j),     E[eta_j | beta] = p_j beta_j,     Var = v p_j (1 - p_j)
 
-as of numbers (:mod:`mpmtl_prob.single_task.shrunk`), for which the two are the same. A mode under N(0, v I) itself stays
-near the declared baseline, on which curvatures and so the errors of the approximation depend; u = 1 was chosen among
-1, 4 and 16 by simulations of logistic regressions with events in 1 to 50 per cent of rows.
+as for Gaussian targets (:mod:`mpmtl_prob.single_task.shrunk`), where the two agree. The mode under N(0, v I) itself would
+stay near the declared baseline, on which the curvatures depend, and so the errors of the approximation. The value u = 1 was
+chosen from 1, 4 and 16 by simulations of logistic regressions with events in 1 to 50 per cent of rows.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _NEWTON, _HALVINGS, _TOLERANCE = 100, 40, 1e-10
 
 
 class Predictors(NamedTuple):
-    """One task's rows of a generalized linear model in common units.
+    """Rows of one task for a generalized linear model, in common units.
 
     Attributes:
         X: (n, d).
-        y: targets as the family takes them, (n,).
+        y: targets in the coding of the likelihood, (n,).
         offset: o, (n,).
-        weights: how much every row counts, (n,).
+        weights: weights of the rows, (n,).
     """
 
     X: FloatArray
@@ -49,18 +48,18 @@ class Predictors(NamedTuple):
         return shown(self)
 
     def log_likelihood(self, law: Family, predictor: FloatArray) -> FloatArray:
-        """Of linear predictors (..., n), summed over rows, (...,)."""
+        """Return the log likelihood of linear predictors (..., n), summed over rows, (...,)."""
         out: FloatArray = law.log_density(self.y, predictor) @ self.weights
         return out
 
 
 class Mode(NamedTuple):
-    """Where a log posterior is largest.
+    """Posterior mode, with the Laplace approximation there.
 
     Attributes:
-        at: (d,).
+        at: the mode, (d,).
         curvature: H, (d, d).
-        log_evidence: by Laplace's approximation.
+        log_evidence: log evidence by the Laplace approximation.
     """
 
     at: FloatArray
@@ -72,10 +71,10 @@ class Mode(NamedTuple):
 
 
 def mode(rows: Predictors, law: Family, prior_variance: float = _WEAK) -> Mode:
-    """Find the mode under N(0, u I) by Newton's method with halved steps, which a log-concave density needs at most.
+    """Find the mode under N(0, u I) by Newton's method, with steps halved where necessary.
 
     Raises:
-        LinAlgError: numbers with which no step can be made.
+        LinAlgError: a step cannot be computed.
     """
     X, y, offset, weights = rows
     d = X.shape[1]
@@ -95,7 +94,7 @@ def mode(rows: Predictors, law: Family, prior_variance: float = _WEAK) -> Mode:
         size, rise = 1.0, float(gradient @ step)
         for _ in range(_HALVINGS):
             reached = height(beta + size * step)
-            if reached >= now + 1e-4 * size * rise - 1e-12 * abs(now):  # false of what is no number
+            if reached >= now + 1e-4 * size * rise - 1e-12 * abs(now):  # false for nan
                 break
             size /= 2
         else:
@@ -109,40 +108,40 @@ def mode(rows: Predictors, law: Family, prior_variance: float = _WEAK) -> Mode:
 
 
 def law_weights(modes: list[Mode], families: Families) -> FloatArray:
-    """Return how probable each law is by its evidence, (A,)."""
-    log = families.log_prior + np.array([each.log_evidence for each in modes])
+    """Return the posterior probability of every likelihood, by its evidence, (A,)."""
+    log = families.log_prior + np.array([fit.log_evidence for fit in modes])
     weight: FloatArray = np.exp(log - log.max())
     return weight / weight.sum()
 
 
 def generalized_estimate(rows: Predictors, families: Families, prior_variance: float) -> Shrunk:
-    """Estimate one task's coefficients as under N(0, v I), averaged over laws by their evidence.
+    """Estimate one task's coefficients under N(0, v I), averaged over the likelihoods by their evidence.
 
     Args:
-        rows: of the task, in common units.
-        families: laws of its targets.
+        rows: rows of the task, in common units.
+        families: possible likelihoods of its targets.
         prior_variance: v, public.
 
     Returns:
-        Estimates; of a task whose numbers leave double precision zeros, as of one whose rows say nothing.
+        Estimates; zeros for a task whose numbers leave double precision, as for a task without information.
     """
     nothing = Shrunk(np.zeros(rows.X.shape[1]), np.zeros(rows.X.shape[1]))
-    with np.errstate(all="ignore"):  # a warning would tell of one task
+    with np.errstate(all="ignore"):  # a warning would reveal one task
         try:
             modes = [mode(rows, law) for law in families.laws]
             weight = law_weights(modes, families)
-            pairs = [_marginal(each, prior_variance) for each in modes]
-        except np.linalg.LinAlgError:  # an error would tell the others of one task's rows
+            pairs = [_marginal(fit, prior_variance) for fit in modes]
+        except np.linalg.LinAlgError:  # an error would reveal one task's rows to others
             return nothing
-        estimate = sum(w * own.estimate for w, own in zip(weight, pairs, strict=True))
-        determined = sum(w * own.determined for w, own in zip(weight, pairs, strict=True))
+        estimate = sum(w * pair.estimate for w, pair in zip(weight, pairs, strict=True))
+        determined = sum(w * pair.determined for w, pair in zip(weight, pairs, strict=True))
     if not (np.isfinite(estimate).all() and np.isfinite(determined).all()):
         return nothing
     return Shrunk(np.asarray(estimate), np.clip(determined, 0.0, 1.0))
 
 
-def _marginal(found: Mode, prior_variance: float) -> Shrunk:
-    """What the rows say of every coefficient by itself, under N(0, v) in the place of N(0, u)."""
-    share = np.clip(1 - np.diag(np.linalg.inv(found.curvature)) / _WEAK, 0.0, 1.0)
+def _marginal(fit: Mode, prior_variance: float) -> Shrunk:
+    """Return the estimate and the determined share of every coefficient under N(0, v) in place of N(0, u)."""
+    share = np.clip(1 - np.diag(np.linalg.inv(fit.curvature)) / _WEAK, 0.0, 1.0)
     factor = prior_variance / (_WEAK * (1 - share) + prior_variance * share)  # p / s
-    return Shrunk(factor * found.at, factor * share)
+    return Shrunk(factor * fit.at, factor * share)

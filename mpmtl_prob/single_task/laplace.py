@@ -1,18 +1,19 @@
-"""One task's logistic regression by normal approximation, task by task: :mod:`mpmtl_prob.single_task.conjugate`'s sibling.
+"""Logistic regression of single tasks by normal approximation (Laplace), with importance weights.
 
     y_ij in {-1, 1},   log odds of y_ij = 1:  x_ij'w_i,   w_i = S_i v_i,   v_i ~ N(0, c_i Omega)
 
 S_i is the diagonal scale of :func:`mpmtl_prob.single_task.conjugate.scales`. The prior variance of the log odds averaged
 over the task's rows, ``snr_i = c_i tr(X_i S_i Omega S_i X_i') / n_i`` (sigma is 1 here), is log-normal. Given snr the
-posterior is log-concave and nearly normal; over a grid of snr it is nearly a mixture of normals, weighted by Laplace's
-evidence. Draws of
-that mixture, with somewhat longer tails, come with the ratio of exact to approximate density, by which
-:func:`mpmtl_prob.sampling.importance.resampled` makes them draws of the exact posterior.
+posterior is log-concave and nearly normal. Over a grid of snr it is nearly a mixture of normals, weighted by the Laplace
+evidence. Draws from that mixture, with somewhat longer tails, have importance weights, the ratios of exact to approximate
+density, by which :func:`mpmtl_prob.sampling.importance.resampled` turns them into draws from the exact posterior.
 
 With ``Omega = R R'`` and ``v = root(c) R u``, u is standard normal and the log odds are ``root(c) A u``, ``A = X S R``. Only
-the projection t of u on the span of the rows of A meets the data, min(n, d) numbers; the rest keeps its prior.
+the projection t of u on the span of the rows of A, min(n, d) numbers, is in the likelihood; the other components keep their
+prior.
 
-NumPy in float64, as the messages of a release; steps towards a mode by matrices in float32 where that is enough.
+The module uses NumPy in float64, as messages of a release do. Newton steps use matrices in float32 where that is precise
+enough.
 """
 
 from __future__ import annotations
@@ -33,24 +34,25 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.single_task.conjugate import OF_MESSAGES, SnrPrior, in_turns
 
 #: Prior of the variance of the log odds: their sd lies between .46 and 5.4 with probability .95, 1.6 in the middle. With
-#: less, probabilities stay between .4 and .6, and rows say next to nothing; a change by 5 takes .01 to .5 and .5 to .99,
-#: and inputs hardly ever do that: the argument by which Gelman, Jakulin, Pittau and Su (2008), Annals of Applied
-#: Statistics 2, section 2.2, scale their default prior. Nothing was tuned on data.
+#: less, probabilities stay between .4 and .6, and rows have little information. A change by 5 takes .01 to .5 and .5 to .99,
+#: which inputs rarely do. This is the argument by which Gelman, Jakulin, Pittau and Su (2008), Annals of Applied Statistics
+#: 2, section 2.2, scale their default prior. Nothing was tuned on data.
 SNR_MEDIAN = 2.5
 SNR_LOG_SD = 1.25
-_GRID = np.linspace(-3.0, 3.0, 25)  # of log(snr), in prior standard deviations: 0.31 on the log scale
-_NEWTON = 100  # steps at most; ten are many
+# Grid of log(snr), in prior standard deviations, with steps of 0.31 on the log scale.
+_GRID = np.linspace(-3.0, 3.0, 25)
+_NEWTON = 100  # largest number of Newton steps; more than ten are rare
 _TOLERANCE = 1e-4  # squared Newton decrement before the last step, in units of the log density; after it, its square
-_REFINEMENTS = 8  # at most
+_REFINEMENTS = 8  # largest number of refinements
 _NEGLIGIBLE = 1e-3  # weight of a grid value whose normal needs no refinement
-_HOPELESS = 30.0  # how far below the highest log weight a spline's word for it is enough
+_HOPELESS = 30.0  # values interpolated this far below the highest log weight are not computed
 _CONDITION = 1e5  # largest condition number with which single precision still gives two digits of a step
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
 _SHARES = _SHARES / _SHARES.sum()
 
 
 class _Rows(NamedTuple):
-    """One task in the basis in which weights are a priori independent."""
+    """Rows of one task, in the basis in which weights are independent a priori."""
 
     L: FloatArray  #: rows A = L Q', (n, k)
     Q: FloatArray | None  #: orthonormal, (d, k); None where k = d and Q = I
@@ -60,21 +62,21 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogisticPosteriors:
-    """Every task's mixture of normals, over the grid of snr.
+    """Approximate posteriors of all tasks' weights, mixtures of normals over the grid of snr.
 
     Attributes:
         tasks: the rows.
         root: R, (d, d).
         scale: the diagonals of S, (m, d).
         log_snr: the grid, (g,).
-        weights: probability of each grid value, by Laplace's evidence, (m, g).
-        log_laplace: log p(y_i | snr, Omega) by Laplace's method, (m, g).
-        centre: mean of t at each grid value, of every task (g, k) with k = min(n_i, d).
-        curvature: of every row's loss there; the precision of t is I + c L' diag(curvature) L, A = L Q'; of every task
-            (g_i, n_i), at the values with a weight above .001, which were refined. At others it is that of the mode, and is
-            worked out again when it is needed.
-        mean: of W under the mixture, (d, m).
-        log_evidence: Laplace's log p(y_i | Omega), (m,).
+        weights: probability of each grid value, by the Laplace evidence, (m, g).
+        log_laplace: Laplace approximation of log p(y_i | snr, Omega), (m, g).
+        centre: mean of t at each grid value, for every task (g, k) with k = min(n_i, d).
+        curvature: curvature of every row's loss there, for every task (g_i, n_i); the precision of t is
+            I + c L' diag(curvature) L, A = L Q'. It is stored for values with a weight above .001, which were refined. For
+            others it is that at the mode, and is recomputed when needed.
+        mean: mean of W under the mixture, (d, m).
+        log_evidence: Laplace approximation of log p(y_i | Omega), (m,).
     """
 
     tasks: TaskData
@@ -89,33 +91,32 @@ class LogisticPosteriors:
     log_evidence: FloatArray
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """Independent draws of the mixtures: ``W`` (S, d, m), ``log_snr`` (S, m), and ``log_ratio`` (S, m), the logarithm of
-        exact over approximate joint density; its exponential has mean exact over approximate evidence.
+        """Draw independent samples from the mixtures: ``W`` (S, d, m), ``log_snr`` (S, m), and ``log_ratio`` (S, m).
 
-        A task's draws come from a stream of its own and depend on its own rows alone; where these are not numbers they
-        are nan.
+        ``log_ratio`` is the log importance weight, exact over approximate joint density. The mean of its exponential is exact
+        over approximate evidence. A task's draws come from its own random stream and depend on its own rows alone. They are
+        nan if these are not finite.
         """
         d, m = self.mean.shape
         draws = {"W": np.full((num_samples, d, m), np.nan)}
         draws |= {name: np.full((num_samples, m), np.nan) for name in ("log_snr", "log_ratio")}
-        for i, own in enumerate(rng.spawn(m)):
+        for i, stream in enumerate(rng.spawn(m)):
             if np.isfinite(self.weights[i]).all():
-                found = self._draws(own, i, num_samples)
-                draws["W"][:, :, i], draws["log_snr"][:, i], draws["log_ratio"][:, i] = found
+                task_draws = self._draws(stream, i, num_samples)
+                draws["W"][:, :, i], draws["log_snr"][:, i], draws["log_ratio"][:, i] = task_draws
         return draws
 
     def _draws(self, rng: np.random.Generator, i: int, num_samples: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """W (S, d), log_snr (S,) and log_ratio (S,) of task i."""
+        """Draw W (S, d), log_snr (S,) and log_ratio (S,) of task i."""
         rows = _rows(*self.tasks.rows_of(i), self.root, self.scale[i])
         k, d = rows.L.shape[1], len(self.root)
         index = np.minimum(np.searchsorted(np.cumsum(self.weights[i]), rng.random(num_samples)), len(self.log_snr) - 1)
-        # multivariate t: where labels agree with a direction the posterior's tail is the prior's, wider than the normal's;
-        # with df far above k, ratios hardly vary for it
+        # Multivariate t: where a direction separates the labels, the posterior has the prior's tail, longer than the
+        # normal's. With df far above k the importance weights hardly vary because of it.
         df = max(8.0, 3.0 * k)
         z = rng.standard_normal((num_samples, k)) * np.sqrt(df / rng.chisquare(df, (num_samples, 1)))
-        log_norm = (
-            gammaln(0.5 * (df + k)) - gammaln(0.5 * df) - 0.5 * k * np.log(0.5 * df)
-        )  # but for 2 pi, as the prior
+        # Without 2 pi, as in the prior.
+        log_norm = gammaln(0.5 * (df + k)) - gammaln(0.5 * df) - 0.5 * k * np.log(0.5 * df)
         unit = np.sqrt(np.exp(self.log_snr) / rows.signal)  # root(c)
         used, which = np.unique(index, return_inverse=True)
         C = np.linalg.cholesky(_precision(rows.L, self._curvature(rows, i, used, unit), unit[used]))
@@ -128,20 +129,20 @@ class LogisticPosteriors:
         joint = [_log_joint(rows, t[now], unit[index[now]]) for now in turns]
         log_ratio = np.concatenate(joint) - self.log_laplace[i, index] - log_t
         u = t
-        if rows.Q is not None:  # beyond the span of the rows the prior stays as it is
+        if rows.Q is not None:  # outside the span of the rows the prior is unchanged
             u = rng.standard_normal((num_samples, d))
             u += (t - u @ rows.Q) @ rows.Q.T
         return unit[index][:, None] * (u @ self.root.T) * self.scale[i], self.log_snr[index], log_ratio
 
     def _curvature(self, rows: _Rows, i: int, used: NDArray[np.int64], unit: FloatArray) -> NDArray[np.float32]:
-        """Of every row of task i at some of the grid values."""
+        """Return the curvature of every row of task i at some of the grid values."""
         refined = self.weights[i] > _NEGLIGIBLE
         known = refined[used]
-        found = np.empty((len(used), len(rows.y)), dtype=np.float32)
-        found[known] = self.curvature[i][np.cumsum(refined)[used[known]] - 1]
+        curvature = np.empty((len(used), len(rows.y)), dtype=np.float32)
+        curvature[known] = self.curvature[i][np.cumsum(refined)[used[known]] - 1]
         if not known.all():
-            found[~known] = _bend(_log_odds(rows, self.centre[i], unit)[used[~known]])
-        return found
+            curvature[~known] = _bend(_log_odds(rows, self.centre[i], unit)[used[~known]])
+        return curvature
 
 
 def logistic_posteriors(
@@ -150,13 +151,13 @@ def logistic_posteriors(
     scale: FloatArray | None = None,
     prior: SnrPrior = SnrPrior(SNR_MEDIAN, SNR_LOG_SD),  # noqa: B008
 ) -> LogisticPosteriors:
-    """Laplace's posterior of every task given its own rows and the shape of the shared covariance.
+    """Approximate the posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
         tasks: the rows, with targets -1 and 1.
         omega: (d, d) positive definite, up to a factor; default the identity.
         scale: the diagonals of S_i, (m, d); default 1.
-        prior: of the variance of the logits.
+        prior: prior of the variance of the log odds.
     """
     m, d = tasks.num_tasks, tasks.num_features
     root = np.eye(d) if omega is None else np.linalg.cholesky(omega)
@@ -165,11 +166,16 @@ def logistic_posteriors(
     weights, log_laplace = np.full((m, len(_GRID)), np.nan), np.full((m, len(_GRID)), np.nan)
     centre, curvature = [np.zeros((0, 0))] * m, [np.zeros((0, 0), dtype=np.float32)] * m
     mean, log_evidence = np.full((d, m), np.nan), np.full(m, np.nan)
-    for i, own in _each(tasks, root, S, log_snr):
-        weights[i], log_laplace[i], centre[i], curvature[i] = own.weight, own.log_laplace, own.centre, own.curvature
-        mean[:, i], log_evidence[i] = own.mean, own.log_evidence
-    kept = tuple(centre), tuple(curvature)
-    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *kept, mean, log_evidence)
+    for i, posterior in _each(tasks, root, S, log_snr):
+        weights[i], log_laplace[i], centre[i], curvature[i] = (
+            posterior.weight,
+            posterior.log_laplace,
+            posterior.centre,
+            posterior.curvature,
+        )
+        mean[:, i], log_evidence[i] = posterior.mean, posterior.log_evidence
+    per_task = tuple(centre), tuple(curvature)
+    return LogisticPosteriors(tasks, root, S, log_snr, weights, log_laplace, *per_task, mean, log_evidence)
 
 
 def logistic_means(
@@ -177,16 +183,16 @@ def logistic_means(
     scale: FloatArray,
     prior: SnrPrior = SnrPrior(SNR_MEDIAN, SNR_LOG_SD),  # noqa: B008
 ) -> FloatArray:
-    """:attr:`LogisticPosteriors.mean`, (d, m), with Omega the identity: of each task nothing else is kept."""
+    """Compute :attr:`LogisticPosteriors.mean`, (d, m), with Omega the identity, and store nothing else per task."""
     m, d = tasks.num_tasks, tasks.num_features
     mean = np.full((d, m), np.nan)
-    for i, own in _each(tasks, np.eye(d), scale, np.log(prior.median) + prior.log_sd * _GRID):
-        mean[:, i] = own.mean
+    for i, posterior in _each(tasks, np.eye(d), scale, np.log(prior.median) + prior.log_sd * _GRID):
+        mean[:, i] = posterior.mean
     return mean
 
 
 class _Alone(NamedTuple):
-    """One task's posterior, as in :class:`LogisticPosteriors`."""
+    """Posterior of one task, as in :class:`LogisticPosteriors`."""
 
     weight: FloatArray
     log_laplace: FloatArray
@@ -200,16 +206,21 @@ class _Alone(NamedTuple):
 
 
 def _each(tasks: TaskData, root: FloatArray, S: FloatArray, log_snr: FloatArray) -> Iterator[tuple[int, _Alone]]:
-    """Every task's place and posterior, but of tasks whose rows are no numbers, which spoil themselves alone."""
+    """Yield every task's index and posterior, except for tasks whose rows are not finite, which affect no other task."""
     for i in range(tasks.num_tasks):
         rows = _rows(*tasks.rows_of(i), root, S[i])
         if np.isfinite(rows.signal) and np.isfinite(rows.y).all():
-            own = _alone(rows, log_snr)
-            yield i, own._replace(mean=S[i] * (root @ (own.mean if rows.Q is None else rows.Q @ own.mean)))
+            posterior = _alone(rows, log_snr)
+            yield (
+                i,
+                posterior._replace(
+                    mean=S[i] * (root @ (posterior.mean if rows.Q is None else rows.Q @ posterior.mean))
+                ),
+            )
 
 
 def _alone(rows: _Rows, log_snr: FloatArray) -> _Alone:
-    """One task's posterior, with the mean of root(c) t in the place of that of its weights."""
+    """Compute one task's posterior, with the mean of root(c) t in place of the mean of the weights."""
     unit = np.sqrt(np.exp(log_snr) / rows.signal)  # root(c), (g,)
     centre, log_weight = _modes(rows, unit)
     highest = log_weight.max()
@@ -240,35 +251,35 @@ def _rows(X: FloatArray, y: FloatArray, root: FloatArray, scale: FloatArray) -> 
 
 
 def _log_odds(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
-    """Of every row, (c, n), for several t (c, k)."""
+    """Return the log odds of every row, (c, n), for several t (c, k)."""
     eta: FloatArray = t @ rows.L.T
     eta *= unit[:, None]
     return eta
 
 
 def _log_joint(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
-    """log p(y | t) + log N(t; 0, I) + (k/2) log(2 pi) of several t (c, k), (c,)."""
-    each = _log_odds(rows, t, unit)  # what every row costs, in its place: of many rows these arrays are the largest
-    each *= -rows.y
-    np.logaddexp(0.0, each, out=each)
-    return -np.sum(each, axis=1) - 0.5 * np.sum(t**2, axis=1)
+    """Return log p(y | t) + log N(t; 0, I) + (k/2) log(2 pi) for several t (c, k), (c,)."""
+    losses = _log_odds(rows, t, unit)  # overwritten by the rows' losses, as these are the largest arrays
+    losses *= -rows.y
+    np.logaddexp(0.0, losses, out=losses)
+    return -np.sum(losses, axis=1) - 0.5 * np.sum(t**2, axis=1)
 
 
 def _curvature(rows: _Rows, t: FloatArray, unit: FloatArray) -> FloatArray:
-    """p (1 - p) of every row, (c, n)."""
+    """Return p (1 - p) of every row, (c, n)."""
     return _bend(_log_odds(rows, t, unit))
 
 
 def _bend(eta: FloatArray) -> FloatArray:
-    """p (1 - p) of log odds, in whose place p is left."""
+    """Return p (1 - p) for log odds, and overwrite them by p."""
     p = expit(eta, out=eta)
-    found: FloatArray = 1 - p
-    found *= p
-    return found
+    bend: FloatArray = 1 - p
+    bend *= p
+    return bend
 
 
 def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: FloatArray) -> NDArray[np.floating]:
-    """I + c L' diag(curvature) L, (c, k, k), in the precision of L."""
+    """Return I + c L' diag(curvature) L, (c, k, k), in the floating-point precision of L."""
     root = np.sqrt(curvature, dtype=np.float64)
     root *= unit[:, None]
     root = root.astype(L.dtype, copy=False)
@@ -280,32 +291,32 @@ def _precision(L: NDArray[np.floating], curvature: NDArray[np.floating], unit: F
 
 
 def _roughly(rows: _Rows, unit: FloatArray) -> tuple[NDArray[np.floating], FloatArray]:
-    """L and root(c) up to factors that cancel; L in float32 if :func:`_precision` is then good for two digits of a step."""
+    """Return L and root(c) up to factors that cancel, with L in float32 if that gives two digits of a Newton step."""
     size = np.sqrt(rows.signal)
-    # c L'L has trace n snr, a curvature is at most 1/4
+    # The trace of c L'L is n snr, and a curvature is at most 1/4.
     condition = 0.25 * len(rows.y) * (size * unit.max(initial=0.0)) ** 2
     return (rows.L / size).astype(np.float32 if condition < _CONDITION else np.float64), size * unit
 
 
 def _gradient(rows: _Rows, t: FloatArray, p: FloatArray, unit: FloatArray) -> FloatArray:
-    """Of the log density where the rows have probabilities p (c, n), (c, k)."""
+    """Return the gradient of the log density, (c, k), given the rows' probabilities p (c, n)."""
     gradient: FloatArray = unit[:, None] * ((0.5 * (rows.y + 1) - p) @ rows.L) - t
     return gradient
 
 
 def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The mode of t at each grid value, (g, k), and the log of its weight up to a constant, (g,).
+    """Find the mode of t at each grid value, (g, k), and the log of its weight up to a constant, (g,).
 
-    Of every fourth value from zero; of every second, then of all, from a spline through those before. Where that and
-    both neighbours say that a value has next to no weight, its word is taken.
+    The search starts from zero at every fourth value, and from a spline through known values at every second, then at all
+    values. If the spline and both neighbours give a value a negligible weight, the spline is used without a search.
     """
     t, log_weight = np.zeros((len(unit), rows.L.shape[1])), np.zeros(len(unit))
     for known, new, spline in _order(len(unit), (4, 2, 1)):
         t[new], log_weight[new] = spline @ t[known], spline @ log_weight[known]
         if len(known):
-            hopeless = log_weight <= log_weight[known].max() - _HOPELESS
-            step = new[0]  # from one that is known, 0, to the next
-            new = new[~(hopeless[new] & hopeless[new - step] & hopeless[new + step])]
+            negligible = log_weight <= log_weight[known].max() - _HOPELESS
+            step = new[0]  # distance to the neighbours, which are known
+            new = new[~(negligible[new] & negligible[new - step] & negligible[new + step])]
         t[new], value = _newton(rows, t[new], unit[new])
         H = _precision(rows.L, _curvature(rows, t[new], unit[new]), unit[new])
         log_weight[new] = value - 0.5 * np.linalg.slogdet(H)[1] - 0.5 * _GRID[new] ** 2
@@ -314,11 +325,11 @@ def _modes(rows: _Rows, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @cache
 def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]]:
-    """Stride by stride, the indices of a grid that are known, those that come next, and the cubic spline to these from those.
+    """Return, for every stride, the known indices of a grid, the next ones, and the cubic spline between them.
 
-    Every stride meets both ends of the grid: the spline never reaches beyond what is known.
+    Every stride includes both ends of the grid, so that the spline never extrapolates.
     """
-    from scipy.interpolate import CubicSpline  # with scipy.optimize, a quarter of a second to import
+    from scipy.interpolate import CubicSpline  # slow to import, with scipy.optimize
 
     known, order = np.arange(0), []
     for stride in strides:
@@ -330,9 +341,9 @@ def _order(size: int, strides: Sequence[int]) -> list[tuple[NDArray[np.int64], N
 
 
 def _newton(rows: _Rows, start: FloatArray, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Modes (c, k) and log joint densities (c,) by Newton's method with step halving.
+    """Find modes (c, k) and their log joint densities (c,) by Newton's method with step halving.
 
-    The density is log-concave and its prior proper, so this converges from anywhere, for separable rows too.
+    The density is log-concave and its prior proper, so that it converges from any start, also for separable labels.
     """
     t = start.copy()
     value = _log_joint(rows, t, unit)
@@ -359,10 +370,10 @@ def _newton(rows: _Rows, start: FloatArray, unit: FloatArray) -> tuple[FloatArra
 
 
 def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Normals at modes moved towards those that are nearest in Kullback-Leibler divergence: centres and curvatures.
+    """Refine normals at modes towards the nearest ones in Kullback-Leibler divergence; return centres and curvatures.
 
     Gradient and curvature of the rows' losses are averaged over the normal instead of taken at its centre. Two steps are
-    the rule: the first takes most of the skewness out of the ratios of a mode's normal, whose centre is not the mean.
+    usually enough. The first one removes most of the skewness of the importance weights, as the mode is not the mean.
 
     Source: Opper and Archambeau (2009), Neural Computation 21, equations (2.7) and (2.8).
     """
@@ -371,21 +382,21 @@ def _refined(rows: _Rows, t: FloatArray, curvature: FloatArray, unit: FloatArray
     for _ in range(_REFINEMENTS):
         V = np.linalg.inv(_precision(L, curvature, root))
         square = np.concatenate([np.sum((L @ V[now]) * L, axis=2) for now in in_turns(len(V), L.size)])
-        sd = root[:, None] * np.sqrt(square)  # of the log odds
+        sd = root[:, None] * np.sqrt(square)  # sd of the log odds
         del square
         eta = _log_odds(rows, t, unit)
         p, averaged = np.zeros_like(eta), np.zeros_like(eta)
         for now in in_turns(eta.shape[1], len(eta)):
             for node, share in zip(_NODES, _SHARES, strict=True):
-                each = expit(eta[:, now] + node * sd[:, now])
-                p[:, now] += share * each
-                averaged[:, now] += share * each * (1 - each)
+                at_node = expit(eta[:, now] + node * sd[:, now])
+                p[:, now] += share * at_node
+                averaged[:, now] += share * at_node * (1 - at_node)
         del eta, sd
         gradient = _gradient(rows, t, p, unit)
         step = (V @ gradient[..., None])[..., 0]
         t = np.where(active[:, None], t + step, t)
         averaged += curvature
-        averaged *= 0.5  # half way; else the two may take turns
+        averaged *= 0.5  # damped, as the iteration could oscillate otherwise
         curvature[active] = averaged[active]
         active = active & (np.sum(gradient * step, axis=1) > 0.1)
         if not active.any():

@@ -1,9 +1,8 @@
-"""Posterior means of all tasks, alone, task by task: what every owner knows before anything is shared.
+"""Posterior means of single tasks, each from its own rows alone.
 
-Every task goes through by itself, so that its mean is a function of its own rows down to the last bit, and memory stays
-small for any number of them. Where a task has fewer rows than features its weights' mean lies in the span of the rows: with
-an orthonormal basis Q of that span, v = Q u turns d features into n, and :mod:`mpmtl_prob.single_task.conjugate` is asked
-about u.
+Every task is computed alone, so that its mean depends on its own rows only, in every bit, and memory stays small for any
+number of tasks. If a task has fewer rows than features, the mean of its weights lies in the span of the rows. With an
+orthonormal basis Q of that span, v = Q u reduces d features to n, and :mod:`mpmtl_prob.single_task.conjugate` computes u.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from mpmtl_prob.single_task import conjugate
 
 
 class Means(NamedTuple):
-    """Posterior means with the ridge penalty averaged over each task's own evidence.
+    """Posterior means with the ridge penalty averaged by each task's own evidence (empirical Bayes).
 
     Attributes:
-        scaled: of v = S^{-1} w, in which tasks are compared, (d, m).
+        scaled: means of v = S^{-1} w, in which tasks are compared, (d, m).
         scale: the diagonals of S, (m, d).
     """
 
@@ -35,7 +34,7 @@ class Means(NamedTuple):
 
     @property
     def W(self) -> FloatArray:
-        """Of the weights, (d, m)."""
+        """Posterior means of the weights, (d, m)."""
         with np.errstate(over="ignore"):
             return self.scale.T * self.scaled
 
@@ -46,35 +45,36 @@ def posterior_means(
     scaling: str = "pareto",
     prior: conjugate.SnrPrior | None = None,
 ) -> Means:
-    """Every task's posterior mean, as :func:`mpmtl_prob.single_task.conjugate.gaussian_posteriors` has it with Omega = I.
+    """Compute every task's posterior mean, as :func:`mpmtl_prob.single_task.conjugate.gaussian_posteriors` with Omega = I.
 
-    A task whose numbers leave double precision says nothing: its mean is zero. An error would tell the others.
+    A task whose numbers leave double precision has a mean of zero, as an error would reveal it to others.
 
     Args:
         tasks: the rows.
-        scaling: of every task's features by its own rows, as of :func:`mpmtl_prob.release`.
-        prior: of the signal-to-noise ratio; default that of the owners' posteriors, :data:`conjugate.SLOPES` of contrasts.
+        scaling: scaling of every task's features by its own rows, as for :func:`mpmtl_prob.release`.
+        prior: prior of the signal-to-noise ratio; default that of the owners' posteriors, :data:`conjugate.SLOPES` for
+            contrasts.
     """
     if prior is None:
         prior = conjugate.SLOPES if tasks.centred else conjugate.SnrPrior()
-    each = [_mean(*tasks.rows_of(i), scaling, prior) for i in range(tasks.num_tasks)]
-    scaled, scale = zip(*each, strict=True)
+    pairs = [_mean(*tasks.rows_of(i), scaling, prior) for i in range(tasks.num_tasks)]
+    scaled, scale = zip(*pairs, strict=True)
     return Means(np.stack(scaled, axis=1), np.stack(scale))
 
 
 def _mean(X: FloatArray, y: FloatArray, scaling: str, prior: conjugate.SnrPrior) -> tuple[FloatArray, FloatArray]:
-    """Of one task with rows X (n, d): the mean of v and the diagonal of S, both (d,)."""
+    """Return the mean of v and the diagonal of S, both (d,), for one task with rows X (n, d)."""
     n, d = X.shape
     size = unit(y)
     with np.errstate(all="ignore"):
         y = y / size
-        own = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
-        scale = conjugate.scales(own, scaling)
+        task_gram = Gram(*(np.asarray(part)[None] for part in gram(X, y)))  # type: ignore[arg-type]
+        scale = conjugate.scales(task_gram, scaling)
         if n >= d:
-            mean = conjugate.gaussian_posteriors(own, scale=scale, prior=prior).scaled_mean[:, 0]
+            mean = conjugate.gaussian_posteriors(task_gram, scale=scale, prior=prior).scaled_mean[:, 0]
         else:
             Q, R = np.linalg.qr((X * scale).T)  # X S = R'Q', so that X S v = R'u
-            inner = Gram((R @ R.T)[None], (R @ y)[None], own.yy, own.n)
+            inner = Gram((R @ R.T)[None], (R @ y)[None], task_gram.yy, task_gram.n)
             mean = Q @ conjugate.gaussian_posteriors(inner, prior=prior).scaled_mean[:, 0]
         mean = mean * size
     return np.where(np.isfinite(mean).all(), mean, 0.0), np.where(np.isfinite(scale[0]).all(), scale[0], 1.0)

@@ -1,10 +1,10 @@
-"""One task's linear model with errors of Student's t, task by task: rows that do not fit count for less.
+"""Robust linear models of single tasks with Student's t errors, in which outliers have less weight.
 
     y_ij = x_ij'w_i + sigma_i e_ij,   e_ij ~ t(4),   w_i and sigma_i as in :mod:`mpmtl_prob.single_task.conjugate`
 
 A t error is a normal one whose precision lambda_ij ~ Gamma(2, 2) is unknown; given these precisions everything is conjugate.
-The q(w, sigma, snr) q(lambda) that is nearest to the posterior is found by turns. It is too sure of itself: draws are wider,
-and bring the ratios that make them exact.
+A variational approximation q(w, sigma, snr) q(lambda) is found by coordinate updates. It underestimates the spread, so draws
+are wider, and have importance weights that make them exact.
 
 Source: Lange, Little and Taylor (1989), JASA 84(408), for the model; Tipping and Lawrence (2005), Neurocomputing 69, for the
 approximation.
@@ -22,25 +22,26 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.single_task import conjugate
 from mpmtl_prob.single_task.conjugate import OF_MESSAGES, GaussianPosteriors, SnrPrior, in_turns
 
-#: Degrees of freedom of the errors: those that Lange, Little and Taylor fix where data are too few to learn them.
+#: Degrees of freedom of the errors, the value that Lange, Little and Taylor fix where data are too few to estimate them.
 FREEDOM = 4.0
-#: Information of a t error over that of a normal one: about its scale, and about its centre.
+#: Information of a t error relative to a normal one, about its scale and about its centre.
 _COUNT = FREEDOM / (FREEDOM + 3)
 _INFORMED = (FREEDOM + 1) / (FREEDOM + 3)
-_TAILS = 5.0  # degrees of freedom of the draws of w, by the Pareto k of tasks with 8 to 100 rows and 10 to 28 features
-#: Rows from which on draws of sigma have a fourth moment, so that of w an average and its error can be trusted.
+#: Degrees of freedom of the proposal for w, chosen by the Pareto k of tasks with 8 to 100 rows and 10 to 28 features.
+_TAILS = 5.0
+#: Number of rows from which draws of sigma have a fourth moment, so that averages of w and their errors are reliable.
 _MANY = int(4 / _COUNT) + 1
-_TURNS = 50  # at most
-_SETTLED = 1e-2  # no precision moves by more, relative to itself
+_TURNS = 50  # largest number of updates
+_SETTLED = 1e-2  # largest relative change of a precision at convergence
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StudentPosteriors:
-    """Draws that are nearly those of every task's posterior.
+    """Approximate posteriors of all tasks, with importance weights for their draws.
 
     Attributes:
         tasks: the rows.
-        normal: what they are taken from: given the mean precision of every row, with weights of the grid evened out.
+        normal: the proposal: the posteriors given every row's mean precision, with flattened weights of the grid.
         log_evidence: the variational bound of log p(y_i | Omega), up to a constant of the task, (m,).
     """
 
@@ -50,18 +51,18 @@ class StudentPosteriors:
 
     @property
     def mean(self) -> FloatArray:
-        """Of W in the draws, exactly, (d, m)."""
+        """Exact mean of W under the proposal, (d, m)."""
         return self.normal.mean
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> dict[str, FloatArray]:
-        """Independent draws: ``W``, ``sigma`` and ``log_snr`` as of :class:`GaussianPosteriors`, and ``log_ratio`` (S, m).
+        """Draw independent samples: ``W``, ``sigma``, ``log_snr`` as :class:`GaussianPosteriors`, and ``log_ratio`` (S, m).
 
-        ``log_ratio`` is the log of the joint density over that of the draws and over the bound of the evidence, up to a
-        constant of the task. Where a task has few rows there is ``centre`` (S, d, m) too, nan for tasks with many: the mean
-        of w given the grid and a precision of every row, drawn beside w and sigma. It is bounded where sigma has no mean.
+        ``log_ratio`` is the log importance weight: the joint density over that of the proposal and over the evidence's bound,
+        up to a constant of the task. If some task has few rows, there is ``centre`` (S, d, m) too, nan for tasks with many:
+        the mean of w given the grid and a drawn precision of every row. It is bounded even where sigma has no mean.
         """
         with np.errstate(all="ignore"):
-            drawn = [self._draws(i, own, num_samples) for i, own in enumerate(rng.spawn(self.tasks.num_tasks))]
+            drawn = [self._draws(i, stream, num_samples) for i, stream in enumerate(rng.spawn(self.tasks.num_tasks))]
         names = ("W", "sigma", "log_snr", "log_ratio", "centre")
         parts = dict(zip(names, zip(*drawn, strict=True), strict=True))
         if self.normal.n.min() >= _MANY:
@@ -69,21 +70,21 @@ class StudentPosteriors:
         return {name: np.moveaxis(np.stack(part), 0, -1) for name, part in parts.items()}
 
     def _draws(self, i: int, rng: np.random.Generator, num_samples: int) -> tuple[FloatArray, ...]:
-        """w (S, d), sigma, log_snr and log_ratio (S,) of task i, and the centre of w (S, d)."""
+        """Draw w (S, d), sigma, log_snr and log_ratio (S,) of task i, and the centre of w (S, d)."""
         X, y = self.tasks.rows_of(i)
-        found, n = self.normal, len(y)
-        weights = found.weights[i]
+        normal, n = self.normal, len(y)
+        weights = normal.weights[i]
         g = np.minimum(np.searchsorted(np.cumsum(weights), rng.random(num_samples)), len(weights) - 1)
-        ratio, rate = found.ratio[i, g], 0.5 * _COUNT * found.residual[i, g]
+        ratio, rate = normal.ratio[i, g], 0.5 * _COUNT * normal.residual[i, g]
         precision = rng.standard_gamma(0.5 * _COUNT * n, num_samples) / rate  # 1 / sigma^2
-        gain = ratio[:, None] * found.eigenvalues[i]
+        gain = ratio[:, None] * normal.eigenvalues[i]
         shrunk = ratio[:, None] / (1 + gain)
-        spread = shrunk * (1 + gain / _INFORMED) / (1 + gain)  # wider where it is the rows that speak
+        spread = shrunk * (1 + gain / _INFORMED) / (1 + gain)  # wider in directions that the rows determine
         unit = rng.standard_normal(gain.shape) / np.sqrt(rng.chisquare(_TAILS, (num_samples, 1)) / _TAILS)
-        z = shrunk * found.projected[i] + np.sqrt(spread / precision[:, None]) * unit
-        W = z @ found.basis[i].T * found.scale[i]
+        z = shrunk * normal.projected[i] + np.sqrt(spread / precision[:, None]) * unit
+        W = z @ normal.basis[i].T * normal.scale[i]
 
-        # both in z, 1 / sigma^2 and the grid; what they share is left out
+        # Both densities are in z, 1 / sigma^2 and the grid; common factors are left out.
         def squares(now: slice) -> FloatArray:
             return precision[now, None] * (y - W[now] @ X.T) ** 2
 
@@ -100,11 +101,11 @@ class StudentPosteriors:
         if n < _MANY:
             square = squares(slice(None))
             of_rows = rng.standard_gamma(0.5 * (FREEDOM + 1), square.shape) / (0.5 * (FREEDOM + square))
-            A = (X * found.scale[i]) @ found.basis[i]
+            A = (X * normal.scale[i]) @ normal.basis[i]
             K = ratio[:, None, None] * (A @ A.T) + np.eye(n) / of_rows[:, None]
             mean = ratio[:, None] * (np.linalg.solve(K, np.broadcast_to(y[:, None], (num_samples, n, 1)))[..., 0] @ A)
-            centre = mean @ found.basis[i].T * found.scale[i]
-        return W, 1 / np.sqrt(precision), found.log_snr[g], log_ratio, centre
+            centre = mean @ normal.basis[i].T * normal.scale[i]
+        return W, 1 / np.sqrt(precision), normal.log_snr[g], log_ratio, centre
 
 
 def student_posteriors(
@@ -113,31 +114,31 @@ def student_posteriors(
     scale: FloatArray | None = None,
     prior: SnrPrior = SnrPrior(),  # noqa: B008
 ) -> StudentPosteriors:
-    """The posterior of every task given its own rows and the shape of the shared covariance.
+    """Approximate the posterior of every task given its own rows and the shape of the shared covariance.
 
     Args:
         tasks: the rows.
         omega: (d, d) positive definite, up to a factor; default the identity.
         scale: the diagonals of S_i, (m, d); default 1.
-        prior: of the signal-to-noise ratio, the noise's scale being sigma.
+        prior: prior of the signal-to-noise ratio, where sigma is the noise's scale.
     """
     m, d = tasks.num_tasks, tasks.num_features
     R = np.eye(d) if omega is None else np.linalg.cholesky(omega)
     S = np.ones((m, d)) if scale is None else scale
     log_snr = conjugate.log_grid(prior)
-    found, bounds = [], []
+    posteriors, bounds = [], []
     for i in range(m):
-        own, bound = _alone(*tasks.rows_of(i), S[i][:, None] * R, log_snr)
-        found.append(own)
+        posterior, bound = _alone(*tasks.rows_of(i), S[i][:, None] * R, log_snr)
+        posteriors.append(posterior)
         bounds.append(bound)
-    normal = conjugate.gathered(found, S, R, log_snr, tasks.row_counts)
+    normal = conjugate.gathered(posteriors, S, R, log_snr, tasks.row_counts)
     return StudentPosteriors(tasks, normal, np.array(bounds))
 
 
 def _alone(
     X: FloatArray, y: FloatArray, SR: FloatArray, log_snr: FloatArray
 ) -> tuple[conjugate.SingleTaskPosterior, float]:
-    """What one task's draws are taken from, and the bound of its evidence."""
+    """Compute one task's proposal, and the variational bound on its evidence."""
     with np.errstate(all="ignore"):
         A = X @ SR
         signal = np.sum(A**2) / len(y)
@@ -145,23 +146,24 @@ def _alone(
         for _ in range(_TURNS):
             precision, root = after, np.sqrt(after)
             weighted: Gram = Gram(*(np.asarray(part) for part in gram(root[:, None] * X, root * y)))  # type: ignore[arg-type]
-            found = conjugate.alone(weighted, SR, log_snr, signal)
-            after = shape / (0.5 * (FREEDOM + _square(A @ found.basis, y, found)))
+            posterior = conjugate.alone(weighted, SR, log_snr, signal)
+            after = shape / (0.5 * (FREEDOM + _square(A @ posterior.basis, y, posterior)))
             if not np.max(np.abs(after / precision - 1)) > _SETTLED:
                 break
         # E[log lambda] / 2 - KL(q(lambda) || p(lambda)), q a Gamma(shape, shape / precision)
-        bound = found.log_evidence + np.sum(shape * np.log(precision) - 0.5 * FREEDOM * precision)
-        even = np.sqrt(found.weights)
-    return found._replace(weights=even / even.sum()), float(bound)
+        bound = posterior.log_evidence + np.sum(shape * np.log(precision) - 0.5 * FREEDOM * precision)
+        flattened = np.sqrt(posterior.weights)
+    return posterior._replace(weights=flattened / flattened.sum()), float(bound)
 
 
-def _square(A: FloatArray, y: FloatArray, found: conjugate.SingleTaskPosterior) -> FloatArray:
-    """The mean of ((y_j - x_j'w) / sigma)^2 of every row, (n,); A w = A z in the posterior's own coordinates."""
-    shrunk = found.ratio[:, None] / (1 + found.ratio[:, None] * found.eigenvalues)  # (g, d), the variance of z / sigma
-    each = (shrunk * found.projected) @ A.T  # (g, n), and in its place what becomes of it: of many rows it is large
-    np.subtract(y, each, out=each)
-    np.square(each, out=each)
-    each *= (len(y) / found.residual)[:, None]
-    each += shrunk @ (A**2).T
-    square: FloatArray = found.weights @ each
+def _square(A: FloatArray, y: FloatArray, posterior: conjugate.SingleTaskPosterior) -> FloatArray:
+    """Return the mean of ((y_j - x_j'w) / sigma)^2 for every row, (n,); A z are the predictions in the basis of z."""
+    # The variance of z / sigma, (g, d).
+    shrunk = posterior.ratio[:, None] / (1 + posterior.ratio[:, None] * posterior.eigenvalues)
+    squares = (shrunk * posterior.projected) @ A.T  # (g, n), overwritten by the squares, as it is large for many rows
+    np.subtract(y, squares, out=squares)
+    np.square(squares, out=squares)
+    squares *= (len(y) / posterior.residual)[:, None]
+    squares += shrunk @ (A**2).T
+    square: FloatArray = posterior.weights @ squares
     return square

@@ -1,4 +1,4 @@
-"""The papers' experiments, from settings to verdicts: ``mpmtl-prob reproduce NAME``."""
+"""Reproduction of the papers' experiments, from settings to verdicts: ``mpmtl-prob reproduce NAME``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "verdicts",
 ]
 
-#: by the name of the command
+#: experiments by the name in the command
 EXPERIMENTS: dict[str, Study | ThreatModels | Adaptations] = {
     **STUDIES,
     threats.NAME: ThreatModels(),
@@ -50,24 +50,24 @@ def reproduce(
     workers: Workers | None = None,
     progress_bar: bool = True,
 ) -> dict[str, Any]:
-    """Run an experiment, or what is missing of it, and write its data set, report and picture.
+    """Run the missing units of an experiment, and write its data set, report and picture.
 
-    Writes ``NAME.nc``, ``NAME.json`` and, with matplotlib, ``NAME.png`` to ``out``, and every finished unit to ``out/units``.
-    Of the threat models and of adaptation there is no ``NAME.nc``: all numbers are in the report.
+    It writes ``NAME.nc``, ``NAME.json`` and, with matplotlib, ``NAME.png`` to ``out``, and every finished unit to
+    ``out/units``. The threat models and adaptation have no ``NAME.nc``, as all numbers are in the report.
 
     Args:
         study: one of ``EXPERIMENTS.values()``, its fast version, or your own.
         out: folder.
-        fast: whether it is the version that takes minutes, :meth:`Study.fast`.
+        fast: True for the version that takes minutes, :meth:`Study.fast`.
         command: what the user typed, for the report.
-        workers: that compute the units side by side; default this process.
+        workers: processes that compute the units in parallel; default this process.
         progress_bar: show one.
 
     Returns:
         The report.
 
     Raises:
-        FileNotFoundError: a data set is not there; the message says where to put it.
+        FileNotFoundError: a data set is missing; the message says where to put it.
     """
     out.mkdir(parents=True, exist_ok=True)
     options: Any = {"fast": fast, "command": command, "workers": workers, "progress_bar": progress_bar}
@@ -76,8 +76,8 @@ def reproduce(
     if isinstance(study, Adaptations):
         return adaptations.reproduce(study, out, **options)
     results = run(study, out / "units", workers=workers, progress_bar=progress_bar)
-    found = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
+    report = summarise(study, results, fast=fast, command=command or f"mpmtl-prob reproduce {study.name}")
     write_netcdf(results, out / f"{study.name}.nc", private=False)
-    write_text(out / f"{study.name}.json", json.dumps(found, indent=1) + "\n")
-    figures.draw(found, results, out / f"{study.name}.png")
-    return found
+    write_text(out / f"{study.name}.json", json.dumps(report, indent=1) + "\n")
+    figures.draw(report, results, out / f"{study.name}.png")
+    return report

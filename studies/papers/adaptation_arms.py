@@ -1,7 +1,7 @@
-"""Arms of adaptation on one data set, every one at the whole budget, and how those with constants come by them.
+"""Compared methods (arms) of domain adaptation, each with the whole budget, and the tuning of their constants.
 
-*Tuned*: some public records play the target, and the candidate that is best on others is taken. *Oracle*: the best candidate
-on the test rows, which nobody has: a lower limit of what tuning could reach, and no method.
+*Tuned*: some public records stand in for the target, and the candidate that is best on others is used. *Oracle*: the best
+candidate on the test rows. It is a lower bound on the error of any tuning, and not a method.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from mpmtl_prob.adaptation.data.problems import Pair
 from mpmtl_prob.adaptation.estimator import Adaptation
 from studies.papers.runner import digest
 
-#: appended to the name of an arm whose constants were chosen with the test rows
+#: suffix of an arm's name if its constants were chosen with the test rows
 ORACLE = ", oracle"
-#: of rows and targets, which are scaled to it; as of all other arms
+#: bounds of rows and targets, which are scaled to them; the same for all arms
 BALL: dict[str, Any] = {"row_bound": 1.0, "target_bound": 1.0}
-#: of the guarantee and the descents' ball, by generator
+#: delta of the guarantee, and the bound on weights of the descents, by data set
 DELTAS = {"two_sources": 0.01, "shifted": 0.01, "school": 1e-3}
 WEIGHT_BOUNDS = {"two_sources": 1.5, "shifted": 1.5, "school": 3.0}
 
 
 def _grid(**values: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(dict(zip(values, each, strict=True)) for each in product(*values.values()))
+    return tuple(dict(zip(values, combination, strict=True)) for combination in product(*values.values()))
 
 
 _PROFILED = _grid(source_weight=(0.2, 0.5), kappa_1=(0.02, 0.1), steps=(20, 300))
-#: by arm; arms without an entry have nothing to choose
+#: candidates by arm; arms without an entry have no constants to choose
 CANDIDATES: dict[str, tuple[Mapping[str, Any], ...]] = {
     "frozen": _grid(source_weight=(0.2, 0.5), steps=(20, 100), step_size=(None, 0.1, 0.5)),
     "noisy gradient": _grid(steps=(20, 100), step_size=(None, 0.1, 0.5)),
@@ -57,12 +57,12 @@ _TRIED = CANDIDATES | {"CnvxAdap, not private": _grid(source_weight=(0.2, 0.5, 0
 
 
 class Cell(NamedTuple):
-    """What is the same for all seeds.
+    """Experimental condition: data set, sizes, shift and budget.
 
     Attributes:
         data: "two_sources", "shifted" or "school".
         records: (m, n).
-        shift: how far weights are apart ("shifted"), or the target ("school").
+        shift: distance of the weights ("shifted"), or the target ("school").
         epsilon: the budget.
     """
 
@@ -73,11 +73,11 @@ class Cell(NamedTuple):
 
     @property
     def delta(self) -> float:
-        """Beside epsilon."""
+        """delta of the guarantee."""
         return DELTAS[self.data]
 
     def pair(self, seed: int) -> Pair:
-        """The data of a seed. Raises FileNotFoundError where School is not there."""
+        """Return the data for a seed. Raises FileNotFoundError if School is missing."""
         if self.data == "two_sources":
             return problems.two_sources(self.records, seed=seed)
         if self.data == "shifted":
@@ -86,23 +86,23 @@ class Cell(NamedTuple):
 
     @property
     def label(self) -> str:
-        """In words."""
+        """Description in words."""
         m, n = self.records
         where = "" if self.shift is None else f" {self.shift}"
         return f"{self.data}{where} ({m}, {n}), eps {self.epsilon:g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return self._asdict() | {"records": list(self.records), "delta": self.delta}
 
 
 class Arm(NamedTuple):
-    """One way to a model.
+    """Method in the comparison.
 
     Attributes:
-        name: of the arm; an entry of :data:`CANDIDATES` under it is tried.
-        make: the estimator, of chosen constants.
-        apart: whether it is told which public record is of which source.
+        name: name of the arm; its candidates are in :data:`CANDIDATES`.
+        make: returns the estimator, given constants.
+        apart: True if it gets the public records separated by domain.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Arm(NamedTuple):
 
 
 def arms(cell: Cell, seed: int) -> Iterator[Arm]:
-    """All arms. The paper's are not charged for the discrepancy, which favours them."""
+    """Yield all arms. The paper's are not charged for the discrepancy, which favours them."""
     paid: dict[str, Any] = {"epsilon": cell.epsilon, "delta": cell.delta, "unsafe_seed": seed}
     ball: dict[str, Any] = {"weight_bound": WEIGHT_BOUNDS[cell.data]} | paid
     descent: dict[str, Any] = {"discrepancy": 0.0} | ball
@@ -134,52 +134,56 @@ def arms(cell: Cell, seed: int) -> Iterator[Arm]:
     yield Arm("CnvxAdap, not private", lambda **chosen: CnvxAdap(**free, **chosen))
 
 
-#: arms that look at private records as they are, those of the paper's Table 1
+#: non-private arms, those of the paper's Table 1
 PLAIN = ("target, not private", "KMM", "DM", "CnvxAdap, not private")
-#: in the order of tables
+#: names of the arms, in the order of tables
 NAMES = tuple(arm.name for arm in arms(Cell("school", (1, 1), None, 1.0), 0) if arm.name not in PLAIN[1:])
 
 
 def unit(
-    cell: Cell, seed: int, folder: Path, wanted: Sequence[str] = NAMES, again: Sequence[str] = ()
+    cell: Cell, seed: int, folder: Path, names: Sequence[str] = NAMES, again: Sequence[str] = ()
 ) -> dict[str, float]:
-    """What :func:`measure` finds, of the seed's file in a folder as far as it is there, but for the arms of ``again``."""
+    """Return the result of :func:`measure`, from the seed's file where it has it; arms in ``again`` are rerun."""
     path = folder / f"{digest({'candidates': CANDIDATES, **cell.to_dict()})}-{seed}.json"
-    found: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
-    if missing := [name for name in wanted if name not in found or name in again]:
-        found |= measure(cell, seed, missing)
-        write_text(path, json.dumps(found))
-    keep = {*wanted, *(name + ORACLE for name in wanted), "coverage"}
-    return {name: value for name, value in found.items() if name in keep}
+    results: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+    if missing := [name for name in names if name not in results or name in again]:
+        results |= measure(cell, seed, missing)
+        write_text(path, json.dumps(results))
+    keep = {*names, *(name + ORACLE for name in names), "coverage"}
+    return {name: value for name, value in results.items() if name in keep}
 
 
-def measure(cell: Cell, seed: int, wanted: Sequence[str] = NAMES) -> dict[str, float]:
-    """Mean squared test errors of one seed by arm, in units of the test targets' variance on School.
+def measure(cell: Cell, seed: int, names: Sequence[str] = NAMES) -> dict[str, float]:
+    """Compute mean squared test errors of one seed by arm, in units of the test targets' variance on School.
 
-    Beside them "coverage", the share of the target's weights in the one release's 90 % intervals, where they are known.
+    The result also has "coverage", the share of the target's weights in the 90 % intervals from one release, if they are
+    known.
     """
-    data, found = cell.pair(seed), {}
+    data, results = cell.pair(seed), {}
     scale = float(np.var(data.test.y)) if cell.data == "school" else 1.0
     for arm in arms(cell, seed):
-        if arm.name not in wanted:
+        if arm.name not in names:
             continue
         source = data.sources if arm.apart else data.source
         tried = _TRIED.get(arm.name, ({},))
         models = [arm.make(**chosen).fit(source, data.target) for chosen in tried]
         errors = [error(model, data.test) / scale for model in models]
-        found[arm.name] = errors[0]
+        results[arm.name] = errors[0]
         if len(tried) > 1:
-            found[arm.name] = errors[tune(arm, data.source, data.target.num_records, seed)]
+            results[arm.name] = errors[tune(arm, data.source, data.target.num_records, seed)]
             if arm.name not in PLAIN:
-                found[arm.name + ORACLE] = min(errors)
+                results[arm.name + ORACLE] = min(errors)
         if arm.name == "one release, domains" and data.w is not None:
             low, high = models[0].posterior_.interval(0.9)  # type: ignore[attr-defined]
-            found["coverage"] = float(np.mean((low < data.w) & (data.w < high)))
-    return found
+            results["coverage"] = float(np.mean((low < data.w) & (data.w < high)))
+    return results
 
 
 def tune(arm: Arm, public: Domain, records: int, seed: int) -> int:
-    """The best candidate on public records, of which as many as there are private ones play the target, or two fifths."""
+    """Return the index of the best candidate on public records.
+
+    As many public records as there are private ones stand in for the target, but at most two fifths.
+    """
     m = public.num_records
     order = np.random.default_rng(seed).permutation(m)
     some = min(records, 2 * m // 5)
@@ -190,5 +194,5 @@ def tune(arm: Arm, public: Domain, records: int, seed: int) -> int:
 
 
 def error(model: Adaptation, test: Domain) -> float:
-    """Mean squared."""
+    """Compute the mean squared test error."""
     return float(np.mean((test.y - model.predict(test.X)) ** 2))

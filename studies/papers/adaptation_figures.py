@@ -1,4 +1,4 @@
-"""The picture of adaptation: arms of every cell beside source only, and error against n and eps."""
+"""Figure of the adaptation experiment: errors of all arms, and errors against n and eps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLORS = {"one release": _OURS, "printed": _PAPER, "frozen": _PAPER, "profiled"
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """The picture as PNG. Raises ImportError without matplotlib."""
+    """Draw the figure as PNG. Raises ImportError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -33,7 +33,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _dots(ax: Any, part: Mapping[str, Any]) -> None:
-    """An arm a line, a cell a symbol."""
+    """Plot errors, with one line per arm and one symbol per cell."""
     rows: Sequence[Mapping[str, Any]] = part["tables"][0]
     arms = [row["arm"] for row in rows if not row["arm"].endswith(ORACLE)]
     cells = [key for key in rows[0] if key != "arm" and not key.endswith("s.e.")]
@@ -57,11 +57,11 @@ def _curves(ax: Any, part: Mapping[str, Any]) -> None:
     cells = [key for key in rows["profiled"] if key != "arm" and not key.endswith("s.e.")]
     sizes = list(dict.fromkeys(cell.rpartition(", eps ")[0] for cell in cells))
     for k, size in enumerate(sizes):
-        mine = [cell for cell in cells if cell.rpartition(", eps ")[0] == size]
-        eps = np.array([float(cell.rpartition(", eps ")[2]) for cell in mine])
-        ax.plot(eps, [rows["profiled"][c] for c in mine], "o-", color=f"C{k}", label=f"profiled, {size}")
-        ax.plot(eps, [rows["noisy gradient"][c] for c in mine], "s:", color=f"C{k}", ms=4, mfc="white")
-        ax.axhline(rows["target, not private"][mine[-1]], color=f"C{k}", lw=0.6)
+        of_size = [cell for cell in cells if cell.rpartition(", eps ")[0] == size]
+        eps = np.array([float(cell.rpartition(", eps ")[2]) for cell in of_size])
+        ax.plot(eps, [rows["profiled"][c] for c in of_size], "o-", color=f"C{k}", label=f"profiled, {size}")
+        ax.plot(eps, [rows["noisy gradient"][c] for c in of_size], "s:", color=f"C{k}", ms=4, mfc="white")
+        ax.axhline(rows["target, not private"][of_size[-1]], color=f"C{k}", lw=0.6)
     ax.plot([], [], "s:", color="0.2", mfc="white", ms=4, label="noisy gradient, target alone")
     ax.plot([], [], "-", color="0.2", lw=0.6, label="target, not private")
     ax.set(xscale="log", yscale="log", xlabel="eps", ylabel="test error", title=part["title"])

@@ -1,7 +1,8 @@
-"""A private target and a public source: the tables and the shapes that the paper's figures claim, every arm tuned alike.
+"""Domain adaptation experiment: the claims of the paper's tables and figures, with all arms tuned alike.
 
-None of the paper's data may be shipped, and its private figures have no numbers: what is checked is orders and shapes, on
-the generator of :func:`mpmtl_prob.adaptation.data.problems.two_sources` and on School. Hours on one core.
+None of the paper's data may be shipped, and its private figures have no numbers. So the experiment checks rankings and shapes
+of curves, on the generator of :func:`mpmtl_prob.adaptation.data.problems.two_sources` and on School. It takes hours
+on one core.
 
 Source: Bassily, Cortes, Mao and Mohri (2023), section 6, Tables 1 and 3, Figures 1 to 3.
 """
@@ -34,14 +35,14 @@ Runs = Mapping[Cell, Sequence[Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class Adaptations:
-    """The settings of all parts; seeds are of data, splits and noise, which is drawn from them and promises nothing.
+    """Settings of all parts. The noise is drawn from seeds too, so that nothing is guaranteed.
 
     Attributes:
-        replications: seeds of every cell.
-        sizes: (m, n) of the made-up data.
+        replications: number of seeds per cell.
+        sizes: (m, n) of the synthetic data.
         school: targets of School, at (6000, 1000) and eps = 1.
-        private: n of the curves, of which m is 2000.
-        epsilons: of the curves.
+        private: n of the curves, with m = 2000.
+        epsilons: budgets of the curves.
     """
 
     replications: int = 10
@@ -52,11 +53,11 @@ class Adaptations:
 
     @property
     def name(self) -> str:
-        """Of the command."""
+        """Name in the command."""
         return NAME
 
     def fast(self) -> Adaptations:
-        """The same in minutes: fewer seeds, sizes and budgets."""
+        """Return settings that take minutes, with fewer seeds, sizes and budgets."""
         return replace(
             self, replications=3, sizes=((300, 60), (2000, 500)), school=("mixed",), private=(60, 1000),
             epsilons=(0.5, 15.0),
@@ -64,7 +65,7 @@ class Adaptations:
 
     @property
     def cells(self) -> dict[str, dict[Cell, Sequence[str]]]:
-        """What is run for every part, and which arms."""
+        """Cells and arms of every part."""
         made = [Cell("two_sources", size, None, eps) for size in self.sizes for eps in (0.5, 1.0)]
         curves = [Cell("two_sources", (2000, n), None, eps) for n in self.private for eps in self.epsilons]
         schools = [Cell("school", (6000, 1000), target, 1.0) for target in self.school]
@@ -87,40 +88,40 @@ def reproduce(
     workers: Workers | None = None,
     progress_bar: bool = True,
 ) -> dict[str, Any]:
-    """Run the seeds that are missing; write ``adaptation.json`` and, with matplotlib, ``adaptation.png``.
+    """Run the missing seeds; write ``adaptation.json`` and, with matplotlib, ``adaptation.png``.
 
     Args:
-        settings: of all parts.
+        settings: settings of all parts.
         out: folder.
-        fast: whether it is the fast version.
+        fast: True for the fast version.
         command: what the user typed, for the report.
-        workers: that run the seeds side by side; default this process.
+        workers: processes that run the seeds in parallel; default this process.
         progress_bar: show one.
 
     Returns:
         The report.
 
     Raises:
-        FileNotFoundError: School is not there; the message says where to put it.
+        FileNotFoundError: School is missing; the message says where to put it.
     """
     folder = out / "units" / f"{NAME}-{library_version()}"
     folder.mkdir(parents=True, exist_ok=True)
-    cells, wanted = settings.cells, dict[Cell, dict[str, None]]()
-    for some in cells.values():
-        for cell, arms in some.items():
-            wanted.setdefault(cell, {}).update(dict.fromkeys(arms))
+    cells, arms_by_cell = settings.cells, dict[Cell, dict[str, None]]()
+    for part_cells in cells.values():
+        for cell, arms in part_cells.items():
+            arms_by_cell.setdefault(cell, {}).update(dict.fromkeys(arms))
     seeds = range(settings.replications)
-    jobs = [(cell, seed, folder, tuple(arms)) for cell, arms in wanted.items() for seed in seeds]
+    jobs = [(cell, seed, folder, tuple(arms)) for cell, arms in arms_by_cell.items() for seed in seeds]
     with tqdm(total=len(jobs), desc=NAME, disable=not progress_bar) as bar:
         for (cell, *_), _ in as_done(unit, jobs, workers):
             bar.set_postfix_str(f"{cell.data} {cell.records} eps {cell.epsilon:g}")
             bar.update()
     runs = {
-        name: {cell: [unit(cell, seed, folder, arms) for seed in seeds] for cell, arms in some.items()}
-        for name, some in cells.items()
+        name: {cell: [unit(cell, seed, folder, arms) for seed in seeds] for cell, arms in part_cells.items()}
+        for name, part_cells in cells.items()
     }
     parts = {name: PARTS[name](runs[name]) for name in cells}
-    found = plain({
+    report = plain({
         "name": NAME,
         "figure": "Differentially Private Domain Adaptation (2023), section 6",
         "title": "A private target and a public source",
@@ -130,15 +131,15 @@ def reproduce(
         "settings": plain(asdict(settings)),
         "settings_hash": digest({"version": library_version(), **asdict(settings)}),
         "parts": parts,
-        "verdicts": [each for one in parts.values() for each in one["verdicts"]] + CANNOT,
+        "verdicts": [row for result in parts.values() for row in result["verdicts"]] + CANNOT,
         "targets": [],
     })  # fmt: skip
-    write_text(out / f"{NAME}.json", json.dumps(found, indent=1) + "\n")
-    adaptation_figures.draw(found, out / f"{NAME}.png")
-    return found
+    write_text(out / f"{NAME}.json", json.dumps(report, indent=1) + "\n")
+    adaptation_figures.draw(report, out / f"{NAME}.png")
+    return report
 
 
-#: what needs data, or a method, that is not at hand
+#: claims that need data or a method that is not available
 CANNOT: list[Row] = [
     asdict(Verdict(claim, statement, data, UNTESTED, {}, why))
     for claim, statement, data, why in (
@@ -153,13 +154,13 @@ CANNOT: list[Row] = [
 
 
 def table(runs: Runs) -> list[Row]:
-    """Mean errors with standard errors, an arm a row."""
+    """Return mean errors with standard errors, one row per arm."""
     names = [name for name in next(iter(runs.values()))[0] if name != "coverage"]
     rows = []
     for name in names:
         row: Row = {"arm": name}
-        for cell, found in runs.items():
-            errors = np.array([run[name] for run in found])
+        for cell, cell_runs in runs.items():
+            errors = np.array([run[name] for run in cell_runs])
             row[cell.label] = float(errors.mean())
             row[f"{cell.label}, s.e."] = float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else None
         rows.append(row)
@@ -189,13 +190,16 @@ def _school(runs: Runs) -> Row:
 
 
 def _one_release(runs: Runs, data: str) -> Row:
-    """Ours, not the paper's: beside its algorithms as tuned as they can be."""
+    """Compare one release, which is not an algorithm of the paper, with the paper's algorithms tuned on the test rows."""
     paper = ("printed", "frozen, oracle", "profiled, oracle")
     ratios = {
-        cell.label: _mean(found, "one release") / min(_mean(found, name) for name in paper)
-        for cell, found in runs.items()
+        cell.label: _mean(cell_runs, "one release") / min(_mean(cell_runs, name) for name in paper)
+        for cell, cell_runs in runs.items()
     }
-    source = {cell.label: _mean(found, "one release") / _mean(found, "source, Huber") for cell, found in runs.items()}
+    source = {
+        cell.label: _mean(cell_runs, "one release") / _mean(cell_runs, "source, Huber")
+        for cell, cell_runs in runs.items()
+    }
     words = "; ".join(
         f"{k}: {v:.2f} of the best of the paper's, {source[k]:.2f} of source only" for k, v in ratios.items()
     )
@@ -207,14 +211,14 @@ def _one_release(runs: Runs, data: str) -> Row:
 
 def _curves(runs: Runs) -> Row:
     sizes, budgets = sorted({c.records[1] for c in runs}), sorted({c.epsilon for c in runs})
-    each = {(c.records[1], c.epsilon): found for c, found in runs.items()}
+    by_size = {(c.records[1], c.epsilon): cell_runs for c, cell_runs in runs.items()}
     steps = [((n, a), (n, b)) for n in sizes for a, b in pairwise(budgets)]
     steps += [((a, e), (b, e)) for e in budgets for a, b in pairwise(sizes)]
-    rises = [_z(_errors(each[more], "profiled") - _errors(each[less], "profiled")) for less, more in steps]
-    last = each[sizes[-1], budgets[-1]]
-    gap = _mean(last, "profiled") / _mean(last, "target, not private")
-    beside = {
-        name: [_mean(found, name) / _mean(found, "noisy gradient") for found in each.values()]
+    rises = [_z(_errors(by_size[more], "profiled") - _errors(by_size[less], "profiled")) for less, more in steps]
+    largest = by_size[sizes[-1], budgets[-1]]
+    gap = _mean(largest, "profiled") / _mean(largest, "target, not private")
+    relative = {
+        name: [_mean(cell_runs, name) / _mean(cell_runs, "noisy gradient") for cell_runs in by_size.values()]
         for name in ("profiled", "frozen")
     }
     data = f"made-up, m = 2000, n = {sizes[0]} to {sizes[-1]}, eps = {budgets[0]:g} to {budgets[-1]:g}"
@@ -226,7 +230,7 @@ def _curves(runs: Runs) -> Row:
         *(verdict("DA Fig. 2", f"CnvxAdap, {name}, errs less than noisy gradients on the target alone.", data,
                   max(ratios) < 1, {"ratios": ratios},
                   f"{sum(r < 1 for r in ratios)} of {len(ratios)} cells, ratios {min(ratios):.2f} to {max(ratios):.2f}")
-          for name, ratios in beside.items()),
+          for name, ratios in relative.items()),
     ]  # fmt: skip
     note = f"Mean squared test error, delta = .01. {_TUNED}"
     return part("Error against n and eps", note, (table(runs),), verdicts)
@@ -234,8 +238,8 @@ def _curves(runs: Runs) -> Row:
 
 def _plain(runs: Runs) -> Row:
     verdicts = []
-    for cell, found in runs.items():
-        errors = {name: _mean(found, name) for name in PLAIN}
+    for cell, cell_runs in runs.items():
+        errors = {name: _mean(cell_runs, name) for name in PLAIN}
         best = min(errors, key=lambda name: errors[name])
         words = ", ".join(f"{name} {value:.4f}" for name, value in errors.items())
         verdicts.append(
@@ -249,14 +253,18 @@ def _plain(runs: Runs) -> Row:
 PARTS = {"made": _made, "school": _school, "curves": _curves, "plain": _plain}
 
 
-def _errors(found: Sequence[Mapping[str, float]], name: str) -> FloatArray:
-    return np.array([run[name] for run in found])
+def _errors(cell_runs: Sequence[Mapping[str, float]], name: str) -> FloatArray:
+    return np.array([run[name] for run in cell_runs])
 
 
-def _mean(found: Sequence[Mapping[str, float]], name: str) -> float:
-    return float(_errors(found, name).mean())
+def _mean(cell_runs: Sequence[Mapping[str, float]], name: str) -> float:
+    return float(_errors(cell_runs, name).mean())
 
 
-def _z(off: FloatArray) -> float:
-    """A paired mean in standard errors; 0 of a single seed."""
-    return float(off.mean() / max(off.std(ddof=1) / np.sqrt(len(off)), 1e-12)) if len(off) > 1 else 0.0
+def _z(differences: FloatArray) -> float:
+    """Return a paired mean difference in standard errors; 0 for a single seed."""
+    return (
+        float(differences.mean() / max(differences.std(ddof=1) / np.sqrt(len(differences)), 1e-12))
+        if len(differences) > 1
+        else 0.0
+    )

@@ -1,4 +1,4 @@
-"""The methods that the experiments compare: candidates of each, the choice among them, and what is kept of a fit."""
+"""Compared methods (arms) of the experiments: candidates, choice by cross-validation, fit and scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from studies.papers.settings import (
     subset,
 )
 
-#: under which the true guarantees are computed: whose sensitivity the papers use
+#: adjacency of the proved guarantees, whose sensitivity the papers use
 ADJACENCY = "zero_out"
 
 SELECTION = (
@@ -56,12 +56,12 @@ SELECTION = (
 
 
 class Missing(Exception):
-    """An arm cannot run on these data; the message says why."""
+    """Error for an arm that cannot run on these data; the message says why."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation picked: the estimator, its place in the thinned grid, its score, and out of how many."""
+    """Result of cross-validation: the estimator, its index in the thinned grid, its score, and the number of candidates."""
 
     estimator: Any
     index: int
@@ -74,11 +74,11 @@ Grid = Callable[[Unit, TaskData, Effort], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Arm:
-    """A method that is compared.
+    """Method in the comparison.
 
     Attributes:
-        grid: its candidates on training rows; None for the posterior, which has nothing to choose.
-        adjacency: that it is asked to prove something for.
+        grid: returns its candidates for training rows; None for the posterior, which has nothing to choose.
+        adjacency: adjacency of its proved guarantee.
     """
 
     grid: Grid | None = None
@@ -86,7 +86,7 @@ class Arm:
 
 
 def candidates(unit: Unit, train: TaskData, effort: Effort) -> list[Any]:
-    """The grid of an arm on these training rows, thinned."""
+    """Return the thinned grid of an arm for these training rows."""
     grid = ARMS[unit.arm].grid
     if grid is None:
         raise ValueError(f"arm: no grid for {unit.arm!r}")
@@ -100,7 +100,7 @@ def _ridge(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
 def _rounds(algorithm: type[MPMTL]) -> Grid:
     def grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
         loss, start = unit.data.loss, None
-        if isinstance(loss, LeastSquares):  # the ridge that was chosen where it stands alone
+        if isinstance(loss, LeastSquares):  # the ridge regression that was chosen as an arm of its own
             start = choose(replace(unit, arm=RIDGE, epsilon=None), effort).estimator
         return grids.rounds(
             algorithm, train, start=start, epsilon=unit.epsilon, loss=loss, adjacency=ADJACENCY, record=False
@@ -126,29 +126,30 @@ ARMS = {
 
 @lru_cache(maxsize=8)
 def load(data: Data, replication: int) -> Loaded:
+    """Load a replication of a data set, cached."""
     return data.load(replication)
 
 
 @lru_cache(maxsize=1024)
 def choose(unit: Unit, effort: Effort, index: int | None = None) -> Choice:
-    """The candidate that cross-validation picks on the first replication, or the one at an index picked before.
+    """Choose a candidate by cross-validation on the first replication, or return the one at a known index.
 
     Args:
-        unit: its replication is not read.
-        effort: of tuning.
-        index: in the thinned grid.
+        unit: the unit; its replication is ignored.
+        effort: effort of tuning.
+        index: index in the thinned grid, if known.
     """
     train = subset(load(unit.data, 0).train, unit.tasks)
     grid = candidates(unit, train, effort)
     if index is not None:
         return Choice(grid[index], index, float("nan"), len(grid))
-    found = cross_validate(grid, train, folds=effort.folds, metric=unit.data.metric, progress_bar=False)
-    best = next(i for i, candidate in enumerate(grid) if candidate is found.best)
-    return Choice(found.best, best, float(found.mean[best]), len(grid))
+    selection = cross_validate(grid, train, folds=effort.folds, metric=unit.data.metric, progress_bar=False)
+    best = next(i for i, candidate in enumerate(grid) if candidate is selection.best)
+    return Choice(selection.best, best, float(selection.mean[best]), len(grid))
 
 
-def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors | OwnerEffects | OwnerEffects:
-    """The arm on the training rows of the unit's replication, noise drawn by the operating system.
+def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors | OwnerEffects:
+    """Fit the arm to the training rows of the unit's replication, with noise from the operating system.
 
     Raises:
         Missing: the posterior of these data does not exist.
@@ -157,17 +158,17 @@ def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPost
     if ARMS[unit.arm].grid is None:
         return posterior(unit, train, effort)
     assert choice is not None
-    best = choice.estimator  # fitted through a selection, whose guarantees say that nothing was charged for it
+    best = choice.estimator  # fitted through a Selection, whose guarantee says that tuning was not charged
     return Selection((best,), np.array([[choice.score]]), unit.data.metric, best).fit(train)
 
 
 def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors | OwnerEffects:
-    """One release, of as many rounds as its eps pays for, and the owners' posteriors given it.
+    """Fit the noise-aware posterior: one release, with as many rounds as its eps allows, and the owners' posteriors.
 
-    Raises Missing where there is no such model.
+    Raises Missing if there is no such model.
     """
     assert unit.epsilon is not None
-    whole_way = NoiseAware(
+    estimator = NoiseAware(
         unit.epsilon,
         adjacency=ARMS[unit.arm].adjacency,
         likelihood=unit.data.of.likelihood,
@@ -178,28 +179,28 @@ def posterior(unit: Unit, train: TaskData, effort: Effort) -> OwnerPosteriors | 
         progress_bar=False,
     )
     try:
-        return whole_way.fit(train)
+        return estimator.fit(train)
     except ValueError as error:
         raise Missing(str(error)) from error
 
 
 def scores(unit: Unit, fitted: Fitted | OwnerPosteriors | OwnerEffects, scored: int | None) -> dict[str, Any]:
-    """The papers' measure as ``error``, the others by name, and both guarantees."""
+    """Score a fit: the papers' measure as ``error``, other measures by name, and both guarantees."""
     test = subset(subset(load(unit.data, unit.replication).test, unit.tasks), scored)
-    whole = fitted.W.shape[1] == test.num_tasks
-    prediction = fitted.predict(test) if whole else linear_prediction(fitted.W[:, : test.num_tasks], test)
+    of_all_tasks = fitted.W.shape[1] == test.num_tasks
+    prediction = fitted.predict(test) if of_all_tasks else linear_prediction(fitted.W[:, : test.num_tasks], test)
     measures = (auc,) if unit.data.metric == "auc" else (nmse, nmse_within)
-    found: dict[str, Any] = {measure.__name__: measure(prediction, test) for measure in measures}
+    by_measure: dict[str, Any] = {measure.__name__: measure(prediction, test) for measure in measures}
     if prediction.quantity == "probability":
-        found["log_score"] = log_score(prediction, test)
+        by_measure["log_score"] = log_score(prediction, test)
     elif prediction.draws is not None:
-        found["coverage"] = coverage(prediction, test)
+        by_measure["coverage"] = coverage(prediction, test)
     error = METRICS[unit.data.metric][0](prediction, test)
-    return {"error": error, **found, "seconds": fitted.seconds, **bounds(fitted.guarantee)}
+    return {"error": error, **by_measure, "seconds": fitted.seconds, **bounds(fitted.guarantee)}
 
 
 def bounds(guarantee: Guarantee) -> dict[str, Any]:
-    """What is claimed and what is proved, as plain numbers; None where there is nothing."""
+    """Return the claimed and the proved bound as plain numbers; None where there is none."""
 
     def plain(bound: Bound | None) -> dict[str, Any] | None:
         return None if bound is None else {"epsilon": bound.epsilon, "delta": bound.delta, "adjacency": bound.adjacency}

@@ -1,4 +1,4 @@
-"""Differences between arms within replications, and how much of the STL-to-MTL gap an arm closes."""
+"""Paired differences between arms, and the share of the STL-to-MTL gap that an arm closes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scipy import stats
 from mpmtl_prob._util.arrays import FloatArray
 from studies.papers.settings import KINDS, MTL, STL, Shared
 
-LEVEL = 0.05  # of every one-sided test
+LEVEL = 0.05  # significance level of every one-sided test
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two arms within replications.
+    """Paired difference of two arms over replications, with t tests.
 
     Attributes:
-        mean: of first minus second; positive where the first is worse.
+        mean: mean of first minus second; positive if the first is worse.
         se: its standard error.
         worse: one-sided p of "the first is not worse".
         better: one-sided p of "the first is not better".
@@ -33,7 +33,7 @@ class Difference:
 
     @classmethod
     def of(cls, first: FloatArray, second: FloatArray) -> Difference | None:
-        """None with fewer than two replications of both."""
+        """Compute the difference; None with fewer than two replications of both."""
         d = np.asarray(first) - np.asarray(second)
         d = d[np.isfinite(d)]
         if len(d) < 2:
@@ -54,26 +54,26 @@ class Difference:
 
 
 def loss(results: xr.Dataset, data: str) -> xr.DataArray:
-    """Errors on one data set, less is better: 1 - AUC where that is the measure."""
+    """Return errors on one data set, less is better; for AUC they are 1 - AUC."""
     error = results["error"].sel(data=data)
     return 1 - error if json.loads(results.attrs["metrics"])[data] == "auc" else error
 
 
 def shared(results: xr.Dataset, data: str) -> Shared:
-    """What the tasks of a data set have in common."""
+    """Return the structure that the tasks of a data set share."""
     return KINDS[json.loads(results.attrs["kinds"])[data]].shared
 
 
 def best_of(errors: xr.DataArray, arms: tuple[str, ...]) -> xr.DataArray | None:
-    """Of the arms that are there the one with the least mean error, as the papers do for STL and MTL."""
-    there = [arm for arm in arms if arm in errors["arm"] and bool(errors.sel(arm=arm).notnull().any())]
-    if not there:
+    """Return the arm with the least mean error among those present, as the papers do for STL and MTL."""
+    present = [arm for arm in arms if arm in errors["arm"] and bool(errors.sel(arm=arm).notnull().any())]
+    if not present:
         return None
-    return errors.sel(arm=min(there, key=lambda arm: float(errors.sel(arm=arm).mean())))
+    return errors.sel(arm=min(present, key=lambda arm: float(errors.sel(arm=arm).mean())))
 
 
 def gap_share(results: xr.Dataset, data: str, arm: str) -> xr.DataArray | None:
-    """(STL - arm) / (STL - MTL) of means over replications, by epsilon; None where an arm or the gap is missing."""
+    """Return (STL - arm) / (STL - MTL) of means over replications, by epsilon; None if an arm or the gap is missing."""
     errors = loss(results, data)
     single, together = best_of(errors, STL), best_of(errors, MTL)
     if single is None or together is None or arm not in errors["arm"]:
@@ -84,15 +84,16 @@ def gap_share(results: xr.Dataset, data: str, arm: str) -> xr.DataArray | None:
 
 
 def pairs_of(first: xr.DataArray | None, second: xr.DataArray | None) -> dict[float, Difference]:
-    """Differences at every epsilon where there are any."""
+    """Return the differences by epsilon, where they exist."""
     if first is None or second is None:
         return {}
-    found = {
+    by_epsilon = {
         float(eps): Difference.of(first.sel(epsilon=eps).values, second.sel(epsilon=eps).values)
         for eps in first["epsilon"].values
     }
-    return {eps: difference for eps, difference in found.items() if difference is not None}
+    return {eps: difference for eps, difference in by_epsilon.items() if difference is not None}
 
 
 def arm_of(errors: xr.DataArray, name: str) -> xr.DataArray | None:
+    """Return the errors of an arm, or None if it was not run."""
     return errors.sel(arm=name) if name in errors["arm"] and bool(errors.sel(arm=name).notnull().any()) else None

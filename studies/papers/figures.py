@@ -1,4 +1,4 @@
-"""The experiments' pictures, from their reports and data sets: our curves with intervals, the papers' beside them."""
+"""Figures of the experiments, from reports and data sets: our curves with intervals, and the papers' curves."""
 
 from __future__ import annotations
 
@@ -42,29 +42,34 @@ _LABELS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average A
 
 
 def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
-    """The picture of a study as PNG. Raises ImportError without matplotlib."""
+    """Draw the figure of a study as PNG. Raises ImportError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("figures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
     draw: dict[str, Any] = {"fig2": _models, "fig3": _relations, "fig4": _exponents, "fig5": _rounds, "fig8": _sizes}
-    each = results.sizes["arm"]
-    count = {"fig2": 3, "fig3": 2 + 2 * each, "fig4": 1, "fig5": 2, "fig8": each * results.sizes["data"]}.get(
-        report["name"]
-    )
-    arms, heat, own = report["settings"]["arms"], report["name"] in ("fig2", "fig3"), report["name"] in draw
-    scales = 1 if own or len(_fine(arms)) == len(arms) else 2
+    arms_count = results.sizes["arm"]
+    count = {
+        "fig2": 3,
+        "fig3": 2 + 2 * arms_count,
+        "fig4": 1,
+        "fig5": 2,
+        "fig8": arms_count * results.sizes["data"],
+    }.get(report["name"])
+    arms, heat, has_own_panels = report["settings"]["arms"], report["name"] in ("fig2", "fig3"), report["name"] in draw
+    scales = 1 if has_own_panels or len(_fine(arms)) == len(arms) else 2
     panels = count or scales * results.sizes["data"]
     columns = min(panels, 4 if heat else 2)
     rows = -(-panels // columns)
-    height = 2.8 if heat else 4.6 if report["name"] == "fig8" else 6.4 if own else 4.2
+    height = 2.8 if heat else 4.6 if report["name"] == "fig8" else 6.4 if has_own_panels else 4.2
     page = Figure(
-        figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if own else 2.8)), layout="constrained"
+        figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if has_own_panels else 2.8)),
+        layout="constrained",
     )
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
     for ax in axes[panels:]:
         ax.set_visible(False)
-    if own:
+    if has_own_panels:
         draw[report["name"]](report, results, axes)
     else:
         _panels(report, axes, scales)
@@ -75,7 +80,7 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
 
 
 def protection(entries: list[Mapping[str, Any]]) -> str:
-    """What stands in a legend behind the name of an arm: the delta that is true at the eps shown."""
+    """Return the legend's note on an arm's guarantee: the true delta at the eps shown."""
     if entries[0]["epsilon"] is None:
         return ", not private" if entries[0]["proved"] is None else ""
     if any(entry["proved"] is None for entry in entries):
@@ -90,8 +95,11 @@ def protection(entries: list[Mapping[str, Any]]) -> str:
 
 
 def _panels(report: Mapping[str, Any], axes: Any, scales: int) -> None:
-    """Every data set with all arms and, where baselines are far off, without them: the papers' coarse and fine scales."""
-    of = lambda arm: [entry for entry in report["curves"] if entry["arm"] == arm]
+    """Draw every data set with all arms and, if baselines are far off, without them: the papers' two scales."""
+
+    def of(arm: str) -> list[Mapping[str, Any]]:
+        return [entry for entry in report["curves"] if entry["arm"] == arm]
+
     labels = {arm: arm + protection(of(arm)) for arm in {entry["arm"] for entry in report["curves"]}}
     fine, places = _fine(report["settings"]["arms"]), iter(axes)
     for data in dict.fromkeys(entry["data"] for entry in report["curves"]):
@@ -115,12 +123,12 @@ def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str, l
     for arm, (eps, value) in paper.curves(entries[0]["data"]).items():
         if arm in {entry["arm"] for entry in entries}:
             label = {RIDGE: "papers' STL", TRACE: "papers' MTL"}.get(arm, f"papers' {arm} (eps claimed)")
-            dots = (0, (4, 1, 1, 1)) if arm == TRACE else (0, (1, 1))  # both are grey
+            dots = (0, (4, 1, 1, 1)) if arm == TRACE else (0, (1, 1))  # two styles, as both lines are grey
             ax.plot(eps, value, color=_STYLE[arm][0], ls=dots, lw=1.1, alpha=0.8, label=label)
             means += [value.min(), value.max()]
     ax.set(xscale="log", xlabel="eps", ylabel=_LABELS[metric], title=title)
     low, high = min(means), max(means)
-    if metric != "auc" and high > 2 * low:  # an interval of few replications may reach below zero
+    if metric != "auc" and high > 2 * low:  # limits by means, as an interval of few replications may include zero
         ax.set(yscale="log", ylim=(0.8 * low, 1.25 * high))
     else:
         ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
@@ -135,7 +143,7 @@ def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float], 
         ax.fill_between(span, low[0], high[0], color=color, alpha=0.08, lw=0)
         return
     x = [entry["epsilon"] for entry in entries]
-    if entries[0]["arm"] == REPLACEMENT:  # at few budgets, close to the posterior's own line: marks, and no line
+    if entries[0]["arm"] == REPLACEMENT:  # marks without a line, as it is close to the posterior's line
         ax.errorbar(
             x, middle, high - middle, color=color, fmt="D", ms=4.5, mfc="white", lw=1, capsize=2, zorder=3, label=label
         )
@@ -145,13 +153,13 @@ def _line(ax: Any, entries: list[Mapping[str, Any]], span: tuple[float, float], 
 
 
 def _common_legend(page: Any, axes: Any, columns: int) -> None:
-    """One for all panels."""
+    """Draw one legend for all panels."""
     named = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     page.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
 def _sizes(report: Mapping[str, Any], results: xr.Dataset, axes: Any) -> None:
-    """A row for every data set, a column for every method, a line for every budget."""
+    """Draw one row per data set, one column per method, and one line per budget."""
     import matplotlib
 
     epsilons, sizes = ([float(x) for x in results[name].values] for name in ("epsilon", "tasks"))

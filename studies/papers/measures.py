@@ -1,4 +1,4 @@
-"""What is computed of one unit of an experiment: plain numbers, and lists of numbers for the pictures."""
+"""Measures of one unit of an experiment: plain numbers, and lists of numbers for the figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mpmtl_prob.releases import default_delta
 from studies.papers import arms
 from studies.papers.settings import ALLOCATIONS, Study, Unit, groups
 
-#: dims of what is not a number
+#: dims of results that are arrays
 DIMS = {
     "W": ("feature", "task"),
     "W0": ("feature", "task"),
@@ -32,19 +32,20 @@ Measure = Callable[[Study, Unit, arms.Choice | None], dict[str, Any]]
 
 
 def score(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
-    """Test error and guarantees of an arm."""
+    """Compute the test error and the guarantees of an arm."""
     return arms.scores(unit, arms.fit(unit, study.effort, choice), study.scored)
 
 
 def running_example(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
-    """How much the nine tasks resemble the odd one after one round of Algorithm 2, and did before: median cosines.
+    """Compute median cosines of the nine tasks with the odd one, before and after one round of Algorithm 2.
 
     W^(0) is uniform on (0, 1), its last column times 100; T = 1, eta = 1, lambda = 50, K = 100 sqrt(5), delta = 0.
     """
     d, m = unit.data.num_features, unit.data.num_tasks
     W0 = np.random.default_rng(unit.replication).uniform(size=(d, m))
     W0[:, -1] *= 100
-    nobody = TaskData.from_lists([np.eye(d)] * m, [np.ones(d)] * m)  # rows do not enter the output of the first round
+    # The output of the first round does not depend on rows.
+    placeholder = TaskData.from_lists([np.eye(d)] * m, [np.ones(d)] * m)
     algorithm = LowRank(
         penalty=50.0,
         epsilon=unit.epsilon,
@@ -55,13 +56,13 @@ def running_example(study: Study, unit: Unit, choice: arms.Choice | None) -> dic
         start=W0,
         adjacency=arms.ADJACENCY,
     )
-    fitted = algorithm.fit(nobody)
-    found = {"cosine": _likeness(fitted.W), "cosine_before": _likeness(W0), **arms.bounds(fitted.guarantee)}
-    return found | {"W0": _short(W0), "W": _short(fitted.W)}
+    fitted = algorithm.fit(placeholder)
+    result = {"cosine": _likeness(fitted.W), "cosine_before": _likeness(W0), **arms.bounds(fitted.guarantee)}
+    return result | {"W0": _short(W0), "W": _short(fitted.W)}
 
 
 def _likeness(W: FloatArray) -> float:
-    """nan where the penalty has removed everything, the odd task too."""
+    """Return the median cosine with the last task; nan if a column is zero."""
     norm = np.linalg.norm(W, axis=0)
     if not norm.all():
         return float("nan")
@@ -70,22 +71,22 @@ def _likeness(W: FloatArray) -> float:
 
 
 def relations(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
-    """Do tasks of a group come out alike? Mean cosines within groups and across, of the same tasks in every replication.
+    """Compute mean cosines of fitted models within groups of tasks and across, for the same tasks in every replication.
 
     ``truth`` is the correlation of the entries of W^ with those of W.
     """
-    fixed = replace(unit, replication=0)  # the pictures average W^ over runs, on the same tasks
+    fixed = replace(unit, replication=0)  # the figures average W^ over runs on the same tasks
     fitted = arms.fit(fixed, study.effort, choice)
     W, true = fitted.W, arms.load(unit.data, 0).W
     assert true is not None
-    found = alike(W, groups(unit.data)) | {"truth": float(np.corrcoef(W.ravel(), true.ravel())[0, 1])}
+    result = alike(W, groups(unit.data)) | {"truth": float(np.corrcoef(W.ravel(), true.ravel())[0, 1])}
     test = arms.load(unit.data, 0).test
-    found["error"] = nmse(linear_prediction(W, test), test)
-    return found | {"W": _short(W), "W0": _short(true)} | arms.bounds(fitted.guarantee)
+    result["error"] = nmse(linear_prediction(W, test), test)
+    return result | {"W": _short(W), "W0": _short(true)} | arms.bounds(fitted.guarantee)
 
 
 def alike(W: FloatArray, group: NDArray[np.int64]) -> dict[str, float]:
-    """Mean cosine of two tasks of a group, and of two groups."""
+    """Return the mean cosines of two tasks in the same group, and in different groups."""
     profile = W / np.maximum(np.linalg.norm(W, axis=0), 1e-300)
     cosine, same = profile.T @ profile, group[:, None] == group
     pairs = ~np.eye(len(group), dtype=bool)
@@ -94,7 +95,7 @@ def alike(W: FloatArray, group: NDArray[np.int64]) -> dict[str, float]:
 
 
 def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
-    """The least error of cross-validation on the training rows when eps_t grows as t^alpha, or as Q^-t.
+    """Compute the least cross-validation error on the training rows if eps_t grows as t^alpha, or as Q^-t.
 
     Fig 4 (a): convex loss, exponent alpha. Fig 4 (b): mu = 1e-3, Q = Q_0^exponent with Q_0 = 1 - sqrt(mu), as printed.
     """
@@ -107,24 +108,25 @@ def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str
     grid = grids.rounds(
         LowRank, train, epsilon=unit.epsilon, acceleration=accelerated, adjacency=arms.ADJACENCY, **options
     )[:: study.effort.stride]
-    found = cross_validate(grid, train, folds=study.effort.folds, seed=unit.replication, progress_bar=False)
-    return {"error": float(found.mean.min()), "rounds": found.best.rounds, **_claims(found.best, train)}
+    selection = cross_validate(grid, train, folds=study.effort.folds, seed=unit.replication, progress_bar=False)
+    return {"error": float(selection.mean.min()), "rounds": selection.best.rounds, **_claims(selection.best, train)}
 
 
 def noise_to_signal(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:
-    """log10 ||E||_F / ||Sigma~||_F of every round, and ||W^ - W^_0||_F / ||W^_0||_F, W^_0 the output with E = 0.
+    """Compute noise-to-signal ratios of the release, and how far the noise moves the models.
 
-    ``between_draws`` compares the last outputs of two draws of the noise in the same way; ``error`` and
-    ``error_without_noise`` are those of W^ and W^_0. Of DP-MTRL, whose noise is in the models, E = W^'W^ - W'W in the first
+    The ratios are log10 ||E||_F / ||Sigma~||_F of every round, and ||W^ - W^_0||_F / ||W^_0||_F, where W^_0 is the output
+    with E = 0. ``between_draws`` compares the last outputs of two draws of the noise in the same way; ``error`` and
+    ``error_without_noise`` are those of W^ and W^_0. For DP-MTRL, whose noise is in the models, E = W^'W^ - W'W in the first
     round.
     """
     assert choice is not None
     train, test, _ = arms.load(unit.data, unit.replication)
     if isinstance(choice.estimator, LowRank):
-        found, guarantee = _of_releases(choice.estimator, train, unit.replication), _claims(choice.estimator, train)
+        runs, guarantee = _of_releases(choice.estimator, train, unit.replication), _claims(choice.estimator, train)
     else:
-        found, guarantee = _of_models(choice.estimator, train, unit.replication), {"claimed": None, "proved": None}
-    W, other, W_0, ratio, moved = found
+        runs, guarantee = _of_models(choice.estimator, train, unit.replication), {"claimed": None, "proved": None}
+    W, other, W_0, ratio, moved = runs
     error, without = (nmse(linear_prediction(w, test), test) for w in (W, W_0))
     return {
         "error": error,
@@ -142,7 +144,7 @@ def _distance(W: FloatArray, reference: FloatArray) -> float:
 
 
 def _claims(algorithm: MPMTL, train: TaskData) -> dict[str, Any]:
-    """Both bounds of what a run of Algorithm 2 would release."""
+    """Return both bounds of the release of a run of Algorithm 2."""
     epsilon, delta = algorithm.epsilon, default_delta(train.num_tasks)
     assert isinstance(epsilon, float)
     claimed = Bound(epsilon, delta, arms.ADJACENCY)
@@ -151,12 +153,16 @@ def _claims(algorithm: MPMTL, train: TaskData) -> dict[str, Any]:
 
 
 def _of_releases(algorithm: LowRank, train: TaskData, seed: int) -> tuple[FloatArray, ...]:
-    """The curator's own look at its noise: runs that nobody publishes."""
+    """Run Algorithm 2 with the curator's knowledge of its noise. These runs are not published."""
     plan = algorithm.plan(train)
     rng, zero = np.random.default_rng(seed), np.zeros((plan.size, plan.size))
     E, again = (np.stack([law.sample(rng, zero) for law in plan.mechanisms]) for _ in range(2))
     (sigma, W), (_, other), (_, W_0) = (plan.execute(Noise(e), algorithm.sharing) for e in (E, again, 0 * E))
-    norm = lambda A: np.linalg.norm(A, axis=(1, 2))
+
+    def norm(A: FloatArray) -> FloatArray:
+        sizes: FloatArray = np.linalg.norm(A, axis=(1, 2))
+        return sizes
+
     return W[-1], other[-1], W_0[-1], np.log10(norm(E) / norm(sigma - E)), norm(W - W_0) / norm(W_0)
 
 
@@ -170,7 +176,7 @@ def _of_models(algorithm: DPMTRL, train: TaskData, seed: int) -> tuple[FloatArra
 
 
 def _short(values: FloatArray) -> Any:
-    """Six digits, as nested lists: pictures and medians need no more."""
+    """Round to six digits and return nested lists, which is enough for figures and medians."""
     return np.vectorize(lambda x: float(f"{x:.6g}"))(values).tolist()
 
 

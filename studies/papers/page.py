@@ -1,4 +1,4 @@
-"""The results page, from the experiments' JSON files: no number in it is typed by hand."""
+"""Results page, generated from the experiments' JSON files with all its numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from studies.papers.verdicts import FAILS, HOLDS, UNTESTED, once
 Report = Mapping[str, Any]
 
 _ORDER = (*STUDIES, threats.NAME, adaptations.NAME)
-#: ends the name of a column of standard errors, which stands in the cells of what it is of
+#: suffix of a column of standard errors, which is merged into its column's cells
 ERROR = ", s.e."
-#: of a table before it is turned
+#: largest number of columns of a table before it is transposed
 MOST_COLUMNS = 10
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
-#: what a reader needs to know to judge a figure
+#: notes for readers on each figure
 _READINGS = {
     "fig2": "The output of the first round does not depend on the rows. What protects the odd task is in the last columns.",
     "fig3": (
@@ -61,27 +61,27 @@ _READINGS = {
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The reports in a folder, in the order of the experiments. Raises FileNotFoundError where there are none."""
+    """Load the reports in a folder, in the order of the experiments. Raises FileNotFoundError if there are none."""
     paths = [folder / f"{name}.json" for name in _ORDER]
-    found = [json.loads(path.read_text()) for path in paths if path.is_file()]
-    if not found:
+    reports = [json.loads(path.read_text()) for path in paths if path.is_file()]
+    if not reports:
         raise FileNotFoundError(f"folder: no results of an experiment in {folder}; run mpmtl-prob reproduce NAME first")
-    return found
+    return reports
 
 
 def write(folder: Path, path: Path) -> str:
-    """Write the page of the reports in a folder; returns it. Raises FileNotFoundError as :func:`load`."""
+    """Write the page for the reports in a folder, and return it. Raises FileNotFoundError as :func:`load` does."""
     text = page(load(folder), figures=os.path.relpath(folder, path.parent))
     write_text(path, text)
     return text
 
 
 def page(reports: Sequence[Report], figures: str = "results") -> str:
-    """The page as Markdown.
+    """Return the page as Markdown.
 
     Args:
-        reports: of any of the experiments.
-        figures: the folder of their pictures, seen from the page.
+        reports: reports of any of the experiments.
+        figures: folder of their figures, relative to the page.
     """
     parts = [
         "# What reproduces, and what does not",
@@ -98,7 +98,7 @@ def page(reports: Sequence[Report], figures: str = "results") -> str:
 
 
 def brief(report: Report) -> str:
-    """The verdicts and targets of one experiment in a few lines, for a terminal."""
+    """Summarise the verdicts and targets of one experiment in a few lines, for a terminal."""
     lines = [f"{report['name']} ({report['figure']}): {report['title']}"]
     lines += [f"  {v['verdict']}: claim {v['claim']}, {v['data']}: {v['why']}" for v in report["verdicts"]]
     lines += [
@@ -116,7 +116,7 @@ _PRIORS = (
 
 
 def _headline(reports: Sequence[Report], figures: str) -> str:
-    """What matters first: what held of all claims, and what privacy costs on real data."""
+    """Return the introduction: how many claims hold, and what privacy costs on real data."""
     verdicts = [verdict["verdict"] for _, verdict in once(reports)]
     targets = [target["met"] for report in reports for target in report["targets"]]
     lines = [
@@ -125,14 +125,14 @@ def _headline(reports: Sequence[Report], figures: str) -> str:
         f"The noise-aware posterior meets {sum(targets)} of {len(targets)} goals." if targets else "",
         _fast(reports),
     ]
-    found = " ".join(line for line in lines if line)
+    introduction = " ".join(line for line in lines if line)
     return "\n\n".join(
-        [found, *filter(None, (_real(report, figures) for report in reports if report["name"] == "fig9"))]
+        [introduction, *filter(None, (_real(report, figures) for report in reports if report["name"] == "fig9"))]
     )
 
 
 def _real(report: Report, figures: str) -> str:
-    """The picture of real data, and in words what it shows at eps = 1."""
+    """Return the figure of real data, and a table of it at eps = 1."""
     at = {entry["arm"]: entry for entry in report["curves"] if entry["epsilon"] in (None, 1.0)}
     if not {"noise-aware posterior", "Algorithm 2", "STL ridge", "MTL trace norm"} <= at.keys():
         return ""
@@ -174,14 +174,15 @@ def _made(reports: Sequence[Report]) -> str:
 
 
 def _claims(reports: Sequence[Report]) -> str:
-    found = once(reports)
-    found.sort(key=lambda pair: (not pair[1]["claim"].isdigit(), pair[1]["claim"]))
-    counts = {word: sum(verdict["verdict"] == word for _, verdict in found) for word in (HOLDS, FAILS, UNTESTED)}
+    claims = once(reports)
+    claims.sort(key=lambda pair: (not pair[1]["claim"].isdigit(), pair[1]["claim"]))
+    counts = {word: sum(verdict["verdict"] == word for _, verdict in claims) for word in (HOLDS, FAILS, UNTESTED)}
     head = ", ".join(f"{word}: {count}" for word, count in counts.items())
     rows = (
-        (v["claim"], v["statement"], v["data"], f"**{v['verdict']}**", v["why"], _anchor(report)) for report, v in found
+        (v["claim"], v["statement"], v["data"], f"**{v['verdict']}**", v["why"], _anchor(report))
+        for report, v in claims
     )
-    return f"Of {len(found)} verdicts, {head}.\n\n" + _table(("no.", "claim", "data", "verdict", "why", "from"), rows)
+    return f"Of {len(claims)} verdicts, {head}.\n\n" + _table(("no.", "claim", "data", "verdict", "why", "from"), rows)
 
 
 def _targets(reports: Sequence[Report]) -> str:
@@ -213,7 +214,7 @@ def _targets(reports: Sequence[Report]) -> str:
 
 
 def _beside(target: Report, form: str, nothing: str = "") -> str:
-    """What was found under replacement; reports of studies without it have none."""
+    """Return the result under replacement adjacency in words, or ``nothing`` if there is none."""
     number = target.get("replacement")
     return nothing if number is None else form.format(f"{number:.3f}")
 
@@ -234,22 +235,22 @@ def _section(report: Report, figures: str) -> str:
 
 
 def _in_parts(report: Report, figures: str) -> str:
-    """The threat models and adaptation: every part with its tables."""
+    """Return the section of a report in parts (threat models, adaptation), with the tables of every part."""
     sizes = ", ".join(f"{name} {value}" for name, value in report["settings"].items() if not isinstance(value, list))
-    found = [
+    blocks = [
         f"## {report['name']}: {report['title']}",
         f"{report['figure']}. Settings: {sizes}. Noise is drawn in doubles from seeds: a rerun finds the same.",
         f"![{report['title']}]({figures}/{report['name']}.png)",
     ]
     for part in report["parts"].values():
-        beside = any(key.endswith(ERROR) for rows in part["tables"] for key in rows[0])
-        note = f"{part['note']} In brackets: standard errors." if beside else part["note"]
-        found += [f"### {part['title']}", note, *(_upright(list(map(_cells, rows))) for rows in part["tables"])]
-    return "\n\n".join(found)
+        has_errors = any(key.endswith(ERROR) for rows in part["tables"] for key in rows[0])
+        note = f"{part['note']} In brackets: standard errors." if has_errors else part["note"]
+        blocks += [f"### {part['title']}", note, *(_upright(list(map(_cells, rows))) for rows in part["tables"])]
+    return "\n\n".join(blocks)
 
 
 def _cells(row: Report) -> dict[str, str]:
-    """A row of a table in words, a standard error in the cell of what it is of."""
+    """Return a table's row in words, with standard errors merged into the cells that they belong to."""
     return {
         key: _word(value) if row.get(key + ERROR) is None else _with_error(value, row[key + ERROR])
         for key, value in row.items()
@@ -258,7 +259,7 @@ def _cells(row: Report) -> dict[str, str]:
 
 
 def _upright(rows: Sequence[dict[str, str]]) -> str:
-    """A table that is turned where it would have more columns than rows, and more than a page is wide."""
+    """Return a table, transposed if it has more columns than rows and than fit on a page."""
     columns = [[key, *(row[key] for row in rows)] for key in rows[0]]
     if len(columns) > max(len(rows), MOST_COLUMNS):
         return _table(columns[0], columns[1:])
@@ -266,13 +267,13 @@ def _upright(rows: Sequence[dict[str, str]]) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    """Both to the error's second digit."""
+    """Return a number with its error, both to the second digit of the error."""
     digits = max(0, 1 - math.floor(math.log10(error))) if error else 4
     return f"{value:.{digits}f} ({error:.{digits}f})"
 
 
 def _word(value: Any) -> str:
-    """A cell: four digits, whole numbers and words as they are."""
+    """Return a cell's text: four digits for numbers, and other values unchanged."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -295,7 +296,7 @@ def _sizes(report: Report) -> str:
 
 
 def _shared(entry: Report | None) -> str:
-    """What is proved of an arm that no budget touches."""
+    """Return a note on the guarantee of an arm without a budget."""
     if entry is None:
         return ""
     return ", not private" if entry["proved"] is None else ", nothing shared: eps = 0, delta = 0 proved"
@@ -306,7 +307,7 @@ def _ordinal(stride: int) -> str:
 
 
 def _curves(report: Report, data: str, tasks: int | None) -> str:
-    """Arms by budgets, and under every private arm what is claimed and what is proved."""
+    """Return a table of arms by budgets, with the claimed and the proved delta below every private arm."""
     entries = [e for e in report["curves"] if e["data"] == data and e.get("tasks") == tasks]
     if not entries:
         return ""
@@ -331,16 +332,16 @@ def _curves(report: Report, data: str, tasks: int | None) -> str:
 
 
 def _measures(report: Report) -> str:
-    """What else was computed, and the guarantee of what it was computed from."""
+    """Return a table of further measures, with the guarantees of the fits behind them."""
     names = list(report["measures"])
     if not names:
         return ""
     rows = []
     for first in report["measures"][names[0]]:
         place = (first["arm"], first["epsilon"])
-        found = [next((e for e in report["measures"][n] if (e["arm"], e["epsilon"]) == place), None) for n in names]
+        entries = [next((e for e in report["measures"][n] if (e["arm"], e["epsilon"]) == place), None) for n in names]
         bounds = [_delta(first, "claimed"), _delta(first, "proved")]
-        rows.append([first["arm"], f"{first['epsilon']:g}", *map(_mean, found), *bounds])
+        rows.append([first["arm"], f"{first['epsilon']:g}", *map(_mean, entries), *bounds])
     head = ("arm", "eps", *(name.replace("_", " ") for name in names), "claimed delta", "proved delta")
     return _table(head, rows)
 
@@ -368,7 +369,7 @@ def _mean(entry: Report | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Three decimals, or three digits where the whole part has as many."""
+    """Format a number with three decimals, or with three digits from 100 on."""
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.3g}"
 
 
@@ -397,5 +398,7 @@ def _anchor(report: Report) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    clean = lambda cells: "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    def clean(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
     return "\n".join([clean(head), "|" + "---|" * len(head), *map(clean, rows)])

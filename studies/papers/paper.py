@@ -1,4 +1,4 @@
-"""The curves of the papers' figures, read off where the file with the digitised values is at hand."""
+"""Digitised curves of the papers' figures, if the file with them is available."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _SERIES = {
     "DP-AGGR": DP_AGGR,
 }
 
-#: log10 of noise over signal of DP-MTRL at eps = 0.1, as the text says (TPAMI 2022, section 5.4.2)
+#: log10 of noise over signal of DP-MTRL at eps = 0.1, as stated in the text (TPAMI 2022, section 5.4.2)
 DP_MTRL_RATIO = 0.2670
 
-#: eps, and the value there
+#: budgets eps, and the values there
 Curve = tuple[FloatArray, FloatArray]
 
 
 def curves(data: str) -> dict[str, Curve]:
-    """The papers' curves on a data set by arm; none where the file or the panel is not there.
+    """Return the papers' curves on a data set by arm; empty if the file or the panel is missing.
 
-    Of a series that two panels show, the one with more points. STL and MTL are the papers' own best of several methods.
+    If two panels show a series, the one with more points is used. STL and MTL are the papers' best of several methods.
     """
     if data not in _PANELS:
         return {}
@@ -56,16 +56,16 @@ def curves(data: str) -> dict[str, Curve]:
             if row["panel"].startswith(_PANELS[data]):
                 at = (10 ** float(row["log10_eps"]), float(row["value"]))
                 points.setdefault((row["series"], row["panel"]), []).append(at)
-    found: dict[str, Curve] = {}
+    by_arm: dict[str, Curve] = {}
     for (series, _), values in sorted(points.items(), key=lambda item: len(item[1])):
         if series in _SERIES:
             eps, value = np.array(sorted(values)).T
-            found[_SERIES[series]] = (eps, value)
-    return found
+            by_arm[_SERIES[series]] = (eps, value)
+    return by_arm
 
 
 def at(curve: Curve, epsilon: float) -> float | None:
-    """The value at eps, interpolated in log eps; None outside of what was read off."""
+    """Return the value at eps, interpolated in log eps; None outside the digitised range."""
     eps, value = curve
     if not eps[0] * 0.99 <= epsilon <= eps[-1] * 1.01:
         return None

@@ -1,4 +1,4 @@
-"""Runs the units of a study: each is written down whole as it is finished, and a rerun does what is not there."""
+"""Runner of a study's units: each finished unit is written to a file, and a rerun computes only the missing ones."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from studies.papers.measures import DIMS, MEASURES, TUNED
 from studies.papers.settings import WITHOUT_EPSILON, Study, Unit
 from studies.papers.workers import Workers
 
-_FORMAT = 1  # of a unit's record: another number starts afresh
+_FORMAT = 1  # version of a unit's record; a new number invalidates old records
 
 
 class Store:
-    """The finished units of a study in a folder, one file each; units of other settings have other names.
+    """Store of finished units in a folder, with one file each. The names depend on the settings.
 
     Args:
-        folder: where all studies' units are.
-        study: whose units.
+        folder: folder of all studies' units.
+        study: the study.
     """
 
     def __init__(self, folder: Path, study: Study) -> None:
         self.folder, self.study = folder, study
 
     def path(self, unit: Unit, what: str = "") -> Path:
-        """The file of a unit. Studies that compute the same thing share it."""
+        """Return the file of a unit. Studies that compute the same unit share it."""
         settings = {
             "format": _FORMAT,
             "version": library_version(),
@@ -50,40 +50,40 @@ class Store:
         return self.folder / f"{words}-{digest(settings)}" / f"{what or unit.replication}.json"
 
     def read(self, unit: Unit, what: str = "") -> dict[str, Any] | None:
-        """What was written, or None."""
+        """Return a unit's record, or None."""
         path = self.path(unit, what)
         return json.loads(path.read_text()) if path.is_file() else None
 
     def write(self, unit: Unit, record: Mapping[str, Any], what: str = "") -> None:
-        """Whole or not at all, whatever interrupts."""
+        """Write a unit's record atomically, so that an interrupt leaves no partial file."""
         path = self.path(unit, what)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(plain(record)))
 
 
 def digest(settings: Any) -> str:
-    """Eight letters that stand for settings."""
+    """Return a hash of settings, eight hexadecimal digits."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def settings_hash(study: Study) -> str:
-    """Of a whole study, with the version of the library."""
+    """Return a hash of a study's settings and the library's version."""
     return digest({"version": library_version(), "format": _FORMAT, **asdict(study)})
 
 
 def run(study: Study, folder: Path, *, workers: Workers | None = None, progress_bar: bool = True) -> xr.Dataset:
-    """Compute what is missing of a study and return all of it.
+    """Compute the missing units of a study and return all results.
 
     Args:
-        study: which.
-        folder: where finished units are kept; any number of studies share it.
-        workers: that compute the units, each one at a time; default this process.
+        study: the study.
+        folder: folder of finished units, which studies may share.
+        workers: processes that compute the units in parallel; default this process.
         progress_bar: show one.
 
     Returns:
         A data set with the dims data, arm, epsilon (and tasks, exponent where they vary), replication, and those of
-        ``measures.DIMS``. An arm that no budget touches stands at every epsilon. What an arm cannot do is nan (of words
-        ""), and its reason is in the attribute ``missing``.
+        ``measures.DIMS``. An arm without a budget is repeated at every epsilon. Missing results are nan (or "" for
+        words), with the reason in the attribute ``missing``.
     """
     store, units = Store(folder, study), study.units()
     missing = [unit for unit in units if not store.path(unit).is_file()]
@@ -108,7 +108,7 @@ class _Job(NamedTuple):
 
 
 def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Workers) -> None:
-    """In the order of the units, but first, and once, what several of them wait for: an arm's hyper-parameters."""
+    """Compute units in parallel, after the choices of hyper-parameters that several units wait for."""
     unchosen = {
         first: None
         for first in map(_first, missing)
@@ -133,7 +133,7 @@ def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Work
 
 
 def _compute(store: Store, unit: Unit) -> None:
-    """One unit, from rows to its file: of one that was interrupted nothing is worth keeping."""
+    """Compute one unit and write its file. An interrupted unit is not stored."""
     with raise_on_interrupt():
         try:
             record = MEASURES[store.study.measure](store.study, unit, _choice(store, unit))
@@ -147,7 +147,7 @@ def _choose(store: Store, unit: Unit) -> None:
 
 
 def _first(unit: Unit) -> Unit:
-    """On whose training rows the hyper-parameters are chosen."""
+    """Return the unit of the first replication, on whose training rows hyper-parameters are chosen."""
     return replace(unit, replication=0)
 
 
@@ -156,13 +156,13 @@ def _is_tuned(study: Study, unit: Unit) -> bool:
 
 
 def _choice(store: Store, unit: Unit) -> arms.Choice | None:
-    """The hyper-parameters of the unit's arm, chosen once and written down like a unit."""
+    """Return the hyper-parameters of the unit's arm, which are chosen once and stored like a unit."""
     if not _is_tuned(store.study, unit):
         return None
     first, effort = _first(unit), store.study.effort
-    found = store.read(first, "selection")
-    if found is not None:
-        return arms.choose(first, effort, found["index"])
+    record_of_choice = store.read(first, "selection")
+    if record_of_choice is not None:
+        return arms.choose(first, effort, record_of_choice["index"])
     choice = arms.choose(first, effort)
     record = {"index": choice.index, "score": choice.score, "candidates": choice.candidates}
     store.write(first, record | {"chosen": repr(choice.estimator)}, "selection")
@@ -170,7 +170,7 @@ def _choice(store: Store, unit: Unit) -> arms.Choice | None:
 
 
 def assemble(study: Study, records: Mapping[Unit, Mapping[str, Any]]) -> xr.Dataset:
-    """Records of units as one data set; see :func:`run`."""
+    """Combine the units' records in one data set; see :func:`run`."""
     coords = _coords(study)
     place = {name: {value: i for i, value in enumerate(values)} for name, values in coords.items()}
     shape = tuple(len(values) for values in coords.values())
@@ -216,22 +216,22 @@ def _index(name: str, unit: Unit, place: Mapping[str, Mapping[Any, int]]) -> int
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Both bounds as two numbers and their adjacency; other words stay in the unit's file."""
-    found = {k: v for k, v in record.items() if isinstance(v, int | float | list)}
+    """Return a record's numbers, with both bounds as numbers and an adjacency, and without other texts."""
+    numbers = {k: v for k, v in record.items() if isinstance(v, int | float | list)}
     for kind in ("claimed", "proved"):
         if bound := record.get(kind):
-            found |= {f"{kind}_{part}": bound[part] for part in ("epsilon", "delta", "adjacency")}
-    return found
+            numbers |= {f"{kind}_{part}": bound[part] for part in ("epsilon", "delta", "adjacency")}
+    return numbers
 
 
 def _room(array: np.ndarray, lead: int, shape: tuple[int, ...]) -> np.ndarray:
-    """The array, with room for values of this shape: arms differ in their number of rounds."""
+    """Pad an array for values of this shape, as arms differ in their number of rounds."""
     grow = [(0, 0)] * lead + [(0, max(0, new - old)) for new, old in zip(shape, array.shape[lead:], strict=True)]
     return np.pad(array, grow, constant_values=np.nan) if any(after for _, after in grow) else array
 
 
 def plain(value: Any) -> Any:
-    """For JSON: without numpy's types, and None for what has no number there."""
+    """Convert a value for JSON: NumPy types to Python's, and non-finite numbers to None."""
     if isinstance(value, Mapping):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""The settings of the papers' experiments, all of them, and nothing else.
+"""Settings of the papers' experiments.
 
 Source: TPAMI 2022, section 4.2 (Fig 2), sections 5.2, 5.4 and 5.5 (Figs 3 to 10); supplement (percentages of training data).
-The papers replicate everything 100 times; the sizes here are what a machine of two cores does in hours, or, with
-:meth:`Study.fast`, in minutes.
+The papers replicate everything 100 times. With the settings here a machine of two cores takes hours, or minutes with
+:meth:`Study.fast`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOW_RANK, GROUP_SPARSE = "Algorithm 2", "Algorithm 3"
 DP_MTRL, DP_AGGR = "DP-MTRL", "DP-AGGR"
 POSTERIOR, REPLACEMENT = "noise-aware posterior", "noise-aware posterior, replacement"
 
-#: arms of Fig 4, which are runs of Algorithm 2: whether the loss is strongly convex, and whether they are accelerated
+#: arms of Fig 4, all runs of Algorithm 2: True for a strongly convex loss, and True for acceleration
 ALLOCATIONS = {
     "convex": (False, False),
     "convex, accelerated": (False, True),
@@ -34,7 +34,7 @@ ALLOCATIONS = {
     "strongly convex, accelerated": (True, True),
 }
 
-#: arms that no budget touches
+#: arms without a budget
 WITHOUT_EPSILON = (RIDGE, LASSO, ALONE, TRACE, GROUP)
 STL, MTL = (RIDGE, LASSO), (TRACE, GROUP)
 
@@ -42,7 +42,7 @@ EPSILONS = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3)
 
 
 class Loaded(NamedTuple):
-    """Training and test rows, and the weights (d, m) that made them where these are known."""
+    """Training and test rows, and the true weights (d, m) if they are known."""
 
     train: TaskData
     test: TaskData
@@ -50,25 +50,25 @@ class Loaded(NamedTuple):
 
 
 class Shared(Enum):
-    """What the tasks of a data set have in common."""
+    """Structure that the tasks of a data set share."""
 
     SUBSPACE = auto()
     FEATURES = auto()
     EVERYTHING = auto()
-    UNKNOWN = auto()  #: as with real data
+    UNKNOWN = auto()  #: for real data
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What data sets of a kind are.
+    """Kind of data sets, with loader, metric and loss.
 
     Attributes:
-        name: for tables.
-        load: a replication of a data set.
-        shared: by its tasks.
+        name: name in tables.
+        load: loads a replication of a data set.
+        shared: structure that the tasks share.
         metric: the papers' measure on these data.
-        loss: of the targets.
-        likelihood: of the targets.
+        loss: loss for the targets.
+        likelihood: likelihood of the targets.
     """
 
     name: str
@@ -81,15 +81,15 @@ class Kind:
 
 @dataclass(frozen=True)
 class Data:
-    """A data set and how it is split.
+    """Data set with its split.
 
     Attributes:
         kind: a name in :data:`KINDS`.
-        num_tasks: m, of synthetic data.
-        num_features: d, of synthetic data.
-        rows: training rows of a task, of synthetic data; nine times as many are for testing.
-        group: similar tasks of synthetic low-rank data.
-        fraction: share of the rows of real data that is for training.
+        num_tasks: m, for synthetic data.
+        num_features: d, for synthetic data.
+        rows: training rows per task, for synthetic data; there are nine times as many test rows.
+        group: number of similar tasks per group, for synthetic low-rank data.
+        fraction: share of training rows, for real data.
     """
 
     kind: str
@@ -100,7 +100,7 @@ class Data:
     fraction: float = 0.3
 
     def load(self, replication: int) -> Loaded:
-        """Synthetic data drawn anew in every replication; real data split anew."""
+        """Load a replication: synthetic data are drawn anew, and real data are split anew."""
         return self.of.load(self, replication)
 
     @property
@@ -109,7 +109,7 @@ class Data:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         return f"{self.of.name} {100 * self.fraction:g} %" if self.of.shared is Shared.UNKNOWN else self.of.name
 
     @property
@@ -122,7 +122,7 @@ class Data:
 
     @property
     def size(self) -> tuple[int, int, int, int]:
-        """Of synthetic data: tasks, features, rows for training, rows for testing."""
+        """Sizes of synthetic data: tasks, features, training rows and test rows."""
         return self.num_tasks, self.num_features, self.rows, 9 * self.rows
 
 
@@ -149,14 +149,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard every arm is tuned, the same for all, and how long the posterior is sampled.
+    """Effort of tuning, the same for all arms, and of sampling the posterior.
 
     Attributes:
-        folds: of cross-validation.
-        stride: every stride-th candidate of a grid is tried; with no factor in common with the sides of the grids (2, 4, 5)
-            no hyper-parameter stays at one value.
-        chains: of NUTS.
-        draws: of NUTS, kept and for adaptation, per chain.
+        folds: number of folds of cross-validation.
+        stride: every stride-th candidate of a grid is tried. If it has no factor in common with the grids' sides (2, 4, 5),
+            every hyper-parameter takes several values.
+        chains: number of chains of NUTS.
+        draws: draws per chain of NUTS, after as many warm-up iterations.
     """
 
     folds: int = 5
@@ -167,7 +167,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is computed, written down and skipped by a rerun in one piece; every coordinate but the last has an axis."""
+    """Unit of computation, which a rerun skips as a whole; every coordinate except the last has an axis."""
 
     data: Data
     arm: str
@@ -179,23 +179,23 @@ class Unit:
 
 @dataclass(frozen=True)
 class Study:
-    """One experiment.
+    """Experiment of the papers, with all its settings.
 
     Attributes:
-        name: of the command.
-        figure: of the papers.
-        title: in words.
-        measure: what is computed of a unit, a name in ``measures.MEASURES``.
+        name: name in the command.
+        figure: the papers' figure.
+        title: title in words.
+        measure: measure of a unit, a name in ``measures.MEASURES``.
         data: data sets, one panel each.
-        arms: methods compared.
+        arms: compared methods.
         epsilons: budgets.
         tasks: numbers of tasks to train with; default all.
-        scored: how many of the first tasks are scored; default all.
-        exponents: how budgets grow over the rounds, Fig 4.
-        posterior_epsilons: budgets of the posterior, where they are others.
+        scored: number of first tasks that are scored; default all.
+        exponents: exponents of the growth of budgets over the rounds, Fig 4.
+        posterior_epsilons: budgets of the posterior, if they differ.
         replacement_epsilons: budgets of the posterior under replacement adjacency.
-        replications: of data, splits and noise.
-        effort: of tuning and sampling.
+        replications: number of replications of data, splits and noise.
+        effort: effort of tuning and sampling.
     """
 
     name: str
@@ -214,7 +214,7 @@ class Study:
     effort: Effort = field(default_factory=Effort)
 
     def units(self) -> list[Unit]:
-        """All units, replication by replication: an interrupted run is a smaller one."""
+        """Return all units in the order of replications, so that an interrupted run has complete replications."""
         return [
             Unit(data, arm, epsilon, tasks, exponent, replication)
             for replication in range(self.replications)
@@ -226,7 +226,7 @@ class Study:
         ]
 
     def budgets(self, arm: str) -> tuple[float | None, ...]:
-        """The budgets at which an arm runs: one None for those that no budget touches."""
+        """Return the budgets of an arm; a single None for arms without a budget."""
         if arm in WITHOUT_EPSILON:
             return (None,)
         if arm == REPLACEMENT:
@@ -234,7 +234,7 @@ class Study:
         return (self.posterior_epsilons if arm == POSTERIOR else ()) or self.epsilons
 
     def fast(self) -> Study:
-        """The same in minutes: fewer replications, folds, draws and, evenly for every method, fewer candidates."""
+        """Return a study that takes minutes, with fewer replications, folds and draws, and fewer candidates for all arms."""
         return replace(self, **({"effort": _LITTLE} | _FAST[self.name]))
 
 
@@ -242,7 +242,7 @@ _SYNTHETIC = (Data("low rank"), Data("group sparse"))
 _REAL_ARMS = (RIDGE, LASSO, ALONE, TRACE, GROUP, LOW_RANK, GROUP_SPARSE, DP_MTRL, DP_AGGR, POSTERIOR)
 _TRAINING_ARMS = (RIDGE, TRACE, LOW_RANK, DP_MTRL, DP_AGGR, POSTERIOR)
 _PERCENTAGES = (0.3, 0.5, 0.7, 0.9)
-_BESIDE = (0.1, 1.0)  # where replacement adjacency stands beside zero-out: one round, seconds
+_BESIDE = (0.1, 1.0)  # budgets that are also run under replacement adjacency, in seconds, with one round
 
 STUDIES = {
     study.name: study
@@ -385,12 +385,12 @@ _FAST: dict[str, dict[str, Any]] = {
 
 
 def subset(tasks: TaskData, count: int | None) -> TaskData:
-    """The first tasks."""
+    """Return the first ``count`` tasks."""
     if count is None or count >= tasks.num_tasks:
         return tasks
     return tasks.take(range(count))
 
 
 def groups(data: Data) -> NDArray[np.int64]:
-    """Which group of similar tasks a synthetic low-rank task belongs to, (m,), Fig 3 (a)."""
+    """Return the group of similar tasks of every synthetic low-rank task, (m,), Fig 3 (a)."""
     return np.arange(data.num_tasks) // data.group

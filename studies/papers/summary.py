@@ -1,4 +1,4 @@
-"""A study's results as JSON: settings, curves with intervals, guarantees, verdicts, targets, and what made them."""
+"""Summary of a study's results for JSON: settings, curves with intervals, guarantees, verdicts and targets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from studies.papers.runner import library_version, plain, settings_hash
 from studies.papers.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
 from studies.papers.verdicts import verdicts
 
-#: what the posterior should reach with a proved guarantee at delta = 1/(m log m), zero-out: error at most, by eps
+#: targets of the posterior with a proved guarantee at delta = 1/(m log m), zero-out: largest error, by eps
 SCHOOL_TARGETS = {0.1: 0.820, 0.3: 0.795, 1.0: 0.770, 10.0: 0.755}
-#: the same on synthetic low-rank data: share of the STL-to-MTL gap at least
+#: targets on synthetic low-rank data: smallest share of the STL-to-MTL gap, by eps
 SHARE_TARGETS = {1e-3: 0.0, 0.1: 0.15, 0.3: 0.5, 1.0: 0.88, 10.0: 1.02}
 COVERAGE = (0.88, 0.92)
-#: the studies that answer for them
+#: studies with targets
 WITH_TARGETS = ("fig6", "fig9")
 
 NOISE = "The noise of every release came from the operating system: a rerun draws other noise."
 
 
 def interval(values: np.ndarray, probability: float = 0.95) -> tuple[float, float, float, float]:
-    """Mean, sd and the t interval of the mean over replications; nan where there are too few."""
+    """Return mean, sd and t interval of the mean over replications; nan if there are too few."""
     values = values[np.isfinite(values)]
     n = len(values)
     mean = float(values.mean()) if n else np.nan
@@ -42,10 +42,10 @@ def interval(values: np.ndarray, probability: float = 0.95) -> tuple[float, floa
 
 
 def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, Any]]:
-    """One entry per data set, arm, eps (and number of tasks, exponent): number, interval and both guarantees."""
+    """Yield one entry per data set, arm, eps (and number of tasks, exponent): mean, interval and both guarantees."""
     if variable not in results:
         return
-    read_off = {str(data): paper.curves(str(data)) for data in results["data"].values}
+    digitised = {str(data): paper.curves(str(data)) for data in results["data"].values}
     axes = [str(dim) for dim in results[variable].dims if dim != "replication"]
     for index in np.ndindex(*(results.sizes[dim] for dim in axes)):
         cell = results.isel(dict(zip(axes, index, strict=True)))
@@ -63,14 +63,16 @@ def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, A
         entry |= {kind: _bound(cell, kind) for kind in ("claimed", "proved")}
         if "coverage" in cell:
             entry["coverage"] = interval(np.atleast_1d(cell["coverage"].values))[0]
-        theirs = read_off[at["data"]].get(at["arm"])
-        if theirs is not None and variable == "error" and "tasks" not in at and "exponent" not in at:
-            entry["paper"] = float(np.median(theirs[1])) if at["epsilon"] is None else paper.at(theirs, at["epsilon"])
+        paper_curve = digitised[at["data"]].get(at["arm"])
+        if paper_curve is not None and variable == "error" and "tasks" not in at and "exponent" not in at:
+            entry["paper"] = (
+                float(np.median(paper_curve[1])) if at["epsilon"] is None else paper.at(paper_curve, at["epsilon"])
+            )
         yield entry
 
 
 def _bound(cell: xr.Dataset, kind: str) -> dict[str, Any] | None:
-    """The weakest bound over replications, for the adjacency that all of them are for; None where there is none."""
+    """Return the weakest bound over replications, which all have the same adjacency; None if there is none."""
     if f"{kind}_delta" not in cell or not np.isfinite(cell[f"{kind}_delta"].values).any():
         return None
     epsilon, delta = (float(np.nanmax(cell[f"{kind}_{part}"].values)) for part in ("epsilon", "delta"))
@@ -79,28 +81,28 @@ def _bound(cell: xr.Dataset, kind: str) -> dict[str, Any] | None:
 
 
 def targets(results: xr.Dataset) -> list[dict[str, Any]]:
-    """The goals of the posterior under zero-out adjacency, what was found, whether they are met; replacement beside it."""
-    found: list[dict[str, Any]] = []
+    """Compare the posterior with its targets under zero-out adjacency; replacement adjacency is reported too."""
+    reached: list[dict[str, Any]] = []
     if results.attrs["study"] not in WITH_TARGETS or "coverage" not in results or "tasks" in results.dims:
-        return found
+        return reached
     for data in map(str, results["data"].values):
-        ours, beside = (_reached(results, data, arm) for arm in (POSTERIOR, REPLACEMENT))
-        for what, epsilon, low, high, wanted in _goals(results, data):
+        ours, by_replacement = (_reached(results, data, arm) for arm in (POSTERIOR, REPLACEMENT))
+        for what, epsilon, low, high, goal in _goals(results, data):
             number = ours.get((what, epsilon))
             if number is not None:
-                found.append(
-                    {"data": data, "what": what, "epsilon": epsilon, "goal": wanted, "found": number}
-                    | {"met": low <= number <= high, "replacement": beside.get((what, epsilon))}
+                reached.append(
+                    {"data": data, "what": what, "epsilon": epsilon, "goal": goal, "found": number}
+                    | {"met": low <= number <= high, "replacement": by_replacement.get((what, epsilon))}
                 )
-    return found
+    return reached
 
 
-_SCHOOL, _LOW_RANK = Data("School").name, Data("low rank").name  #: on which there are goals
+_SCHOOL, _LOW_RANK = Data("School").name, Data("low rank").name  #: data sets with targets
 _ERROR, _SHARE, _COVERED = "nMSE within", "share of the gap", "coverage of 90 % intervals"
 
 
 def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, float, str]]:
-    """What, at which eps, from where, to where, and that in words."""
+    """Yield the targets: measure, eps, lower and upper bound, and the target in words."""
     if data == _SCHOOL:
         errors = loss(results, data).mean("replication")
         alone = [arm for arm in (RIDGE, LASSO, ALONE) if arm in errors["arm"]]
@@ -120,7 +122,7 @@ def _goals(results: xr.Dataset, data: str) -> Iterator[tuple[str, float, float, 
 
 
 def _reached(results: xr.Dataset, data: str, arm: str) -> dict[tuple[str, float], float]:
-    """Means over replications of what has a goal, by name and eps."""
+    """Return means over replications of the measures with targets, by name and eps."""
     if arm not in results["arm"]:
         return {}
     by_name = {
@@ -137,7 +139,7 @@ def _reached(results: xr.Dataset, data: str, arm: str) -> dict[tuple[str, float]
 
 
 def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) -> dict[str, Any]:
-    """Everything that the results page and the verdicts' readers need, without rows, weights or noise."""
+    """Return the report of a study, without rows, weights or noise."""
     extra = (
         "cosine",
         "cosine_before",

@@ -1,4 +1,4 @@
-"""Attacks before every pair of eyes: coalitions, the matrix of algorithms and views, odds of somebody's having taken part."""
+"""Membership inference attacks under every threat model: coalitions, algorithms by views, and odds of participation."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _MU = float(np.sqrt(2 * _RHO))
 _EPSILON = 1.0
 _SURE = 1 - FALSE_ALARM
 _SETTING = f"{_PEOPLE} people, {_QUESTIONS} questions, rho = {_RHO:g}"
-#: whether each of none, one other, all others and billboard keeps its promise before one other, all others, everybody
+#: True if the guarantee holds: algorithms none, one other, all others, billboard; views one other, all others, everybody
 _IMPLIED = (False,) * 3 + (True, False, False) + (True, True, False) + (True,) * 3
-#: of the bins of the calibration: said and come true, as worked out beforehand
+#: stated and observed probabilities in the calibration's bins, as computed beforehand
 _STATED_BINS = ((0.16, 0.17), (0.31, 0.33), (0.50, 0.51), (0.69, 0.67), (0.85, 0.85))
 
 
 def coalitions(settings: ThreatModels) -> Row:
-    """Noise for k others, and noise for one, before k others together."""
+    """Measure the privacy loss against k colluding people, with noise for k others and with noise for one."""
     rows, errors = list[Row](), list[bool]()
-    claim = Bound(_EPSILON, 0.0, "replace", "person")  # any: the log likelihood ratios count
+    claim = Bound(_EPSILON, 0.0, "replace", "person")  # any claim, as only the log likelihood ratios are used
     for k in (1, 2, 5, 10, 20, _PEOPLE - 1):
-        together = views.coalition(k)
-        meant = NoisyMeans.at(_MU, _PEOPLE, _QUESTIONS, view=together, clipped=False)
+        view = views.coalition(k)
+        meant = NoisyMeans.at(_MU, _PEOPLE, _QUESTIONS, view=view, clipped=False)
         formula = k / (2 * _RHO * _PEOPLE**2) + 1 / (4 * _PEOPLE)
         errors.append(abs(float(meant.error(0.0)) / formula - 1) < 1e-9)
         for name, mechanism, mu in (
@@ -48,10 +48,11 @@ def coalitions(settings: ThreatModels) -> Row:
                 _MU * np.sqrt(k),
             ),
         ):
-            found = audits.likelihood_ratio(mechanism, claim, view=together, trials=settings.trials, seed=5)
-            off = found.absent - found.present  # N(mu^2, 2 mu^2)
+            game = audits.likelihood_ratio(mechanism, claim, view=view, trials=settings.trials, seed=5)
+            off = game.absent - game.present  # N(mu^2, 2 mu^2)
             strength = np.sqrt(max(off.mean(), 0.0))
-            se = off.std(ddof=1) / np.sqrt(len(off)) / (strength + mu)  # of the root, exactly where z counts
+            # Standard error of the square root (delta method).
+            se = off.std(ddof=1) / np.sqrt(len(off)) / (strength + mu)
             error = {"worst error": float(mechanism.error(0.0))}
             rows.append({"k": k, "noise against": name} | error | beside(float(mu), strength, se))
     return part(
@@ -67,28 +68,31 @@ def coalitions(settings: ThreatModels) -> Row:
 
 
 def matrix(settings: ThreatModels) -> Row:
-    """Every algorithm before every view, controls, and what a participant is told."""
-    each, delta = one_of_each(_MU, _PEOPLE, _QUESTIONS), PrivacyProfile.gaussian(_MU).delta(_EPSILON)
+    """Attack every algorithm under every view, with controls and the statement for participants."""
+    mechanisms, delta = one_of_each(_MU, _PEOPLE, _QUESTIONS), PrivacyProfile.gaussian(_MU).delta(_EPSILON)
     trials = settings.trials // 2
-    played = audits.matrix(each, _EPSILON, delta, trials=trials, confidence=_SURE, seed=6)
-    looks = len(each) * tuple(AGAINST.values())
-    rows = [_cell(row, each[row["mechanism"]], view, settings) for row, view in zip(played, looks, strict=True)]
-    shown = [row for row in rows if row["LR AUC"] is not None]
-    areas = [beside(a, row["LR AUC"], np.sqrt(a * (1 - a) / trials)) for row in shown for a in (row["exact"],)]
+    played = audits.matrix(mechanisms, _EPSILON, delta, trials=trials, confidence=_SURE, seed=6)
+    looks = len(mechanisms) * tuple(AGAINST.values())
+    rows = [_cell(row, mechanisms[row["mechanism"]], view, settings) for row, view in zip(played, looks, strict=True)]
+    attacked = [row for row in rows if row["LR AUC"] is not None]
+    areas = [beside(a, row["LR AUC"], np.sqrt(a * (1 - a) / trials)) for row in attacked for a in (row["exact"],)]
     controls = audits.controls(_EPSILON, 1e-3, confidence=_SURE, seed=6)
-    cell = lambda row: f"{row['noise against']} before {row['looks']}"
+
+    def cell(row: Row) -> str:
+        return f"{row['noise against']} before {row['looks']}"
+
     odd = [cell(row) for row, passes in zip(rows, _IMPLIED, strict=True) if (row["promise"] == "pass") != passes]
-    odd += [cell(row) for row in shown if row["broken by LR"] != (row["promise"] == "fail")]
+    odd += [cell(row) for row in attacked if row["broken by LR"] != (row["promise"] == "fail")]
     odd += [name for name, found in controls.items() if not found]
-    beyond = [cell(row) for row in shown if row["E log BF"] is not None and row["E log BF, lower"] > row["at most"]]
+    beyond = [cell(row) for row in attacked if row["E log BF"] is not None and row["E log BF, lower"] > row["at most"]]
     tries = min(settings.trials // 5, 500)
-    told = (NoisyMeans.within(_EPSILON, 1e-3, _PEOPLE, _QUESTIONS, view=view) for view in AGAINST.values())
-    said = "\n".join(f"- {odds.participant(mechanism, _EPSILON, trials=tries, seed=6)}" for mechanism in told)
+    promised = (NoisyMeans.within(_EPSILON, 1e-3, _PEOPLE, _QUESTIONS, view=view) for view in AGAINST.values())
+    statements = "\n".join(f"- {odds.participant(mechanism, _EPSILON, trials=tries, seed=6)}" for mechanism in promised)
     note = (
         f"{_SETTING}, p uniform. Tracing knows p; the likelihood ratio (LR) knows all others' answers, and its AUC is known "
         "exactly; E log BF is of somebody who knows p, and at most rho before that view. The promise is "
         f"({_EPSILON:g}, {delta:.3g}), of one person. A view without numbers shows everybody's own output, and nothing is "
-        f"promised there.\n\nWhat a participant is told, at (1, 1e-3):\n\n{said}"
+        f"promised there.\n\nWhat a participant is told, at (1, 1e-3):\n\n{statements}"
     )
     return part(
         "Algorithms before views",
@@ -106,20 +110,20 @@ def matrix(settings: ThreatModels) -> Row:
 
 
 def _cell(row: Row, mechanism: NoisyMeans, view: View, settings: ThreatModels) -> Row:
-    """A mechanism before a view: what attackers make of it, and whether the promise holds."""
-    covered = row["likelihood_ratio"] is not None
+    """Return a row for one algorithm and view: the attacks' success, and if the guarantee holds."""
+    is_covered = row["likelihood_ratio"] is not None
     learnt = lower = None
-    if covered and mechanism.sd:
+    if is_covered and mechanism.sd:
         trials = max(settings.numbers // (4 * max(mechanism.numbers(view) or 0, 20)), 100)
-        found = odds.suspect(mechanism, view=view, known=True, trials=trials, seed=6).information(_SURE)
-        learnt, lower = found.estimate, found.lower
+        bound = odds.suspect(mechanism, view=view, known=True, trials=trials, seed=6).information(_SURE)
+        learnt, lower = bound.estimate, bound.lower
     return {
         "noise against": row["mechanism"],
         "looks": _who(view),
         "mu": row["mu"],
         "tracing AUC": row["auc"],
         "LR AUC": row["likelihood_ratio"],
-        "exact": float(ndtr(row["mu"] / np.sqrt(2))) if covered else None,
+        "exact": float(ndtr(row["mu"] / np.sqrt(2))) if is_covered else None,
         "E log BF": learnt,
         "E log BF, lower": lower,
         "at most": row["mu"] ** 2 / 2,
@@ -133,7 +137,7 @@ def _who(view: View) -> str:
 
 
 def mean_log_factor(mechanism: NoisyMeans, view: View, known: bool) -> float:
-    """E log BF of somebody who was there, p ~ U[-1, 1]: by quadrature over p and the noisy mean, a sum over counts."""
+    """Compute E log BF of a participant, p ~ U[-1, 1], by quadrature over p and the noisy mean, and a sum over counts."""
     t, s = mechanism.num_people, mechanism.sd
     g, h = np.linspace(-1 - 9 * s, 1 + 9 * s, 4001, retstep=True)
     at = norm.pdf(g[:, None], 2 * np.arange(t + 1) / t - 1, s)  # (g, count)
@@ -141,7 +145,7 @@ def mean_log_factor(mechanism: NoisyMeans, view: View, known: bool) -> float:
     q, total = (1 + p) / 2, 0.0
 
     def law(n: int, y: int) -> FloatArray:
-        """Of the count of n answers, given y if p is not known: (count, p)."""
+        """Return the distribution of the count of n answers, given y if p is not known, (count, p)."""
         c = np.arange(n + 1)[:, None]
         return binom.pmf(c, n, q) if known else betabinom.pmf(c, n, 1 + y, 2 - y)
 
@@ -153,7 +157,7 @@ def mean_log_factor(mechanism: NoisyMeans, view: View, known: bool) -> float:
 
 
 def information(settings: ThreatModels) -> Row:
-    """E log BF of three mechanisms, for who knows p and for who does not."""
+    """Compare E log BF of three mechanisms with rho, for attackers who know p and who do not."""
     board = NoisyMeans.at(2.0, _PEOPLE, 2000, view=views.billboard())
     joint = NoisyMeans.at(2.0, _PEOPLE, 2000, view=views.others())
     weak = NoisyMeans.at(_MU, _PEOPLE, _QUESTIONS, view=views.single())
@@ -164,10 +168,10 @@ def information(settings: ThreatModels) -> Row:
         for known in (True, False):
             trials = max(settings.numbers // (mechanism.numbers(view) or 1), fewest)
             game = odds.suspect(mechanism, view=view, known=known, trials=trials, seed=7)
-            found = measured(mean_log_factor(mechanism, view, known), game.inside)
+            comparison = measured(mean_log_factor(mechanism, view, known), game.inside)
             at = {"noise against": _who(mechanism.view), "looks": _who(view), "rho claimed": rho}
-            rows.append(at | {"p": "known" if known else "not known", "stated": stated if known else None} | found)
-            tried.append(found)
+            rows.append(at | {"p": "known" if known else "not known", "stated": stated if known else None} | comparison)
+            tried.append(comparison)
     refuted = [row for row in rows if row["exact"] > row["rho claimed"]]
     only = [(row["noise against"], row["p"]) for row in refuted] == [("one other", "known")]
     weak_row, blind = rows[4], rows[5]
@@ -192,24 +196,23 @@ def information(settings: ThreatModels) -> Row:
 
 
 def calibration(settings: ThreatModels) -> Row:
-    """Of the cases that are given probability 30 %, 30 % are in."""
+    """Check the calibration of stated probabilities: of the cases with probability 30 %, 30 % took part."""
     t, d, rows = _PEOPLE, _QUESTIONS, list[Row]()
     mechanism = NoisyMeans.at(2.0, t, d, view=views.billboard())
     for known in (True, False):
         game = odds.suspect(mechanism, known=known, trials=max(settings.numbers // 50, 100), seed=8)
         inside, outside = game.probability()
         for low, (said, true) in zip(np.arange(5) / 5, _STATED_BINS, strict=True):
-            there, away = ((each >= low) & (each < low + 0.2) for each in (inside, outside))
-            cases = there.sum() + away.sum()
-            chance = np.concatenate([inside[there], outside[away]])
-            se = np.sqrt(2 * np.sum(chance * (1 - chance))) / max(
-                cases, 1
-            )  # at most: two of a pair share the others' answers
+            inside_bin, outside_bin = ((chances >= low) & (chances < low + 0.2) for chances in (inside, outside))
+            cases = inside_bin.sum() + outside_bin.sum()
+            chance = np.concatenate([inside[inside_bin], outside[outside_bin]])
+            # An upper bound, as the two cases of a pair share the others' answers.
+            se = np.sqrt(2 * np.sum(chance * (1 - chance))) / max(cases, 1)
             at = {"p": "known" if known else "not known", "said": f"{low:.1f} to {low + 0.2:.1f}", "cases": int(cases)}
             stated = (
                 {"stated: said": said, "stated: true": true} if known else {"stated: said": None, "stated: true": None}
             )
-            rows.append(at | stated | beside(chance.sum() / max(cases, 1), there.sum() / max(cases, 1), se))
+            rows.append(at | stated | beside(chance.sum() / max(cases, 1), inside_bin.sum() / max(cases, 1), se))
     data = f"{t} people, {d} questions on a billboard, rho = 2"
     looked = [row for row in rows if row["cases"] >= 50]
     note = (

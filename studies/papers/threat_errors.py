@@ -1,4 +1,4 @@
-"""Errors before every pair of eyes: exact curves, and what simulations measure on them."""
+"""Errors under every threat model: exact curves, and simulations that check them."""
 
 from __future__ import annotations
 
@@ -29,48 +29,50 @@ if TYPE_CHECKING:
     from studies.papers.threat_settings import ThreatModels
 
 EPSILON, DELTA = 1.0, 1e-6
-_QUESTIONS = 10_000  # of the errors against people
-_PEOPLE = 1000  # of the errors against questions
-_STRAIGHT = 0.05  # how far an exact slope may be from the paper's, which leaves out lower orders
+_QUESTIONS = 10_000  # number of questions in the errors against people
+_PEOPLE = 1000  # number of people in the errors against questions
+_STRAIGHT = 0.05  # largest difference of an exact slope from the paper's, which omits lower orders
 _PAPER = {"one other": -2.0, "all others": -1.0, "billboard": -2.0}
-#: people needed for an error of .01 at (1, 1e-6), by questions: worked out before any of this was written
+#: people needed for an error of .01 at (1, 1e-6), by questions, computed independently beforehand
 STATED = {1000: (25, 57, 1349, 1349), 10_000: (25, 57, 1809, 4238)}
 
 
 def losses(rng: np.random.Generator, mechanisms: Mapping[str, NoisyMeans], replications: int) -> dict[str, FloatArray]:
-    """Mean losses of all people, p ~ U[-1, 1] and questions new in every replication, by mechanism, (replications,).
+    """Simulate mean losses of all people by mechanism, (replications,), with new p ~ U[-1, 1] and questions in each.
 
-    "newcomers" are as many fresh people who read the billboard.
+    The entry "newcomers" is for as many new people who read the billboard.
     """
     t, d = (getattr(mechanisms["billboard"], name) for name in ("num_people", "num_features"))
-    found: dict[str, list[float]] = {name: [] for name in (*mechanisms, "newcomers")}
+    by_mechanism: dict[str, list[float]] = {name: [] for name in (*mechanisms, "newcomers")}
     for _ in range(replications):
         drawn = HardPrior(t, d).population(rng)
         totals = drawn.totals(rng)[0]
         for name, mechanism in mechanisms.items():
             if not mechanism.on_billboard:
-                found[name].append(mean_loss(mechanism.simulate(rng, totals, drawn.index), drawn.asked).mean())
+                by_mechanism[name].append(mean_loss(mechanism.simulate(rng, totals, drawn.index), drawn.asked).mean())
                 continue
             board = mechanism.board(rng, totals)
-            found[name].append(mean_loss(board[drawn.index], drawn.asked).mean())
+            by_mechanism[name].append(mean_loss(board[drawn.index], drawn.asked).mean())
             if name == "billboard":
-                fresh = rng.integers(d, size=t)
-                found["newcomers"].append(mean_loss(board[fresh], drawn.p[fresh]).mean())
-    return {name: np.array(values) for name, values in found.items()}
+                new_questions = rng.integers(d, size=t)
+                by_mechanism["newcomers"].append(mean_loss(board[new_questions], drawn.p[new_questions]).mean())
+    return {name: np.array(values) for name, values in by_mechanism.items()}
 
 
 def against_people(settings: ThreatModels) -> Row:
-    """Error against t, its slopes, and the ratios between threat models."""
+    """Compare errors against t, their slopes, and their ratios between threat models with theory."""
     rng, mu, runs = np.random.default_rng(1), mu_within(EPSILON, DELTA), settings.replications
     errors, ratios, prices = list[Row](), list[Row](), dict[str, list[Any]]()
     for t in settings.people:
-        each = one_of_each(mu, t, _QUESTIONS, clipped=False)
-        found = losses(rng, each, settings.replications)
+        mechanisms = one_of_each(mu, t, _QUESTIONS, clipped=False)
+        measured_losses = losses(rng, mechanisms, settings.replications)
         errors += [
-            {"people": t, "noise against": name} | measured(m.uniform_error(), found[name]) for name, m in each.items()
+            {"people": t, "noise against": name} | measured(m.uniform_error(), measured_losses[name])
+            for name, m in mechanisms.items()
         ]
-        price = {name: found[name] - found["none"] for name in _PAPER}  # the same answers: sampling cancels
-        for name, m in each.items():
+        # Both losses have the same answers, so that sampling errors cancel.
+        price = {name: measured_losses[name] - measured_losses["none"] for name in _PAPER}
+        for name, m in mechanisms.items():
             if m.sd:
                 prices.setdefault(name, []).append((t, m.sd**2 / 4, price[name]))
         for above, below, exact in (
@@ -79,7 +81,7 @@ def against_people(settings: ThreatModels) -> Row:
         ):
             off, size = price[above] - exact * price[below], price[below].mean()
             se = off.std(ddof=1) / np.sqrt(len(off)) / size
-            formula = (each[above].sd / each[below].sd) ** 2
+            formula = (mechanisms[above].sd / mechanisms[below].sd) ** 2
             row = {"people": t, "ratio": f"{above} / {below}", "of the noises": formula}
             ratios.append(row | beside(exact, exact + off.mean() / size, se))
     slopes: list[Row] = [
@@ -104,7 +106,7 @@ def against_people(settings: ThreatModels) -> Row:
 
 
 def _slope(points: list[Any]) -> Row:
-    """Of log price against log t or log d by least squares, exact and, to first order round that, measured."""
+    """Return the least-squares slope of log price against log t or log d: exact, and measured to first order around it."""
     x = np.log([at for at, _, _ in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
     off = np.array([sample.mean() / value - 1 for _, value, sample in points])
@@ -114,22 +116,22 @@ def _slope(points: list[Any]) -> Row:
 
 
 def against_questions(settings: ThreatModels) -> Row:
-    """Error against d, of means and of signs where they are hardest."""
+    """Compare errors against d with theory, for means, and for signs where they are hardest."""
     rng, mu, t, runs = np.random.default_rng(2), mu_within(EPSILON, DELTA), _PEOPLE, settings.replications
     means, wrong, prices = list[Row](), list[Row](), dict[str, list[Any]](means=[], signs=[])
     for d in settings.features:
-        each = one_of_each(mu, t, d, clipped=False)
-        found = losses(rng, each, runs)
-        for name, m in each.items():
+        mechanisms = one_of_each(mu, t, d, clipped=False)
+        measured_losses = losses(rng, mechanisms, runs)
+        for name, m in mechanisms.items():
             at = {"questions": d, "noise against": name}
-            means.append(at | measured(m.uniform_error(), found[name]))
+            means.append(at | measured(m.uniform_error(), measured_losses[name]))
             v = np.sqrt((m.sd**2 + 1 / t) / (1 + signs.WORST_MEAN**2 / t))  # |p| = .75 v, v^2 = s^2 + (1 - p^2) / t
             p = min(float(signs.WORST_MEAN * v), 1.0)
-            totals = 2 * rng.binomial(t, (1 + p) / 2, (-(-settings.signs // d), d)) - t  # every question alike
+            totals = 2 * rng.binomial(t, (1 + p) / 2, (-(-settings.signs // d), d)) - t  # the same p for every question
             loss = sign_loss(signs.sign(m.board(rng, totals)), p).ravel()
             wrong.append(at | {"p": p} | measured(float(signs.sign_error(m, p)), loss))
             if name == "billboard":
-                prices["means"].append((d, m.sd**2 / 4, found[name] - found["none"]))
+                prices["means"].append((d, m.sd**2 / 4, measured_losses[name] - measured_losses["none"]))
                 prices["signs"].append((d, wrong[-1]["exact"], loss))
     slopes: list[Row] = [
         {"billboard": what, "paper": {"means": 1.0, "signs": 0.5}[what]} | _slope(p) for what, p in prices.items()
@@ -152,18 +154,18 @@ def against_questions(settings: ThreatModels) -> Row:
 
 
 def newcomers(settings: ThreatModels) -> Row:
-    """Theorem 3.2: who reads a billboard against who is on it."""
+    """Check Theorem 3.2: the error of newcomers, who read a billboard, against that of participants."""
     t, d, runs = 100, 300, settings.replications
     rng, rows, gaps = np.random.default_rng(3), list[Row](), list[float]()
     for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0):
         mechanism = NoisyMeans.within(epsilon, DELTA, t, d, view=views.billboard())
-        learner, found = to_metalearner(BillboardMeans(mechanism)), list[tuple[float, float]]()
+        learner, pairs = to_metalearner(BillboardMeans(mechanism)), list[tuple[float, float]]()
         for run in range(runs):
             drawn = HardPrior(t, d).population(rng)
             h, fresh = learner.learn(drawn.people(rng), run), rng.integers(d, size=t)
             there = mean_loss(learner.adapt(h, drawn.index), drawn.asked).mean()
-            found.append((float(mean_loss(learner.adapt(h, fresh), drawn.p[fresh]).mean()), float(there)))
-        new, old = np.array(found).T
+            pairs.append((float(mean_loss(learner.adapt(h, fresh), drawn.p[fresh]).mean()), float(there)))
+        new, old = np.array(pairs).T
         implied = generalisation_gap(new, old, DELTA, 1 - FALSE_ALARM)
         beyond = new - np.exp(epsilon) * old - DELTA
         gaps.append(beyond.mean() / (beyond.std(ddof=1) / np.sqrt(len(beyond))))
@@ -193,7 +195,7 @@ def newcomers(settings: ThreatModels) -> Row:
 
 
 def needed(settings: ThreatModels) -> Row:
-    """People needed for an error of .01."""
+    """Check the numbers of people needed for an error of .01."""
     rows = list[Row]()
     for d, stated in STATED.items():
         plan = Plan(EPSILON, DELTA, d, error=0.01)
@@ -202,9 +204,9 @@ def needed(settings: ThreatModels) -> Row:
             rows.append(at | {"their error": plan.errors(people)[name], "of one fewer": plan.errors(people - 1)[name]})
     right = all(row["people"] == row["stated"] and row["their error"] <= 0.01 < row["of one fewer"] for row in rows)
     data = f"({EPSILON:g}, {DELTA:g}), error .01"
-    found = ", ".join(f"{row['people']} ({row['noise against']})" for row in rows if row["questions"] == _QUESTIONS)
+    summary = ", ".join(f"{row['people']} ({row['noise against']})" for row in rows if row["questions"] == _QUESTIONS)
     statement = "People needed are the stated numbers, and one fewer would not do."
-    why = f"{found} with {_QUESTIONS} questions; exact, nothing is drawn"
+    why = f"{summary} with {_QUESTIONS} questions; exact, nothing is drawn"
     note = (
         f"{data}, worst p, not clipped (`mpmtl-prob plan`). Where others outnumber questions a billboard costs no more."
     )
@@ -212,16 +214,18 @@ def needed(settings: ThreatModels) -> Row:
 
 
 def check(settings: ThreatModels) -> Row:
-    """One setting whose exact and measured errors were worked out beforehand."""
+    """Check one setting whose exact and measured errors were computed beforehand."""
     t, d, rho = 100, 2000, 0.05
-    each = one_of_each(np.sqrt(2 * rho), t, d, clipped=False)
-    found = losses(np.random.default_rng(4), each, settings.replications)
+    mechanisms = one_of_each(np.sqrt(2 * rho), t, d, clipped=False)
+    measured_losses = losses(np.random.default_rng(4), mechanisms, settings.replications)
     stated = {"none": (0.00167, 0.00165), "one other": (0.00267, 0.00266), "all others": (0.1007, 0.1010),
               "billboard": (2.002, 1.990), "newcomers": (2.002, 2.002)}  # fmt: skip
     rows = list[Row]()
     for name, (exact, theirs) in stated.items():
-        error = each[name if name in each else "billboard"].uniform_error()
-        rows.append({"noise against": name, "stated": exact, "measured then": theirs} | measured(error, found[name]))
+        error = mechanisms[name if name in mechanisms else "billboard"].uniform_error()
+        rows.append(
+            {"noise against": name, "stated": exact, "measured then": theirs} | measured(error, measured_losses[name])
+        )
     rounded = all(abs(row["exact"] / row["stated"] - 1) < 5e-3 for row in rows)
     data = f"{t} people, {d} questions, rho = {rho:g}"
     statement = "Errors are the stated ones, to the digits stated, and are measured as such."

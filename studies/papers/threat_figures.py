@@ -1,4 +1,4 @@
-"""The picture of the threat models: curves are exact, dots are measured, bars are two standard errors."""
+"""Figure of the threat models: exact curves, measured dots, and bars of two standard errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAIRS = {"all others / one other": COLORS["all others"], "billboard / all other
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """The picture as PNG. Raises ImportError without matplotlib."""
+    """Draw the figure as PNG. Raises ImportError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -34,7 +34,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _line(ax: Any, rows: Rows, across: str, color: str, label: str, **style: Any) -> None:
-    """What is exact as a line, what is measured on it."""
+    """Draw exact values as a line, and measured ones as dots."""
     x, exact, measured, se = (
         np.array([row[key] for row in rows], float) for key in (across, "exact", "measured", "s.e.")
     )
@@ -126,7 +126,7 @@ def _newcomers(ax: Any, tables: list[Rows]) -> None:
     ax.plot(eps, [row["those on it"] for row in rows], "x", color="0.1", ms=7, label="those on it, measured")
     ax.set(xscale="log", yscale="log", xlabel="eps of the billboard", ylabel="mean loss, clipped",
            title="Newcomers\n(100 people, 300 questions)")  # fmt: skip
-    ax.set_xticks(eps, [f"{each:g}" for each in eps])
+    ax.set_xticks(eps, [f"{epsilon:g}" for epsilon in eps])
     ax.minorticks_off()
     ax.legend(frameon=False, fontsize=8, loc="lower left")
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: of the command
+#: name in the command
 NAME = "threat-models"
 
 
 @dataclass(frozen=True)
 class ThreatModels:
-    """The settings of all parts. Every part has a seed of its own; noise is drawn in doubles, and promises nothing.
+    """Settings of all parts. Every part has its own seed; the noise is drawn in doubles, so that nothing is guaranteed.
 
     Attributes:
-        replications: of people, answers and noise behind every measured error.
-        people: t, of the errors against people, with ten thousand questions.
-        features: d, of the errors against questions, with a thousand people.
-        signs: simulated for every error of signs, at least.
-        trials: of every attack.
-        numbers: that the attackers of each game of odds look at, over its trials.
+        replications: replications of people, answers and noise for every measured error.
+        people: numbers of people t in the errors against people, with ten thousand questions.
+        features: numbers of questions d in the errors against questions, with a thousand people.
+        signs: least number of simulated signs for every error of signs.
+        trials: trials per attack.
+        numbers: number of values that attackers see in each game of odds, over its trials.
     """
 
     replications: int = 400
@@ -30,11 +30,11 @@ class ThreatModels:
 
     @property
     def name(self) -> str:
-        """Of the command."""
+        """Name in the command."""
         return NAME
 
     def fast(self) -> ThreatModels:
-        """The same in less than a minute: fewer replications, sizes and trials."""
+        """Return settings that take less than a minute, with fewer replications, sizes and trials."""
         return replace(
             self, replications=100, people=(10, 100, 1000), features=(1000, 5000, 20_000), signs=10_000, trials=2000,
             numbers=60_000,

@@ -1,4 +1,4 @@
-"""Who sees what, in numbers: exact errors and what is measured on them, attacks, newcomers, odds. Minutes on one core.
+"""Threat model experiment: exact and measured errors, attacks, newcomers, and odds. It takes minutes on one core.
 
 Source: Aliakbarpour et al. (2024), Table 1, Theorems 3.2 and 4.2 to 4.4, Definitions 2.1, 2.7 and 2.8.
 """
@@ -19,7 +19,7 @@ from studies.papers.runner import digest, library_version, plain
 from studies.papers.threat_settings import NAME, ThreatModels
 from studies.papers.workers import Workers, as_done
 
-#: by name of the file; each is a function of the settings alone
+#: parts by the name of their file; each is a function of the settings alone
 PARTS: dict[str, Callable[[ThreatModels], dict[str, Any]]] = {
     "people": threat_errors.against_people,
     "questions": threat_errors.against_questions,
@@ -43,14 +43,14 @@ def reproduce(
     workers: Workers | None = None,
     progress_bar: bool = True,
 ) -> dict[str, Any]:
-    """Compute the parts that are missing; write ``threat-models.json`` and, with matplotlib, ``threat-models.png``.
+    """Compute the missing parts; write ``threat-models.json`` and, with matplotlib, ``threat-models.png``.
 
     Args:
-        settings: of all parts.
+        settings: settings of all parts.
         out: folder.
-        fast: whether it is the fast version.
+        fast: True for the fast version.
         command: what the user typed, for the report.
-        workers: that compute the parts side by side; default this process.
+        workers: processes that compute the parts in parallel; default this process.
         progress_bar: show one.
 
     Returns:
@@ -62,12 +62,12 @@ def reproduce(
     paths = {name: folder / f"{name}.json" for name in PARTS}
     missing = [(name, settings) for name, path in paths.items() if not path.is_file()]
     with tqdm(total=len(PARTS), initial=len(PARTS) - len(missing), desc=NAME, disable=not progress_bar) as bar:
-        for (name, _), found_part in as_done(_part, missing, workers):
-            write_text(paths[name], json.dumps(plain(found_part)))
+        for (name, _), result in as_done(_part, missing, workers):
+            write_text(paths[name], json.dumps(plain(result)))
             bar.set_postfix_str(name)
             bar.update()
     parts = {name: json.loads(path.read_text()) for name, path in paths.items()}
-    found = {
+    report = {
         "name": NAME,
         "figure": "Privacy in Metalearning and Multitask Learning (2024), sections 3 to 5",
         "title": "Who sees what, and what it costs",
@@ -80,9 +80,9 @@ def reproduce(
         "verdicts": [verdict for part in parts.values() for verdict in part["verdicts"]],
         "targets": [],
     }
-    write_text(out / f"{NAME}.json", json.dumps(found, indent=1) + "\n")
-    threat_figures.draw(found, out / f"{NAME}.png")
-    return found
+    write_text(out / f"{NAME}.json", json.dumps(report, indent=1) + "\n")
+    threat_figures.draw(report, out / f"{NAME}.png")
+    return report
 
 
 def _part(name: str, settings: ThreatModels) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Do the papers' claims hold in our results? One pure function per claim, from a data set of :func:`runner.run`.
+"""Verdicts on the papers' claims: one pure function per claim, of a data set from :func:`runner.run`.
 
-Where arms are compared, it is by differences within replications: an arm *is worse* when the mean difference is positive
-in a one-sided t test at 5 %, and better likewise. Fewer than two replications test nothing.
+Arms are compared by paired differences over replications. An arm *is worse* if the mean difference is positive in a one-sided
+t test at 5 %, and better likewise. With fewer than two replications there is no test.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not testable"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our results say about one claim on one data set.
+    """Verdict on one claim for one data set.
 
     Attributes:
         claim: its number on the results page, or the figure that shows it.
         statement: the claim in words.
-        data: on what.
+        data: the data set.
         verdict: "holds", "does not hold" or "not testable".
         statistic: the numbers behind it, by name.
-        why: what decided, in words.
+        why: the reason in words.
     """
 
     claim: str
@@ -52,9 +52,9 @@ def _list(epsilons: list[float]) -> str:
 
 
 def between(results: xr.Dataset) -> list[Verdict]:
-    """1. MP-LR lies between STL and MTL at every eps and reaches MTL by eps = 10."""
+    """Test claim 1: MP-LR lies between STL and MTL at every eps and reaches MTL by eps = 10."""
     statement = "Algorithm 2 lies between STL and MTL at every eps, and reaches MTL by eps = 10."
-    found = []
+    claims = []
     for data in results["data"].values:
         errors = loss(results, data)
         ours = arm_of(errors, LOW_RANK)
@@ -62,7 +62,7 @@ def between(results: xr.Dataset) -> list[Verdict]:
         share = gap_share(results, data, LOW_RANK)
         if not above or not below or share is None or float(share["epsilon"].max()) < 10:
             why = "needs STL, MTL and Algorithm 2 at eps >= 10, MTL better than STL, and two replications."
-            found.append(Verdict("1", statement, data, UNTESTED, {}, why))
+            claims.append(Verdict("1", statement, data, UNTESTED, {}, why))
             continue
         worse = [eps for eps, d in above.items() if d.is_worse]
         better = [eps for eps, d in below.items() if d.is_better]
@@ -75,13 +75,13 @@ def between(results: xr.Dataset) -> list[Verdict]:
             + f"from eps = 10 on it closes {reached:.2f} of the gap."
         )
         verdict = HOLDS if not worse and not better and reached >= 0.9 else FAILS
-        found.append(Verdict("1", statement, data, verdict, statistic, why))
-    return found
+        claims.append(Verdict("1", statement, data, verdict, statistic, why))
+    return claims
 
 
 def structure(results: xr.Dataset) -> list[Verdict]:
-    """2. On low-rank data MP-GS is worse than MP-LR; on group-sparse data they rival."""
-    found = []
+    """Test claim 2: on low-rank data MP-GS is worse than MP-LR; on group-sparse data they rival."""
+    claims = []
     for data in results["data"].values:
         rival = shared(results, data) is Shared.FEATURES
         statement = (
@@ -99,7 +99,7 @@ def structure(results: xr.Dataset) -> list[Verdict]:
         )
         if pooled is None or single is None or together is None:
             why = "needs STL, MTL, both algorithms and two replications."
-            found.append(Verdict("2", statement, data, UNTESTED, {}, why))
+            claims.append(Verdict("2", statement, data, UNTESTED, {}, why))
             continue
         gap = abs(float(single.mean() - together.mean()))
         statistic = {
@@ -115,13 +115,13 @@ def structure(results: xr.Dataset) -> list[Verdict]:
         else:
             verdict = HOLDS if pooled.is_worse else FAILS
             why += f", one-sided p = {pooled.worse:.2g}."
-        found.append(Verdict("2", statement, data, verdict, statistic, why))
-    return found
+        claims.append(Verdict("2", statement, data, verdict, statistic, why))
+    return claims
 
 
 def relations_only_when_loose(results: xr.Dataset) -> list[Verdict]:
-    """3. DP-MTRL beats STL on low-rank data only at large eps, never on group-sparse data."""
-    found = []
+    """Test claim 3: DP-MTRL beats STL on low-rank data only at large eps, never on group-sparse data."""
+    claims = []
     for data in results["data"].values:
         if shared(results, data) not in (Shared.SUBSPACE, Shared.FEATURES):
             continue
@@ -130,7 +130,7 @@ def relations_only_when_loose(results: xr.Dataset) -> list[Verdict]:
         errors = loss(results, data)
         pairs = pairs_of(arm_of(errors, DP_MTRL), best_of(errors, STL))
         if not pairs or max(pairs) < 10:
-            found.append(
+            claims.append(
                 Verdict("3", statement, data, UNTESTED, {}, "needs both arms, eps >= 10 and two replications.")
             )
             continue
@@ -138,13 +138,13 @@ def relations_only_when_loose(results: xr.Dataset) -> list[Verdict]:
         verdict = (not wins) if never else (bool(wins) and min(wins) >= 10)
         why = f"better than STL at eps = {_list(wins)}." if wins else "never better than STL."
         statistic = {"DP-MTRL minus STL, mean and s.e.": _by_eps(pairs)}
-        found.append(Verdict("3", statement, data, HOLDS if verdict else FAILS, statistic, why))
-    return found
+        claims.append(Verdict("3", statement, data, HOLDS if verdict else FAILS, statistic, why))
+    return claims
 
 
 def averaging(results: xr.Dataset) -> list[Verdict]:
-    """4. DP-AGGR is far worse than STL except where tasks are alike; on the real data, worse."""
-    found = []
+    """Test claim 4: DP-AGGR is far worse than STL except where tasks are alike; on the real data, worse."""
+    claims = []
     for data in results["data"].values:
         errors = loss(results, data)
         first, single = arm_of(errors, DP_AGGR), best_of(errors, STL)
@@ -155,7 +155,7 @@ def averaging(results: xr.Dataset) -> list[Verdict]:
             Shared.UNKNOWN: "DP-AGGR is worse than STL at every eps.",
         }.get(common, "DP-AGGR is far worse than STL, with at least twice its error at every eps.")
         if not pairs or first is None or single is None:
-            found.append(Verdict("4", statement, data, UNTESTED, {}, "needs both arms and two replications."))
+            claims.append(Verdict("4", statement, data, UNTESTED, {}, "needs both arms and two replications."))
             continue
         ratio = (first.mean("replication") / single.mean("replication")).dropna("epsilon")
         ratios = {f"{eps:g}": float(ratio.sel(epsilon=eps)) for eps in ratio["epsilon"].values}
@@ -165,18 +165,18 @@ def averaging(results: xr.Dataset) -> list[Verdict]:
         )
         why = f"its error is {float(ratio.min()):.2f} to {float(ratio.max()):.2f} times that of STL over the budgets"
         why += f"; not worse at eps = {_list(not_worse)}." if not_worse else "."
-        found.append(Verdict("4", statement, data, HOLDS if verdict else FAILS, {"error ratio": ratios}, why))
-    return found
+        claims.append(Verdict("4", statement, data, HOLDS if verdict else FAILS, {"error ratio": ratios}, why))
+    return claims
 
 
 def more_tasks(results: xr.Dataset) -> list[Verdict]:
-    """5. Error of the first tasks falls with m: m against m/2, all eps together.
+    """Test claim 5: the error of the first tasks falls with m, for m against m/2 and all eps together.
 
-    A replication has the same tasks whatever m, so that differences within replications decide. The papers' Mann-Whitney
-    test, which does not know of that, stands beside it.
+    A replication has the same first tasks for every m, so that paired differences decide. The papers' Mann-Whitney test,
+    which ignores the pairing, is reported too.
     """
     statement = "The error of the first tasks falls with every doubling of the number of tasks."
-    found = []
+    claims = []
     for data in results["data"].values if "tasks" in results.dims else ():
         for arm in (LOW_RANK, POSTERIOR):
             errors = arm_of(loss(results, data), arm)
@@ -184,7 +184,7 @@ def more_tasks(results: xr.Dataset) -> list[Verdict]:
             where = f"{data}, {arm}"
             if errors is None or len(sizes) < 2 or int(errors.sel(tasks=sizes[0]).notnull().sum()) < 4:
                 why = "needs two numbers of tasks and four values of each."
-                found.append(Verdict("5", statement, where, UNTESTED, {}, why))
+                claims.append(Verdict("5", statement, where, UNTESTED, {}, why))
                 continue
             p, paired = {}, {}
             for few, many in pairwise(sizes):
@@ -199,17 +199,17 @@ def more_tasks(results: xr.Dataset) -> list[Verdict]:
             )
             verdict = HOLDS if max(paired.values()) < LEVEL else FAILS
             statistic = {"p of paired t tests": paired, "p of Mann-Whitney tests": p, "mean error": means}
-            found.append(Verdict("5", statement, where, verdict, statistic, why + "."))
-    return found
+            claims.append(Verdict("5", statement, where, verdict, statistic, why + "."))
+    return claims
 
 
 def _finite(*values: xr.DataArray) -> list[FloatArray]:
-    return [array[np.isfinite(array)] for array in (each.values.ravel() for each in values)]
+    return [array[np.isfinite(array)] for array in (data.values.ravel() for data in values)]
 
 
 def budgets(results: xr.Dataset) -> list[Verdict]:
-    """6. Acceleration helps; the best exponents are those of Theorem 6: alpha = 2/5, Q = Q_0^(1/5)."""
-    found = []
+    """Test claim 6: acceleration helps; the best exponents are those of Theorem 6: alpha = 2/5, Q = Q_0^(1/5)."""
+    claims = []
     data = str(results["data"].values[0])
     errors = results["error"].isel(data=0, epsilon=0, drop=True)
     for kind, best in (("convex", 0.4), ("strongly convex", 0.2)):
@@ -222,7 +222,7 @@ def budgets(results: xr.Dataset) -> list[Verdict]:
         )
         if gain is None or quick is None or not np.any(np.isclose(quick["exponent"], best)):
             why = f"needs both arms, the exponent {best:g} and two replications."
-            found.append(Verdict("6", statement, data, UNTESTED, {}, why))
+            claims.append(Verdict("6", statement, data, UNTESTED, {}, why))
             continue
         mean = quick.mean("replication")
         at = float(mean["exponent"][int(mean.argmin("exponent"))])
@@ -241,12 +241,12 @@ def budgets(results: xr.Dataset) -> list[Verdict]:
             f"is lower by {lost.mean:.4f}, of {spread:.4f} between best and worst; a tenth of that is let pass."
         )
         verdict = HOLDS if gain.is_better and lost.mean <= 0.1 * spread else FAILS
-        found.append(Verdict("6", statement, data, verdict, statistic, why))
-    return found
+        claims.append(Verdict("6", statement, data, verdict, statistic, why))
+    return claims
 
 
 def noise(results: xr.Dataset) -> list[Verdict]:
-    """7. The noise-to-signal ratio of Sigma is large while W^ barely moves."""
+    """Test claim 7: the noise-to-signal ratio of Sigma is large while W^ barely moves."""
     statement = "The noise in Sigma is larger than the signal, and yet W^ moves by less than a tenth of its norm."
     data = str(results["data"].values[0])
     chosen = results.isel(data=0, epsilon=0, drop=True).sel(arm=LOW_RANK)
@@ -272,11 +272,11 @@ def noise(results: xr.Dataset) -> list[Verdict]:
 
 
 def ordering(results: xr.Dataset) -> list[Verdict]:
-    """8. Same ordering on both real sets: MTL, MP-LR, STL; and MP-LR before DP-MTRL and DP-AGGR."""
+    """Test claim 8: same ordering on both real sets: MTL, MP-LR, STL; and MP-LR before DP-MTRL and DP-AGGR."""
     statement = (
         "As on synthetic data: Algorithm 2 between STL and MTL, and better than DP-MTRL and DP-AGGR at small eps."
     )
-    found = []
+    claims = []
     for data in results["data"].values:
         errors = loss(results, data)
         ours = arm_of(errors, LOW_RANK)
@@ -284,7 +284,7 @@ def ordering(results: xr.Dataset) -> list[Verdict]:
         single, together, mtrl, aggr = (pairs_of(ours, side) for side in sides)
         if not (single and together and mtrl and aggr):
             why = "needs STL, MTL, Algorithm 2, DP-MTRL, DP-AGGR and two replications."
-            found.append(Verdict("8", statement, data, UNTESTED, {}, why))
+            claims.append(Verdict("8", statement, data, UNTESTED, {}, why))
             continue
         small = min(mtrl)
         broken = [f"worse than STL at eps = {eps:g}" for eps, d in single.items() if d.is_worse]
@@ -298,12 +298,12 @@ def ordering(results: xr.Dataset) -> list[Verdict]:
             for name, pairs in (("STL", single), ("MTL", together), (DP_MTRL, mtrl), (DP_AGGR, aggr))
         }
         why = "; ".join(broken) + "." if broken else "nothing contradicts it."
-        found.append(Verdict("8", statement, data, FAILS if broken else HOLDS, statistic, why))
-    return found
+        claims.append(Verdict("8", statement, data, FAILS if broken else HOLDS, statistic, why))
+    return claims
 
 
 def leakage(results: xr.Dataset) -> list[Verdict]:
-    """The running example: without noise the odd task's profile is in every other; at eps = 0.1 it is not."""
+    """Test the running example: without noise the odd task's profile is in every other; at eps = 0.1 it is not."""
     statement = "With eps = 1e40 the odd task is copied into the others, with eps = 0.1 it is not."
     data = "m = 10, d = 5"
     cosine = results["cosine"].isel(data=0, arm=0, drop=True).mean("replication")
@@ -318,10 +318,11 @@ def leakage(results: xr.Dataset) -> list[Verdict]:
 
 
 def recovered(results: xr.Dataset) -> list[Verdict]:
-    """Fig 3: MP-MTL finds which tasks are similar, DP-MTRL does not."""
+    """Test Fig 3: MP-MTL finds which tasks are similar, DP-MTRL does not."""
     statement = "The output models show which tasks are similar with Algorithm 2, and do not with DP-MTRL."
     data = str(results["data"].values[0])
-    across = results.get("across", xr.full_like(results["within"], np.nan))  # a single group has no other
+    # A single group has no other group to compare with.
+    across = results.get("across", xr.full_like(results["within"], np.nan))
     contrast = (results["within"] - across).isel(data=0, epsilon=0, drop=True).mean("replication")
     by_arm = {str(arm): float(contrast.sel(arm=arm)) for arm in contrast["arm"].values}
     if not np.all(np.isfinite([by_arm.get(LOW_RANK, np.nan), by_arm.get(DP_MTRL, np.nan)])):
@@ -333,7 +334,7 @@ def recovered(results: xr.Dataset) -> list[Verdict]:
 
 Claim = Callable[[xr.Dataset], list[Verdict]]
 
-#: which claims a study speaks to
+#: claims that a study tests
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fig2": (leakage,),
     "fig3": (recovered,),
@@ -350,14 +351,14 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
 
 
 def verdicts(results: xr.Dataset) -> list[Verdict]:
-    """All that a study's results say about the claims."""
+    """Return all verdicts from a study's results."""
     return [verdict for claim in CLAIMS[results.attrs["study"]] for verdict in claim(results)]
 
 
 def once(reports: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Every verdict of reports, behind its report: of a claim on the same data the first, as experiments may share runs."""
-    found: dict[tuple[str, ...], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    """Return every verdict with its report, and of repeated claims on the same data the first, as experiments share runs."""
+    results_by_claim: dict[tuple[str, ...], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for report in reports:
         for verdict in report["verdicts"]:
-            found.setdefault((verdict["claim"], verdict["statement"], verdict["data"]), (report, verdict))
-    return list(found.values())
+            results_by_claim.setdefault((verdict["claim"], verdict["statement"], verdict["data"]), (report, verdict))
+    return list(results_by_claim.values())

@@ -1,4 +1,4 @@
-"""Processes side by side, each configured as the one that starts them."""
+"""Worker processes with the configuration of the process that starts them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mpmtl_prob._util.checks import whole
 
 
 class Workers:
-    """Spawned processes, to be used in a ``with``; the first work starts them.
+    """Pool of spawned processes, a context manager; the first job starts them.
 
-    They have the precision of this process, one BLAS thread each, and what one has compiled the others
-    read. An exception that leaves the ``with``, or the end of this process, however it comes, ends them at once.
+    They have the JAX precision of this process, one BLAS thread each, and a common compilation cache. An exception that
+    leaves the ``with`` block, or any end of this process, ends them at once.
 
     Args:
-        count: of processes, >= 1.
+        count: number of processes, >= 1.
 
     Raises:
-        ValueError: a count that is not a whole number >= 1.
+        ValueError: the count is not a whole number >= 1.
     """
 
     def __init__(self, count: int) -> None:
@@ -46,11 +46,12 @@ class Workers:
             self.count, spawn, _begin, (theirs, bool(jax.config.jax_enable_x64), str(compiled))
         )
         self._threads = os.environ.get("OPENBLAS_NUM_THREADS")
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when a worker imports numpy; matrices are small
+        # Takes effect when a worker imports NumPy; the matrices are small.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         return self
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Have a process compute function(*args), all of which can be pickled."""
+        """Compute function(*args) in a process. Function and arguments must be picklable."""
         return self._pool.submit(function, *args)
 
     def __exit__(
@@ -68,7 +69,7 @@ class Workers:
 def as_done[R](
     function: Callable[..., R], jobs: Iterable[tuple[Any, ...]], workers: Workers | None
 ) -> Iterator[tuple[tuple[Any, ...], R]]:
-    """Jobs and function(*job), as they are done: one after another, or by workers side by side."""
+    """Yield jobs with function(*job) as they finish, one after another or in parallel by workers."""
     if workers is None:
         yield from ((job, function(*job)) for job in jobs)
     else:
@@ -77,15 +78,15 @@ def as_done[R](
 
 
 def _begin(lifeline: Connection, double: bool, compiled: str) -> None:
-    """What a process does first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key pressed interrupts the parent, which ends its workers
+    """Initialise a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the parent too, which ends its workers
     threading.Thread(target=_die_with, args=(lifeline,), daemon=True).start()
     jax.config.update("jax_enable_x64", double)
     jax.config.update("jax_compilation_cache_dir", compiled)
 
 
 def _die_with(lifeline: Connection) -> None:
-    """End this process, in the middle of whatever it does, when the other end closes."""
+    """End this process at once when the other end of the pipe closes."""
     try:
         lifeline.recv_bytes()
     except (EOFError, OSError):

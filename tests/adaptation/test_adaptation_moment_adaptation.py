@@ -503,7 +503,7 @@ def test_without_public_records_it_is_said_that_bounds_are_a_guess():
         MomentAdaptation(delta=1e-2, draws=5).fit((DATA.source.X[:2], DATA.source.y[:2]), DATA.target)
 
 
-NEXT_TO_NOTHING = "source: residuals of the public fit are next to nothing"
+NEXT_TO_NOTHING = "source: residuals of the public fit are almost zero"
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 50.0, 1e4])

@@ -131,7 +131,7 @@ def test_who_dies_after_it_has_paid_does_not_pay_again(tmp_path, monkeypatch):
     monkeypatch.undo()
     account = federated.RunLog(tmp_path / "0" / "account.db")
     assert [run for run, *_ in account.answered()] == [invitation.agreed.run.hex()]  # it says what happened
-    with pytest.raises(ValueError, match="keeps nothing of the one before"):
+    with pytest.raises(ValueError, match="has no saved state of the stage before"):
         site.answer(invitation, "mask", received)
     for path in states(tmp_path):
         path.unlink()
@@ -233,10 +233,10 @@ def test_an_account_in_anothers_place_is_refused(tmp_path):
     account = federated.RunLog(tmp_path / "account.db")
     account.enter(b"x" * 16, "secure_sum", seen=True)
     (tmp_path / "account.db").unlink()
-    with pytest.raises(federated.RunRefused, match="is gone, and with it what was answered"):
+    with pytest.raises(federated.RunRefused, match="is gone, and with it the record of what was answered"):
         account.enter(b"y" * 16, "secure_sum", seen=True)
     federated.RunLog(tmp_path / "account.db")  # somebody else's, or one that was made anew
-    with pytest.raises(federated.RunRefused, match="is another account than was opened"):
+    with pytest.raises(federated.RunRefused, match="is another run log than was opened"):
         account.enter(b"y" * 16, "secure_sum", seen=True)
 
 
@@ -270,7 +270,7 @@ def test_a_server_that_comes_back_a_day_later_is_told_nothing(tmp_path):
     site, received = answers(invitation, tmp_path, "reveal")
     (path,) = states(tmp_path / "0")
     os.utime(path, (time.time() - 2 * kept._DAY,) * 2)
-    with pytest.raises(ValueError, match="keeps nothing of the one before"):
+    with pytest.raises(ValueError, match="has no saved state of the stage before"):
         site.answer(invitation, "reveal", received)
     assert states(tmp_path / "0") == []
 

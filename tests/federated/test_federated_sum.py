@@ -243,9 +243,9 @@ def test_what_was_changed_on_its_way_is_noticed():
     shared, boxes = zip(*(s.share(AGREED, i, keys[i], adverts) for i in x), strict=True)
     letters = {j: boxes[j][0] for j in (1, 2)}
     forged = letters | {1: bytes([letters[1][0] ^ 1]) + letters[1][1:]}
-    with pytest.raises(ValueError, match="that of 1 was changed"):
+    with pytest.raises(ValueError, match="that of 1 was altered"):
         s.mask(AGREED, 0, keys[0], shared[0], forged, x[0])
-    with pytest.raises(ValueError, match="that of 1 was changed"):  # a letter for somebody else
+    with pytest.raises(ValueError, match="that of 1 was altered"):  # a letter for somebody else
         s.mask(AGREED, 0, keys[0], shared[0], letters | {1: boxes[1][2]}, x[0])
     masked, sent = {}, {}
     for i in x:

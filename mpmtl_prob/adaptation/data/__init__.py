@@ -1,4 +1,4 @@
-"""Domains: records and how a private one is bounded, made-up and real pairs of domains, units, tables as files."""
+"""Domains of records with bounds on private ones, synthetic and real data sets, units, and tables as files."""
 
 #: Modules.
 __all__ = ["domain", "paper_files", "problems", "real", "scaling", "tables"]

@@ -1,4 +1,4 @@
-"""Records of one domain, and how a private record is bounded before anything is computed of it."""
+"""Records of one domain, with the bounds that are put on private records before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mpmtl_prob.data.cells import as_matrix, as_vector, column_names
 from mpmtl_prob.data.matching import by_position, default, tell_of_positions
 from mpmtl_prob.privacy.lattice import clipped
 
-_LARGEST = 1e100  # whose square is a double, and many of these add up
-_ENOUGH = 3  # records a feature, from which on least squares say how long weights are
-_LONG = 2.0  # times their bound
-_MANY_CUT = 0.25  # of public records: a bound that cuts more is more than a guard against the longest
+_LARGEST = 1e100  # its square, and sums of many such squares, do not overflow
+_ENOUGH = 3  # records per feature from which least squares tell the length of the weights
+_LONG = 2.0  # weights longer than this multiple of their bound get a warning
+_MANY_CUT = 0.25  # share of public records beyond a bound from which there is a warning
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,13 +27,13 @@ class Domain(HidesArrays):
     """Records (x_i, y_i) of one domain.
 
     Attributes:
-        X: features, (n, d): an array, a data frame or a list of rows. Every cell is read by itself, and is NaN if it is no
-            number, such as text or a date, in X and in y; so is a row of a list that has more or fewer cells than most.
+        X: features, (n, d): an array, a data frame or a list of rows. A cell in X or y that is not a number, such as text or
+            a date, becomes NaN. So does a row of a list that has more or fewer cells than most rows.
         y: targets or labels, (n,).
         features: names of the columns; default 0, 1, ...
 
     Raises:
-        ValueError: shapes that do not go together.
+        ValueError: shapes that do not match.
 
     >>> from mpmtl_prob.adaptation import Domain
     >>> frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "dose": [0.1, 0.2, 0.1], "effect": [0.5, 0.7, 0.4]})
@@ -59,30 +59,30 @@ class Domain(HidesArrays):
 
     @classmethod
     def from_pandas(cls, frame: Any, target: Hashable) -> Domain:
-        """From a table: one column is the target, all others are features. Raises ValueError for a column not there."""
+        """Make a domain from a table: one column is the target, the others features. Raises ValueError if it is missing."""
         if target not in frame.columns:
-            # not which there are: of a table without a head they are the first record
+            # The columns' names are not shown: in a table without a header they are its first record.
             raise ValueError(f"target: expected one of the {len(frame.columns)} columns, got {target!r}")
         return cls(frame.drop(columns=[target]), frame[target])
 
     @property
     def num_records(self) -> int:
-        """n, which is public."""
+        """n, the number of records, which is public."""
         return len(self.y)
 
     @property
     def num_features(self) -> int:
-        """d."""
+        """d, the number of features."""
         return self.X.shape[1]
 
     def with_intercept(self) -> Domain:
-        """With a last column of ones, which counts in the length of a row."""
+        """Return the domain with a last column of ones, which counts in the length of a row."""
         return Domain(np.column_stack([self.X, np.ones(self.num_records)]), self.y, (*self.features, "intercept"))
 
     def bounded(self, row_bound: float, target_bound: float) -> Domain:
-        """Rows shortened to Euclidean length r, targets cut to [-t, t]; what is not finite is a record of zeros.
+        """Return the domain with rows clipped to Euclidean length r and targets clipped to [-t, t].
 
-        An error would tell of one record, so there is none.
+        A record that is not finite becomes a record of zeros. There is no error, as it would reveal one record.
         """
         r, t = positive("row_bound", row_bound), positive("target_bound", target_bound)
         fine = np.isfinite(self.X).all(axis=1) & np.isfinite(self.y)
@@ -96,10 +96,10 @@ def domain(name: str, value: Any, num_features: int | None = None) -> Domain:
     Args:
         name: of the argument, for errors.
         value: the Domain or pair.
-        num_features: d, where it is public; a row of a list that has another number of cells is one of NaN.
+        num_features: d, where it is public; a row of a list with another number of cells becomes a row of NaN.
 
     Raises:
-        ValueError: anything else, or shapes that do not go together.
+        ValueError: anything else, or shapes that do not match.
     """
     if isinstance(value, Domain):
         return value
@@ -113,18 +113,18 @@ def domain(name: str, value: Any, num_features: int | None = None) -> Domain:
 
 
 def public_domain(name: str, value: Any) -> Domain:
-    """A domain whose records are nobody's secret. Raises ValueError as :func:`numbers`, and where there are none."""
-    found = domain(name, value)
-    if not found.num_records:
+    """Return a public domain. Raises ValueError as :func:`numbers` does, and if there are no records."""
+    records = domain(name, value)
+    if not records.num_records:
         raise ValueError(f"{name}: expected at least one record, got none")
-    return numbers(name, found)
+    return numbers(name, records)
 
 
 def numbers(name: str, records: Domain) -> Domain:
-    """The records, where it may be said what is in them, and nothing bounds them: not of private ones with a guarantee.
+    """Return the records after a check of their numbers. Use it for public records only, as the errors reveal entries.
 
     Raises:
-        ValueError: entries that are not finite, or whose squares' sums might not be.
+        ValueError: entries that are not finite, or so large that sums of their squares overflow.
     """
     largest = np.maximum(np.abs(records.X).max(axis=1), np.abs(records.y))
     if bad := int(np.sum(~np.isfinite(largest))):
@@ -135,10 +135,10 @@ def numbers(name: str, records: Domain) -> Domain:
 
 
 def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
-    """A public source and a private target of the same features; one without names takes those of the other.
+    """Match a public source and a private target by their features; a domain without names takes the other's.
 
     Raises:
-        ValueError: other features.
+        ValueError: the features are not the same.
     """
     public = public_domain("source", source)
     private = domain("target", target, public.num_features)
@@ -150,28 +150,30 @@ def pair(source: Any, target: Any) -> tuple[Domain, Domain]:
             return replace(public, features=private.features), private
         return public, replace(private, features=public.features)
     if public.features != private.features:
-        # not which the target has: of a table without a head they are the first record
+        # The target's names are not shown: in a table without a header they are its first record.
         raise ValueError(f"target: expected the source's features {list(public.features)} in this order, got others")
     return public, private
 
 
 def several(source: Any) -> dict[Hashable, Domain]:
-    """One public domain, or several by name. Raises ValueError for none, or for others' features."""
+    """Return public domains by name, from one or several. Raises ValueError for none, or for different features."""
     named = dict(source) if isinstance(source, Mapping) else {"source": source}
     if not named:
         raise ValueError("source: expected at least one public domain, got none")
-    found = {name: public_domain(f"source {name!r}" if len(named) > 1 else "source", v) for name, v in named.items()}
-    if len({each.num_features for each in found.values()}) > 1:
+    domains = {name: public_domain(f"source {name!r}" if len(named) > 1 else "source", v) for name, v in named.items()}
+    if len({records.num_features for records in domains.values()}) > 1:
         raise ValueError("source: expected domains of the same features, got different numbers of them")
-    if len({each.features for each in found.values() if not default(each.features)}) > 1:
+    if len({records.features for records in domains.values() if not default(records.features)}) > 1:
         raise ValueError("source: expected domains of the same features in the same order, got others")
-    return found
+    return domains
 
 
 def stacked(domains: Mapping[Hashable, Domain]) -> Domain:
-    """All records of several domains."""
-    every = list(domains.values())
-    return Domain(np.concatenate([e.X for e in every]), np.concatenate([e.y for e in every]), every[0].features)
+    """Return all records of several domains as one domain."""
+    parts = list(domains.values())
+    return Domain(
+        np.concatenate([part.X for part in parts]), np.concatenate([part.y for part in parts]), parts[0].features
+    )
 
 
 def tell_of_cuts(
@@ -180,13 +182,13 @@ def tell_of_cuts(
     target_bound: float | None,
     weight_bound: float | None = None,
 ) -> None:
-    """Warn of bounds that cut many of the public records, and so, most likely, of the private ones, which are not looked at.
+    """Warn if bounds clip many public records, and so probably many private ones, which are not looked at.
 
     Args:
         public: domains by name.
-        row_bound: r, or None for rows that nothing shortens.
-        target_bound: t, or None for targets that nothing cuts.
-        weight_bound: Lambda, of a linear predictor of targets; or None.
+        row_bound: r, or None if rows are not clipped.
+        target_bound: t, or None if targets are not clipped.
+        weight_bound: Lambda, the bound on a linear predictor's weights, or None.
     """
     every = stacked(public) if public else Domain(np.zeros((0, 1)), np.zeros(0))
     lengths = {"row_bound": ("rows", np.linalg.norm(every.X, axis=1)), "target_bound": ("targets", np.abs(every.y))}

@@ -1,7 +1,8 @@
-"""The paper's regression data (Table 4), read from files that a user has: none of them may be shipped.
+"""Loaders of the paper's regression data (Table 4), from files that a user has, as none of them may be shipped.
 
-Every loader says where the file is found, in which form, and what the licence is. Defaults have the paper's counts. It does
-not say which month, patients or batch are the target, which columns the features: what is chosen here says so.
+Every loader says where to get the file, which format it has, and what the licence is. The default numbers of records are the
+paper's. The paper does not say which month, patients or batch are the target, nor which columns are features. Where a loader
+makes such a choice, its documentation says so.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ FilePath = str | os.PathLike[str]
 def wind(
     path: FilePath, *, month: int = 1, station: str = "MAL", records: tuple[int, int] = (6016, 158), seed: int = 0
 ) -> Pair:
-    """Wind in Ireland, 1961 to 1978: one month is private, its wind at one station follows from that at the eleven others.
+    """Load wind in Ireland, 1961 to 1978: predict one station from the eleven others, with one month private.
 
     Args:
         path: of wind.data, as in StatLib and R's gstat: 6,574 lines of 15 numbers, year, month, day and 12 stations.
-        month: of the target, 1 to 12. The paper's target has 558 days, which a month of 31 days has.
-        station: whose wind is the label, one of :data:`STATIONS`. The paper does not say.
+        month: the target's month, 1 to 12. The paper's target has 558 days, as a month of 31 days has.
+        station: the station whose wind is the label, one of :data:`STATIONS`. The paper does not say which.
         records: (m, n).
         seed: of the choice of records.
 
@@ -47,11 +48,11 @@ def wind(
     """
     one_of("station", station, STATIONS)
     _one_to("month", month, 12)
-    held = _table(path, 3 + len(STATIONS), "year, month, day and the wind at 12 stations in every line")
+    table = _table(path, 3 + len(STATIONS), "year, month, day and the wind at 12 stations in every line")
     label = 3 + STATIONS.index(station)
     columns = [k for k in range(3, 3 + len(STATIONS)) if k != label]
-    every = Domain(held[:, columns], held[:, label], tuple(STATIONS[k - 3] for k in columns))
-    return split(every, held[:, 1] == month, records, seed)
+    every = Domain(table[:, columns], table[:, label], tuple(STATIONS[k - 3] for k in columns))
+    return split(every, table[:, 1] == month, records, seed)
 
 
 def airline(
@@ -62,12 +63,12 @@ def airline(
     records: tuple[int, int] = (16_000, 200),
     seed: int = 0,
 ) -> Pair:
-    """Delays on arrival from one airport in 2008: flights of some hours are private.
+    """Load delays on arrival of flights from one airport in 2008, with the flights of some hours private.
 
     Args:
         path: of 2008.csv of the Data Expo 2009 of the American Statistical Association, with its header; may be compressed.
         origin: the airport.
-        hours: of scheduled departure of the target, from and before; the paper splits by hour and does not say which.
+        hours: the target's hours of scheduled departure, from and before; the paper splits by hour and does not say which.
         records: (m, n).
         seed: of the choice of records.
 
@@ -86,16 +87,16 @@ def airline(
 
 
 def gas(path: FilePath, *, batch: int = 7, records: tuple[int, int] = (7297, 613), seed: int = 0) -> Pair:
-    """Concentrations of six gases from 128 numbers of sensors that drift: one of ten batches is private.
+    """Load gas concentrations with 128 readings of drifting sensors, with one of ten batches private.
 
     Args:
         path: of the folder with batch1.dat to batch10.dat; every line is "gas;concentration 1:number 2:number ...".
-        batch: of the target; the paper's counts are those of the seventh.
+        batch: the target's batch; the paper's counts are those of the seventh.
         records: (m, n).
         seed: of the choice of records.
 
     Raises:
-        FileNotFoundError: no such folder, or a batch that is not in it.
+        FileNotFoundError: no such folder, or a batch's file is missing.
         ValueError: an argument outside its range, or a file of another form.
 
     Source: Rodriguez-Lujan et al. (2014), UCI, Gas Sensor Array Drift at Different Concentrations. For research alone: no
@@ -104,18 +105,18 @@ def gas(path: FilePath, *, batch: int = 7, records: tuple[int, int] = (7297, 613
     _one_to("batch", batch, 10)
     files = [Path(path) / f"batch{k}.dat" for k in range(1, 11)]
     parts = [_lines_of_gas(file) for file in files]
-    of = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts, 1)])
-    held = np.concatenate(parts)
-    kind = held[:, :1] == np.arange(2, _GASES + 1)  # five columns for six gases
+    batches = np.concatenate([np.full(len(part), k) for k, part in enumerate(parts, 1)])
+    table = np.concatenate(parts)
+    kind = table[:, :1] == np.arange(2, _GASES + 1)  # indicators: five columns for six gases
     names = (*(f"sensor_{k}" for k in range(1, _SENSED + 1)), *(f"gas_{k}" for k in range(2, _GASES + 1)))
-    return split(Domain(np.column_stack([held[:, 2:], kind]), held[:, 1], names), of == batch, records, seed)
+    return split(Domain(np.column_stack([table[:, 2:], kind]), table[:, 1], names), batches == batch, records, seed)
 
 
 def news(path: FilePath, *, records: tuple[int, int] = (3000, 737), seed: int = 0) -> Pair:
-    """How often articles were shared: those of Sunday are private, those of other days public. The label is log(1 + shares).
+    """Load how often news articles were shared, with Sunday's articles private. The label is log(1 + shares).
 
     Args:
-        path: of OnlineNewsPopularity.csv, with its header; the eight columns that say the day are left out, and 50 remain.
+        path: of OnlineNewsPopularity.csv, with its header; the eight columns that tell the day are left out, and 50 remain.
         records: (m, n).
         seed: of the choice of records.
 
@@ -136,13 +137,13 @@ def news(path: FilePath, *, records: tuple[int, int] = (3000, 737), seed: int = 
 def slices(
     path: FilePath, *, patients: Sequence[int] | None = None, records: tuple[int, int] = (7803, 1077), seed: int = 0
 ) -> Pair:
-    """Where along the body a slice of a CT was taken, of 384 numbers: some patients' slices are private.
+    """Load positions of CT slices along the body, with 384 features, and with some patients' slices private.
 
-    Rows of one patient are alike: what is protected here is one slice, not a patient.
+    The unit of privacy is one slice, not a patient. Slices of one patient are similar.
 
     Args:
         path: of slice_localization_data.csv, with its header: patientId, value0 to value383, reference.
-        patients: identifiers of the target's; default those whose number is a multiple of 30. The paper does not say.
+        patients: the target patients' identifiers; default the multiples of 30. The paper does not say which.
         records: (m, n).
         seed: of the choice of records.
 
@@ -155,8 +156,8 @@ def slices(
     """
     names = tuple(f"value{k}" for k in range(_SLICE))
     table = _csv(path, ("patientId", *names, "reference"))
-    owner = table.patientId.to_numpy()
-    private = owner % 30 == 0 if patients is None else np.isin(owner, [whole("patients", p, 0) for p in patients])
+    patient = table.patientId.to_numpy()
+    private = patient % 30 == 0 if patients is None else np.isin(patient, [whole("patients", p, 0) for p in patients])
     return split(
         Domain(table[list(names)].to_numpy(float), table.reference.to_numpy(float), names), private, records, seed
     )
@@ -168,18 +169,18 @@ def _one_to(name: str, value: int, most: int) -> None:
 
 
 def _table(path: FilePath, width: int, form: str) -> FloatArray:
-    """Numbers between blanks, so many in every line."""
+    """Read a table of numbers separated by blanks. Raises ValueError for another width."""
     try:
-        held = np.loadtxt(_there(path), ndmin=2)
+        table = np.loadtxt(_there(path), ndmin=2)
     except ValueError:
-        held = np.zeros((0, 0))
-    if held.shape[1] != width:
+        table = np.zeros((0, 0))
+    if table.shape[1] != width:
         raise ValueError(f"path: expected {form}, got something else in {os.fspath(path)!r}")
-    return held
+    return table
 
 
 def _csv(path: FilePath, columns: Sequence[str]) -> Any:
-    """A table with at least these columns; blanks round their names are dropped."""
+    """Read a CSV file with at least these columns; blanks around their names are dropped."""
     try:
         import pandas as pd
     except ImportError:
@@ -193,12 +194,12 @@ def _csv(path: FilePath, columns: Sequence[str]) -> Any:
 
 
 def _lines_of_gas(file: Path) -> FloatArray:
-    """gas, concentration and the sensors' numbers of every line."""
-    found = []
+    """Parse a batch: gas, concentration and the sensors' readings, one row per line."""
+    rows = []
     for number, line in enumerate(_there(file).read_text().splitlines(), 1):
-        first, *rest = line.split()
+        first, *readings = line.split()
         try:
-            values = [float(word.split(":")[1]) for word in rest]
+            values = [float(word.split(":")[1]) for word in readings]
             gas, concentration = map(float, first.split(";"))
         except (ValueError, IndexError):
             values = []
@@ -206,8 +207,8 @@ def _lines_of_gas(file: Path) -> FloatArray:
             raise ValueError(
                 f"path: expected 'gas;concentration 1:number ... {_SENSED}:number' in line {number} of {str(file)!r}"
             )
-        found.append([gas, concentration, *values])
-    return np.array(found).reshape(-1, 2 + _SENSED)
+        rows.append([gas, concentration, *values])
+    return np.array(rows).reshape(-1, 2 + _SENSED)
 
 
 def _there(path: FilePath) -> Path:

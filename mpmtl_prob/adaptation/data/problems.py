@@ -1,4 +1,4 @@
-"""Made-up pairs of domains with a known truth; real ones are in :mod:`mpmtl_prob.adaptation.data.real`."""
+"""Synthetic pairs of domains with known weights; real ones are in :mod:`mpmtl_prob.adaptation.data.real`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mpmtl_prob.adaptation.data.domain import Domain
 
 
 class Pair(NamedTuple):
-    """A public source, a private target, records of the target's kind to test on.
+    """A public source, a private target, and test records from the target's distribution.
 
     Attributes:
         source: public.
         target: private.
-        test: of the target's law.
-        w: the target's weights, (d,); None of real data.
+        test: from the target's distribution.
+        w: the target's true weights, (d,); None for real data.
         groups: the public domain of every source record, (m,).
     """
 
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
     @property
     def sources(self) -> dict[str, Domain]:
-        """The public domains apart, by name."""
+        """The public domains by name."""
         if self.groups is None:
             return {"source": self.source}
         kinds = sorted(set(self.groups.tolist()))
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 def two_sources(
     records: tuple[int, int] = (300, 60), *, num_features: int = 8, tests: int = 4000, seed: int = 0
 ) -> Pair:
-    """A source of which 70 % resembles the target and 30 % does not: the generator of this room's measurements.
+    """Simulate a source of which 70 % resembles the target and 30 % does not.
 
     Weights w_t, u, w_o are directions; rows are .8 N(0, I) / sqrt d, the source's .5 further along the first axis, shrunk
     into the unit ball; y = x.w_t of the target, x.(w_t + .3 u) of good source records, x.w_o of bad ones; noise of sd .1;
@@ -50,8 +50,8 @@ def two_sources(
     Args:
         records: (m, n).
         num_features: d.
-        tests: test records.
-        seed: of everything.
+        tests: number of test records.
+        seed: of all random numbers.
     """
     (m, n), d = records, whole("num_features", num_features)
     rng = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ def shifted(
     tests: int = 4000,
     seed: int = 0,
 ) -> Pair:
-    """A target whose weights are turned away from the source's by a known distance, with other features besides.
+    """Simulate a target whose weights differ from the source's by a known distance, with shifted features.
 
     |w_s| = |w_t| = .9 and |w_t - w_s| = shift; rows are .7 N(0, I) / sqrt d, the source's .5 further along the first axis,
     shrunk into the unit ball; targets cut to [-1, 1].
@@ -84,8 +84,8 @@ def shifted(
         shift: in [0, 1.8).
         num_features: d, at least 2.
         noise: sd of the targets.
-        tests: test records.
-        seed: of everything.
+        tests: number of test records.
+        seed: of all random numbers.
     """
     (m, n), d = records, whole("num_features", num_features, 2)
     in_range("shift", shift, 0, 1.8, left_closed=True)
@@ -105,12 +105,12 @@ def shifted(
 
 def _direction(rng: np.random.Generator, d: int) -> FloatArray:
     v = rng.standard_normal(d)
-    found: FloatArray = v / np.linalg.norm(v)
-    return found
+    direction: FloatArray = v / np.linalg.norm(v)
+    return direction
 
 
 def _rows(rng: np.random.Generator, k: int, d: int, scale: float, along: float) -> FloatArray:
     X = scale * rng.standard_normal((k, d)) / np.sqrt(d)
     X[:, 0] += along
-    found: FloatArray = X / np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
-    return found
+    rows: FloatArray = X / np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+    return rows

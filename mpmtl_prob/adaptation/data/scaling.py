@@ -1,7 +1,7 @@
-"""Units in which an adaptation is computed, settled on public records alone, for features and labels of any size.
+"""Scaling of features and labels for an adaptation, computed from public records alone.
 
-z = (x - mean) / sd of the public records, with a 1 at its end for the intercept, which counts in the length of a row. Private
-records are scaled by the same numbers, so that nothing of them is looked at.
+z = (x - mean) / sd of the public records, followed by a 1 for the intercept, which counts in the length of a row. Private
+records are scaled by the same numbers, which do not depend on them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mpmtl_prob._util.checks import in_range
 from mpmtl_prob.adaptation.data.domain import Domain, public_domain
 from mpmtl_prob.data.prediction import power_above
 
-#: of the lengths of public rows, at which rows are shortened: unlike cut residuals, shortened rows are not in the model
+#: quantile of the lengths of public rows, to which rows are clipped. It is high, as the model does not correct for it.
 ROW_QUANTILE = 0.99
 INTERCEPT = "intercept"
-#: of the largest value: values that differ by less are one
+#: relative to the largest value; values that differ by less count as equal
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Of public records.
+    """Units of features and labels, computed from public records.
 
     Attributes:
         features: names, with the intercept's at the end if there is one.
         centre: subtracted from the features, (p,).
-        scale: by which they are divided, (p,).
+        scale: divisors of the features, (p,).
         label_centre: subtracted from labels.
-        label_scale: by which they are divided.
-        row_bound: r, of scaled rows with their intercept.
+        label_scale: divisor of the labels.
+        row_bound: r, the bound on scaled rows with their intercept.
         intercept: whether there is one.
 
     >>> from mpmtl_prob.adaptation import Domain
@@ -56,15 +56,15 @@ class Scaling:
 
     @classmethod
     def of(cls, public: Domain, *, intercept: bool = True, quantile: float = ROW_QUANTILE) -> Scaling:
-        """From public records.
+        """Compute the units from public records.
 
         Args:
-            public: all of them.
-            intercept: without one nothing is centred.
-            quantile: of the lengths of public rows, which is r.
+            public: all public records.
+            intercept: add an intercept; without one nothing is centred.
+            quantile: r is this quantile of the lengths of public rows.
 
         Raises:
-            ValueError: records that are not finite, none, or a feature that has the intercept's name.
+            ValueError: records that are not finite, no records, or a feature with the intercept's name.
         """
         records = public_domain("source", public)
         in_range("quantile", quantile, 0, 1)
@@ -80,14 +80,14 @@ class Scaling:
         return cls(names, centre, scale, label_centre, label_scale, r if r > 0 else 1.0, intercept)
 
     def scaled(self, records: Domain) -> Domain:
-        """Records in these units. What is not finite stays so, and is a record of zeros once it is bounded."""
-        with np.errstate(all="ignore"):  # a warning would tell of one record
+        """Return records in these units. A record that is not finite stays so, and becomes zeros once it is bounded."""
+        with np.errstate(all="ignore"):  # a warning would reveal one record
             X, y = (records.X - self.centre) / self.scale, (records.y - self.label_centre) / self.label_scale
-        found = Domain(X, y, records.features)
-        return found.with_intercept() if self.intercept else found
+        domain = Domain(X, y, records.features)
+        return domain.with_intercept() if self.intercept else domain
 
     def original(self, w: FloatArray) -> FloatArray:
-        """Weights in the units of the table, of weights in these, (..., d)."""
+        """Convert weights from these units to those of the table, (..., d)."""
         p = len(self.scale)
         slopes = self.label_scale * w[..., :p] / self.scale
         if not self.intercept:
@@ -97,8 +97,11 @@ class Scaling:
 
 
 def _spread(values: FloatArray, centre: FloatArray | float) -> FloatArray:
-    """Root mean square round the centre; where that is nothing but rounding errors, of the largest value, and of zeros 1."""
+    """Return the root mean square around the centre.
+
+    Where it is mere rounding error, return the largest value instead, and 1 for a column of zeros.
+    """
     largest = np.abs(values).max(axis=0)
-    unit = power_above(largest)  # so that squares are doubles
-    found = unit * np.sqrt(np.mean(((values - centre) / unit) ** 2, axis=0))
-    return np.where(found > ROUNDING * largest, found, np.where(largest > 0, largest, 1.0))
+    unit = power_above(largest)  # so that squares do not overflow
+    root_mean_square = unit * np.sqrt(np.mean(((values - centre) / unit) ** 2, axis=0))
+    return np.where(root_mean_square > ROUNDING * largest, root_mean_square, np.where(largest > 0, largest, 1.0))

@@ -1,4 +1,4 @@
-"""One release of second moments of a private target, and all that follows from it without further cost."""
+"""Release of a private target's second moments (sufficient-statistics perturbation), and inference from it at no cost."""
 
 from mpmtl_prob.adaptation.moments.release import MomentRelease, release_moments
 

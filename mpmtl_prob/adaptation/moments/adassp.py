@@ -1,4 +1,4 @@
-"""Least squares of noisy second moments: AdaSSP on the target itself, or on its residuals of a public fit."""
+"""AdaSSP: least squares from noisy second moments, of the target itself or of its residuals from a public fit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mpmtl_prob.privacy.ledger import Ledger
 
 @dataclass(repr=False, eq=False)
 class AdaSSP(Adaptation):
-    """Ridge regression of one noisy second moment, with the least ridge that outweighs its noise.
+    """Ridge regression from one noisy second moment, with the smallest ridge that outweighs the noise.
 
     Attributes:
         epsilon: the budget.
         delta: default 1 / n^1.1.
-        residuals: of a robust public fit, to which the result is added: simple, and strong. False takes the targets, and of
-            the source nothing.
+        residuals: True regresses the residuals of a robust public fit, and adds the result to it. False regresses the
+            targets, and does not use the source.
         row_bound: r, public.
-        target_bound: of the targets' sizes, public.
+        target_bound: public bound on the absolute targets.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
 
-    A fit has ``release_``, public, with all that can be made of it.
+    A fit has ``release_``, which is public; further results can be computed from it.
 
-    Source: Wang (2018), Algorithm 2; one matrix with Gaussian noise in place of three parts of the budget.
+    Source: Wang (2018), Algorithm 2; with Gaussian noise on one matrix in place of a budget in three parts.
     """
 
     epsilon: float = 1.0
@@ -43,7 +43,7 @@ class AdaSSP(Adaptation):
     unsafe_seed: int | None = None
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit; raises as :func:`release_moments`."""
+        """Fit to a public source and a private target. Raises the errors of :func:`release_moments`."""
         public, private = self._pair(source, target)
         r, t = moderate("row_bound", self.row_bound), moderate("target_bound", self.target_bound)
         tell_of_cuts({"source": public}, r, t)

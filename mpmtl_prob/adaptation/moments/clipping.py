@@ -1,6 +1,6 @@
-"""What cutting residuals does to their moments, in closed form: attenuation is part of the model, not an error of it.
+"""Moments of clipped residuals in closed form, so that the model accounts for the attenuation by clipping.
 
-A record's residual of the public fit is r = x.delta + e, with e ~ N(0, sigma^2), and psi = clip(r, -c, c) is what counts.
+A record's residual of the public fit is r = x.delta + e, with e ~ N(0, sigma^2), and the release has psi = clip(r, -c, c).
 With m = x.delta normal of variance q over the records, t^2 = q + sigma^2, a = c / t, P = P(|r| < c) and phi the normal
 density, Stein's lemma gives, given the features' second moment N = n C,
 
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 
 class Moments(NamedTuple):
-    """Of clipped residuals, for a given size t of the residuals; what depends on q as well is a method.
+    """Moments of clipped residuals, for a given size t of the residuals. The methods depend on q as well.
 
     Attributes:
-        kept: P, by how much slopes are attenuated.
+        kept: P, the attenuation of slopes.
         square: E psi^2.
         fourth: E psi^4.
         slope: D.
@@ -38,32 +38,32 @@ class Moments(NamedTuple):
     total: Any
 
     def along(self, q: Any) -> Any:
-        """What multiplies N in the covariance of sum x psi."""
+        """Return the coefficient of N in the covariance of sum x psi."""
         return self.square - self.kept**2 * q
 
     def across(self, q: Any) -> Any:
-        """What multiplies N delta delta'N / n in it."""
-        # the last term: N moves q, and with it P, so that P(q) N delta explains more than P N delta
+        """Return the coefficient of N delta delta'N / n in the covariance of sum x psi."""
+        # The last term is there as q, and so P, depend on N: P(q) N delta explains more than P N delta with P fixed.
         return 2 * self.slope - 2 * self.kept**2 + 4 * self.kept * q * self.edge - 2 * (q * self.edge) ** 2
 
     def spread(self, q: Any) -> Any:
-        """Variance of sum psi^2, per record."""
+        """Return the variance of sum psi^2, per record."""
         return self.fourth - self.square**2 - 2 * (q * self.slope) ** 2
 
     def common(self, q: Any) -> Any:
-        """What multiplies N delta in the covariance of the two sums."""
+        """Return the coefficient of N delta in the covariance of the two sums."""
         t2, D = self.total, self.slope
         return 3 * t2 * D - self.kept * self.square - 2 * self.kept * q * D + 2 * D * q**2 * self.edge
 
 
 def moments(t: Any, c: Any, xp: Any, cdf: Any) -> Moments:
-    """Moments of clip(r, -c, c), r ~ N(0, t^2).
+    """Compute the moments of clip(r, -c, c) for r ~ N(0, t^2).
 
     Args:
         t: > 0, of any shape.
         c: > 0.
         xp: NumPy or jax.numpy.
-        cdf: the standard normal distribution function of the same kind.
+        cdf: the standard normal distribution function for arrays of ``xp``.
     """
     a = c / t
     P = 2 * cdf(a) - 1

@@ -1,6 +1,6 @@
-"""A release of moments, and what was made of it, as files that anybody may have written: what is read is checked.
+"""Files of moment releases and of the results from them, which are checked when read, as anybody may have written them.
 
-As in :mod:`mpmtl_prob.releases.files`, whose signatures and recomputed guarantees these are.
+Signatures and recomputed guarantees are those of :mod:`mpmtl_prob.releases.files`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _FOREIGN = (KeyError, TypeError, AttributeError, OverflowError)
 
 
 def release_fields(data: xr.Dataset, *, weight: float, longest: float) -> dict[str, Any]:
-    """The fields of the release that :meth:`MomentRelease.to_xarray` turned into data.
+    """Parse and check the fields of a release that :meth:`MomentRelease.to_xarray` turned into data.
 
     Args:
-        data: what a file holds.
+        data: the content of a file.
         weight: b, the largest |rho| / u.
-        longest: of the vectors v, which the noise has to cover.
+        longest: the largest length of the vectors v, which the noise must cover.
 
     Raises:
-        ValueError: other data.
+        ValueError: the data are not those of a moment release.
     """
     try:
         meta = json.loads(data.attrs["release"])
@@ -75,12 +75,12 @@ def release_fields(data: xr.Dataset, *, weight: float, longest: float) -> dict[s
 
 
 def write(data: xr.Dataset, path: str | os.PathLike[str], key: bytes | None, *, private: bool) -> None:
-    """Write a NetCDF file, signed if there is a key, and for its owner alone if what is in it is private."""
+    """Write a NetCDF file. It is signed if there is a key, and readable by its owner only if ``private``."""
     write_netcdf(data if key is None else signatures.sign(data, key), path, private=private)
 
 
 def read(path: str | os.PathLike[str], key: bytes | None) -> xr.Dataset:
-    """What :func:`write` wrote. Raises ValueError for another signature than the key's."""
+    """Read a file that :func:`write` wrote. Raises ValueError if the signature is not the key's."""
     data = files.read(path)
     if key is not None:
         signatures.check(data, key, path)
@@ -88,23 +88,23 @@ def read(path: str | os.PathLike[str], key: bytes | None) -> xr.Dataset:
 
 
 def arrays(values: Mapping[str, FloatArray], names: Sequence[Hashable] = ()) -> xr.Dataset:
-    """Arrays by name, and the names of domains."""
+    """Return arrays by name, and names of domains, as one Dataset."""
     import xarray as xr
 
-    held = {name: ([f"{name}_{k}" for k in range(np.ndim(value))], value) for name, value in values.items()}
-    return xr.Dataset(held, attrs={"names": json.dumps(list(names))})
+    variables = {name: ([f"{name}_{k}" for k in range(np.ndim(value))], value) for name, value in values.items()}
+    return xr.Dataset(variables, attrs={"names": json.dumps(list(names))})
 
 
-def from_arrays(data: xr.Dataset, wanted: Sequence[str]) -> tuple[dict[str, FloatArray], tuple[Hashable, ...]]:
-    """What :func:`arrays` turned into data. Raises ValueError for other data."""
+def from_arrays(data: xr.Dataset, array_names: Sequence[str]) -> tuple[dict[str, FloatArray], tuple[Hashable, ...]]:
+    """Return the arrays and names of a Dataset that :func:`arrays` made. Raises ValueError for other data."""
     try:
-        return {name: _numbers(data, name) for name in wanted}, _names(json.loads(data.attrs["names"]))
+        return {name: _numbers(data, name) for name in array_names}, _names(json.loads(data.attrs["names"]))
     except _FOREIGN as error:
-        raise ValueError(f"model: expected the arrays {', '.join(wanted)}: {error!r}") from error
+        raise ValueError(f"model: expected the arrays {', '.join(array_names)}: {error!r}") from error
 
 
 def tree(path: str | os.PathLike[str]) -> xr.DataTree:
-    """The groups of a file. Raises ValueError for one that is no NetCDF."""
+    """Read the groups of a file. Raises ValueError for a file that is not NetCDF."""
     from mpmtl_prob._util.files import holding
 
     with holding("model", path, foreign=(Exception,)):
@@ -113,7 +113,7 @@ def tree(path: str | os.PathLike[str]) -> xr.DataTree:
 
 @contextmanager
 def named(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
-    """A ValueError says which file it is about."""
+    """Prefix ValueErrors with the file that they are about."""
     try:
         yield
     except ValueError as error:
@@ -121,13 +121,13 @@ def named(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _numbers(data: xr.Dataset, name: str) -> FloatArray:
-    found = np.asarray(data[name].values)
-    if found.dtype.kind not in "fi" or not np.all(np.isfinite(found)):
-        raise ValueError(f"{name}: expected finite numbers, got {found.dtype}")
-    return found
+    numbers = np.asarray(data[name].values)
+    if numbers.dtype.kind not in "fi" or not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name}: expected finite numbers, got {numbers.dtype}")
+    return numbers
 
 
 def _names(values: Any) -> tuple[Hashable, ...]:
-    if not isinstance(values, list) or not all(isinstance(each, str | int | float | bool) for each in values):
+    if not isinstance(values, list) or not all(isinstance(name, str | int | float | bool) for name in values):
         raise ValueError("names: expected a list of words and numbers")
     return tuple(values)

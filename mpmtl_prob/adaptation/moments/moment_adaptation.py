@@ -1,6 +1,7 @@
-"""Adaptation by one release: a public fit, one noisy second moment of the target's records, and Bayes.
+"""Domain adaptation from one release: a public fit, one noisy second moment of the target's records, and a posterior.
 
-It is no algorithm of the paper; at the same budget it beats the paper's, and has nothing to tune on private records.
+It is not an algorithm of the paper. At the same budget it beats the paper's algorithms, and no parameter needs tuning on
+private records.
 """
 
 from __future__ import annotations
@@ -35,33 +36,33 @@ from mpmtl_prob.privacy.units import Unit
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.releases.rounds import attach_paid_release
 
-#: the domain of targets that resemble no public one
+#: domain of targets that resemble no public domain
 NONE = "none"
-#: the domain of all public records together
+#: domain of all public records together
 ALL = "all"
 _DRAWS = ("w", "tau", "sigma", "domain")
 _UNITS = ("centre", "scale", "label_centre", "label_scale")
-#: Beyond these the posterior's arithmetic has no digits left, which must not be found out when the release is paid for: the
-#: scale of shifts and the cut of residuals, in units of the public records'; the bound of rows, of the longest public one.
+#: Beyond these limits the posterior would fail numerically, so they are checked before anything is paid for: the scale of
+#: shifts and the residuals' bound, relative to the public records'; the rows' bound, relative to the longest public row.
 _WIDEST, _NARROWEST, _SHORTEST = 1e3, 0.2, 1e-6
-#: of n c^2, rho'rho from which on nearly all residuals are cut: of normal ones twenty times as long as c it is .973
+#: share of n c^2 in rho'rho from which nearly all residuals are clipped; normal residuals 20 times as long as c have .973
 _CUT = 0.97
-#: of their mean square, the square of their mean from which on a shift of level is taken for a larger one
+#: squared mean over mean square of the clipped residuals, from which a shift of level is overstated
 _LEVEL = 0.6
-_NEAR = 0.65  # of the cut, a mean of cut residuals beyond which many of them were cut on one side
+_NEAR = 0.65  # mean of the clipped residuals, relative to c, beyond which many were clipped on one side
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptedPosterior:
-    """What anybody who reads the release knows of the target: draws from the posterior. Public.
+    """Public posterior of the target's weights given the release, as draws.
 
     Attributes:
         w: weights, (S, d).
-        tau: how far they are from the domain that they resemble, (S,); of weights in the units of the release.
-        sigma: of a target's noise, (S,).
+        tau: scale of the shift from the domain that the target resembles, (S,), for weights in the release's units.
+        sigma: standard deviation of the noise in a target, (S,).
         domain: index of the domain, (S,).
         domains: names of the public domains, and "none"; one name may stand for several.
-        statistics: of the sampler, (chain, draw); empty where there was none.
+        statistics: the sampler's statistics, (chain, draw); empty without a sampler.
     """
 
     w: FloatArray
@@ -73,31 +74,29 @@ class AdaptedPosterior:
 
     @property
     def mean(self) -> FloatArray:
-        """Of w, (d,)."""
+        """Posterior mean of w, (d,)."""
         return self.w.mean(axis=0)
 
     @property
     def domain_weights(self) -> dict[Hashable, float]:
-        """P(k | release): which public domain the private records resemble, or none."""
-        counts, found = (
-            np.bincount(self.domain.astype(int), minlength=len(self.domains)),
-            dict.fromkeys(self.domains, 0.0),
-        )
+        """P(k | release): probabilities that the private records resemble each public domain, or none."""
+        counts = np.bincount(self.domain.astype(int), minlength=len(self.domains))
+        probabilities = dict.fromkeys(self.domains, 0.0)
         for name, count in zip(self.domains, counts, strict=True):
-            found[name] += float(count / len(self.w))
-        return found
+            probabilities[name] += float(count / len(self.w))
+        return probabilities
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of the weights, a pair of (d,)."""
+        """Compute central intervals of the weights, a pair of (d,)."""
         return between(self.w, probability)
 
     def predictive(self, X: ArrayLike, probability: float = 0.9, *, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of targets at rows X, a pair of (n,).
+        """Compute central predictive intervals of targets at rows X, a pair of (n,).
 
         Args:
-            X: an array (n, d), its columns in the order of w, the intercept's among them. :meth:`MomentAdaptation.interval`
-                takes a table, whose columns it finds by name.
-            probability: of an interval.
+            X: an array (n, d), with its columns in the order of w, the intercept's included. For a table use
+                :meth:`MomentAdaptation.interval`, which matches columns by name.
+            probability: probability of every interval.
             seed: of the targets' noise.
 
         Raises:
@@ -115,38 +114,39 @@ class AdaptedPosterior:
 
 @dataclass(repr=False, eq=False)
 class MomentAdaptation(Adaptation):
-    """Regression on a private target that starts from public domains, with intervals and the domains' posterior weights.
+    """Regression on a private target with public domains as a prior, with intervals and the domains' probabilities.
 
     Attributes:
         epsilon: the budget.
         delta: default 1 / n^1.1.
-        posterior: "conditional", in any dimension (0.03 CPU seconds at d = 8, 0.4 at 30, 40 at 100); or "nuts", the whole
+        posterior: "conditional", in any dimension (0.03 CPU seconds at d = 8, 0.4 at 30, 40 at 100); or "nuts", the full
             model, for at most 30 features.
-        residual_bound: c, in the units of the table; default 1.5 to 2.5 times the scale of the public residuals, by how loud
-            the noise is.
-        shift_scale: median of tau, in units of the release's weights; default where the shift explains four times as
-            much as noise does: less would say of larger shifts that they are unlikely, and miss them where n is small.
-        power: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages for
-            their weights, default learnt.
-        row_bound: r, public: longer rows are shortened. Default: features and targets of any size are scaled by means and sd
-            of the public records, and r is the 99 % quantile of their lengths then. A number is in the units of the table,
-            which is left as it is, and so is the 99 % quantile where ``source`` holds other tasks too.
-        intercept: a last feature that is 1; the bound of a row with it is sqrt(r^2 + 1).
-        target_bound: of the targets' sizes, public, in the units of the table; default that of the public ones. It is c where
-            there is no public record.
-        draws: kept per chain; "conditional" has as many in all, and independent.
-        chains: run side by side.
-        warmup: of a chain.
+        residual_bound: c, in the units of the table; default 1.5 to 2.5 times the scale of the public residuals, less
+            the more noise there is.
+        shift_scale: median of tau, in units of the release's weights; default a scale at which the shift explains four
+            times as much as noise does. A smaller scale would miss large shifts where n is small.
+        power: p of other tasks' Omega^p, as in :func:`mpmtl_prob.inference.task_posteriors`; 1 takes their messages as
+            their weights; default learnt.
+        row_bound: r, public: longer rows are clipped. By default features and targets are scaled by means and sd of the
+            public records, and r is the 99 % quantile of the scaled rows' lengths. With a number the table is not scaled, and
+            the number is in its units. It is not scaled either where ``source`` holds other tasks too, and r is then the 99 %
+            quantile in its units.
+        intercept: add a last feature that is 1; the bound of a row with it is sqrt(r^2 + 1).
+        target_bound: public bound on the absolute targets, in the units of the table; default that of the public ones.
+            Without public records it is c.
+        draws: draws per chain; "conditional" has the same number in all, all independent.
+        chains: number of chains.
+        warmup: warm-up iterations per chain.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
         seed: of the draws.
-        progress_bar: of the sampler.
+        progress_bar: show one for the sampler.
 
     A fit has ``release_`` (public), ``posterior_``, ``coef_`` and ``intercept_`` (its mean), ``guarantee_`` of the target's
-    records, ``guarantees_`` by unit, that of other tasks' covariance too, ``source_``, ``prior_`` and ``others_``. With an
-    intercept it is the last of the posterior's weights. Weights are in the units of the table; ``release_``, ``prior_`` and
-    ``source_`` are in those of ``scaling_``, which is public, and whose ``scaled`` brings other records there, or in those of
-    the table where it is None.
+    records, ``guarantees_`` by unit, which includes that of other tasks' covariance, ``source_``, ``prior_`` and ``others_``.
+    The intercept is the last of the posterior's weights. Weights are in the units of the table. ``release_``, ``prior_`` and
+    ``source_`` are in the units of ``scaling_``, which is public; its method ``scaled`` converts other records. Where
+    ``scaling_`` is None they are in the units of the table.
 
     >>> from mpmtl_prob.adaptation import MomentAdaptation
     >>> from mpmtl_prob.adaptation.data import problems
@@ -185,7 +185,7 @@ class MomentAdaptation(Adaptation):
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
-            ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+            ValueError: an argument outside its range, or data that do not match. Nothing was charged.
         """
         sampling = self._sampling()
         if self.posterior == "nuts":
@@ -203,7 +203,7 @@ class MomentAdaptation(Adaptation):
         )  # fmt: skip
         names, self.others_ = (
             [*public, *([ALL] if len(public) > 1 else [])],
-            next((each.release for each in others.values()), None),
+            next((shared.release for shared in others.values()), None),
         )
         with attach_paid_release(self.release_):
             for name, shared in others.items():
@@ -212,14 +212,14 @@ class MomentAdaptation(Adaptation):
                     power=self.power, intercept=self.intercept, target_bound=bounds[1],
                 )  # fmt: skip
                 names += [name] * nodes
-            found = infer(self.release_, self.prior_, (*names, NONE), **sampling)
-        self.posterior_ = found if self.scaling_ is None else _unscaled(found, self.scaling_)
+            inferred = infer(self.release_, self.prior_, (*names, NONE), **sampling)
+        self.posterior_ = inferred if self.scaling_ is None else _unscaled(inferred, self.scaling_)
         _tell_of_residuals(self.release_, self._label_scale)
         self._read()
         return self
 
     def _sampling(self) -> dict[str, Any]:
-        """What :func:`infer` is told. Raises ValueError for arguments that would end a fit after it is paid for."""
+        """Return the arguments of :func:`infer`, checked before the charge, as an error after it would waste the budget."""
         draws, chains = whole("draws", self.draws), whole("chains", self.chains)
         if draws * chains > MANY:
             raise ValueError(f"draws: expected at most {MANY // chains} in each of {chains} chains, got {draws}")
@@ -245,28 +245,28 @@ class MomentAdaptation(Adaptation):
             self.guarantees_[self.others_.guarantee.unit] = self.others_.guarantee
 
     def interval(self, X: ArrayLike, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals of targets at rows X, a pair of (n,)."""
+        """Compute central predictive intervals of targets at rows X, a pair of (n,)."""
         self.decision(X)
         rows = self._rows(X, len(self.coef_))
         rows = np.column_stack([rows, np.ones(len(rows))]) if self.intercept else rows
         return self.posterior_.predictive(rows, probability, seed=self.seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write release, prior and posterior to a NetCDF file: all of it public. Raises ValueError before a fit.
+        """Write release, prior and posterior to a NetCDF file, all of it public. Raises ValueError before a fit.
 
-        Of the parameters only ``intercept`` and ``row_bound`` are kept, and no public record.
-        Where nothing is proved of a release in it, the file is for its owner alone (mode 0600).
+        Of the parameters only ``intercept`` and ``row_bound`` are saved, and no public records are. If no guarantee is proved
+        for a release in it, only the file's owner can read it (mode 0600).
         """
-        import xarray as xr  # with pandas, nearly a second to import
+        import xarray as xr  # slow to import, with pandas
 
         if not hasattr(self, "posterior_"):
             raise ValueError("MomentAdaptation: expected a fit before it is saved; call fit(source, target)")
-        found = self.posterior_
+        posterior = self.posterior_
         groups = {
             "release": self.release_.to_xarray(),
             "prior": files.arrays({k: np.asarray(v) for k, v in self.prior_._asdict().items()}),
-            "posterior": files.arrays({k: getattr(found, k) for k in _DRAWS}, found.domains),
-            "statistics": files.arrays(found.statistics, tuple(found.statistics)),
+            "posterior": files.arrays({k: getattr(posterior, k) for k in _DRAWS}, posterior.domains),
+            "statistics": files.arrays(posterior.statistics, tuple(posterior.statistics)),
         }
         if self.others_ is not None:
             groups["others"] = self.others_.to_xarray()
@@ -281,14 +281,17 @@ class MomentAdaptation(Adaptation):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MomentAdaptation:
-        """Read what :meth:`save` wrote; the guarantee is worked out anew. Raises ValueError for a file of something else."""
+        """Read a file that :meth:`save` wrote, and recompute the guarantee. Raises ValueError for any other file."""
         with files.named("model", path):
             tree = files.tree(path)
             if absent := {"release", "prior", "posterior", "statistics"} - set(tree.children):
                 raise ValueError(f"expected the groups that save writes, got none called {sorted(absent)[0]!r}")
             r = tree.attrs.get("row_bound")
             model = cls(row_bound=None if r is None else float(r), intercept=bool(tree.attrs["intercept"]))
-            group = lambda name: tree[name].to_dataset()
+
+            def group(name: str) -> Any:
+                return tree[name].to_dataset()
+
             model.release_ = out = MomentRelease.from_xarray(group("release"))
             model.scaling_ = None
             if "scaling" in tree.children:
@@ -303,8 +306,8 @@ class MomentAdaptation(Adaptation):
                     model.intercept,
                 )
             model.others_ = Release.from_xarray(group("others")) if "others" in tree.children else None
-            held, _ = files.from_arrays(group("prior"), Prior._fields)
-            model.prior_ = Prior(**held | {"sigma": float(held["sigma"])})  # type: ignore[arg-type]
+            prior_arrays, _ = files.from_arrays(group("prior"), Prior._fields)
+            model.prior_ = Prior(**prior_arrays | {"sigma": float(prior_arrays["sigma"])})  # type: ignore[arg-type]
             draws, domains = files.from_arrays(group("posterior"), _DRAWS)
             statistics, _ = files.from_arrays(group("statistics"), tuple(map(str, group("statistics").data_vars)))
             model.posterior_ = AdaptedPosterior(**draws, domains=domains, statistics=statistics)
@@ -314,7 +317,7 @@ class MomentAdaptation(Adaptation):
     def _domains(
         self, source: Any, target: Any, *, scaled: bool
     ) -> tuple[dict[Hashable, Domain], Domain, tuple[float, float]]:
-        """Public domains, bounded, the private records, and (r, t) of both; ``scaling_`` is set. Of public records alone."""
+        """Return bounded public domains, private records, and the bounds (r, t), from public records; set ``scaling_``."""
         public = {} if source is None or (isinstance(source, dict) and not source) else several(source)
         private = domain("target", target, next((records.num_features for records in public.values()), None))
         for name, each in public.items():
@@ -342,7 +345,7 @@ class MomentAdaptation(Adaptation):
         return self._bounded(public, r, t), private, (r, t)
 
     def _row_bound(self, public: Mapping[Hashable, Domain]) -> float:
-        """r without an intercept. Raises ValueError for one next to which public rows are endless."""
+        """Return r without an intercept. Raises ValueError if it is far too small for the public rows."""
         if self.row_bound is None:
             if not public:
                 return 1.0
@@ -387,18 +390,18 @@ class MomentAdaptation(Adaptation):
         return 1.0 if self.scaling_ is None else self.scaling_.label_scale
 
     def _residuals(self, every: Domain, sigma: float, t: float) -> tuple[float, float | None]:
-        """Scale of the public residuals, or what stands in for it, and c where it does not follow from that."""
+        """Return the scale of the public residuals, or a substitute, and c; None if c follows from the scale."""
         c = optional(moderate, "residual_bound", self.residual_bound)
         c = None if c is None else c / self._label_scale
         if sigma > (1 + 1e-9) * least_scale(every.y):
             return sigma, c
         if c is None and np.ptp(every.y) <= ROUNDING * float(np.abs(every.y).max()):
-            c = t  # of targets that never vary, residuals are the fit's own doing, and say nothing
+            c = t  # constant targets have residuals of rounding errors only
         if c is not None:
-            return max(sigma, c / 4), c  # as where there is no public record
+            return max(sigma, c / 4), c  # as without public records
         warnings.warn(
-            "source: residuals of the public fit are next to nothing; private ones that are longer are cut, and how long "
-            "they are will not be known. State a residual_bound that is publicly known",
+            "source: residuals of the public fit are almost zero; larger private ones are clipped, and their size "
+            "will not be known. State a residual_bound that is publicly known",
             UserWarning,
             stacklevel=4,
         )
@@ -407,9 +410,9 @@ class MomentAdaptation(Adaptation):
     def _settled(
         self, public: dict[Hashable, Domain], n: int, d: int, r: float, t: float
     ) -> tuple[FloatArray, float, Prior]:
-        """w_0, c and the prior, of public records and sizes alone."""
+        """Return w_0, c and the prior, from public records and sizes alone."""
         if not public:
-            flat = r**2 / (2 * d) * np.eye(d)  # rows half as long as they may be
+            flat = r**2 / (2 * d) * np.eye(d)  # assume a mean square of half the squared bound
             scale = t / np.sqrt(np.trace(flat) / d)
             prior = Prior(
                 np.zeros((1, d)),
@@ -432,16 +435,19 @@ class MomentAdaptation(Adaptation):
         moment = every.X.T @ every.X / every.num_records
         width = float(np.sqrt(np.trace(moment) / d)) or r / np.sqrt(2 * d)
         sigma, c = self._residuals(every, min(fit.scale for fit in fits), t)
-        far = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
-        wanted = optional(moderate, "shift_scale", self.shift_scale)
-        if wanted is not None and wanted > _WIDEST * far:
-            raise ValueError(f"shift_scale: expected at most {_WIDEST * far:.3g}, {_WIDEST:g} times the weights that the "
-                             f"public targets' size allows, got {wanted!r}")  # fmt: skip
-        near = shift_scale(sigma, width) if wanted is None else wanted
+        widest = max(float(np.sqrt(np.mean(every.y**2))), sigma) / width
+        given = optional(moderate, "shift_scale", self.shift_scale)
+        if given is not None and given > _WIDEST * widest:
+            raise ValueError(f"shift_scale: expected at most {_WIDEST * widest:.3g}, {_WIDEST:g} times the weights that the "
+                             f"public targets' size allows, got {given!r}")  # fmt: skip
+        domain_scale = shift_scale(sigma, width) if given is None else given
         means = np.stack([*(fit.w for fit in fits), np.zeros(d)])
         covariances = np.stack([*(fit.covariance for fit in fits), np.zeros((d, d))])
         log_odds = np.log([(1 - NONE_BEFORE) / len(fits)] * len(fits) + [NONE_BEFORE])
-        shapes, scales = np.broadcast_to(np.eye(d), covariances.shape), np.array([near] * len(fits) + [far])
+        shapes, scales = (
+            np.broadcast_to(np.eye(d), covariances.shape),
+            np.array([domain_scale] * len(fits) + [widest]),
+        )
         same = np.array([SAME_BEFORE] * len(fits) + [0.0])
         slopes = np.stack([*(fit.slopes(records) for fit, records in zip(fits, parts, strict=True)), np.zeros(d)])
         prior = Prior(means, covariances, shapes, scales, sigma, moment, log_odds, same, slopes)
@@ -468,33 +474,33 @@ def infer(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> AdaptedPosterior:
-    """The posterior of a release: post-processing, as often as anybody likes."""
+    """Compute the posterior given a release. It is post-processing, and costs no privacy."""
     grid = on_grid(release, prior)
     if posterior == "nuts":
-        from mpmtl_prob.adaptation.moments.shift_model import sample  # JAX and NumPyro, which nothing else here needs
+        from mpmtl_prob.adaptation.moments.shift_model import sample  # imports JAX and NumPyro, which only this needs
 
-        found, statistics = sample(
+        samples, statistics = sample(
             release, grid, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar
         )
-        return AdaptedPosterior(found["w"], found["tau"], found["sigma"], found["domain"], domains, statistics)
+        return AdaptedPosterior(samples["w"], samples["tau"], samples["sigma"], samples["domain"], domains, statistics)
     w, k, tau, sigma = grid.draw(np.random.default_rng(seed), chains * draws)
     return AdaptedPosterior(w, tau, sigma, k, domains, {})
 
 
 def between(values: FloatArray, probability: float) -> tuple[FloatArray, FloatArray]:
-    """Central intervals of draws (S, ...), a pair of (...)."""
+    """Compute central intervals of draws (S, ...), a pair of (...)."""
     tail = (1 - in_range("probability", probability, 0, 1)) / 2
     lower, upper = np.quantile(values, [tail, 1 - tail], axis=0)
     return lower, upper
 
 
-def _unscaled(found: AdaptedPosterior, units: Scaling) -> AdaptedPosterior:
-    """The posterior in the units of the table."""
-    return replace(found, w=units.original(found.w), sigma=found.sigma * units.label_scale)
+def _unscaled(posterior: AdaptedPosterior, units: Scaling) -> AdaptedPosterior:
+    """Convert the posterior to the units of the table."""
+    return replace(posterior, w=units.original(posterior.w), sigma=posterior.sigma * units.label_scale)
 
 
 def _tell_of_residuals(release: MomentRelease, label_scale: float) -> None:
-    """Warn where the release itself, which is public, says that private residuals are cut as the model does not know."""
+    """Warn if the release, which is public, shows that private residuals are clipped more than the model can correct."""
     cut_at = release.residual_bound * label_scale
     c2, noise_sd = release.residual_bound**2, np.sqrt(2.0) * release.sd * release.residual_unit**2
     if release.rr - 3 * noise_sd > _CUT * release.num_records * c2:
@@ -508,10 +514,10 @@ def _tell_of_residuals(release: MomentRelease, label_scale: float) -> None:
         return
     if release.features[-1] != INTERCEPT or not release.num_records:
         return
-    # the residuals' mean square beside the square of their mean, both as they were cut, and the noise in each
+    # Compare the mean square of the clipped residuals with their squared mean, and allow for the noise in each.
     n, level = release.num_records, abs(release.xr[-1]) / release.num_records
-    unsure = 3 * release.sd * release.row_bound * release.residual_unit / n
-    shift = max(level - unsure, 0.0)
+    level_noise = 3 * release.sd * release.row_bound * release.residual_unit / n
+    shift = max(level - level_noise, 0.0)
     if shift > _NEAR * release.residual_bound and shift**2 > _LEVEL * (release.rr + 3 * noise_sd) / n:
         warnings.warn(
             "source: private targets are on another level than the public ones, by about as much as residuals are cut at "

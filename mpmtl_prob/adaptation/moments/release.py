@@ -1,11 +1,12 @@
-"""One release: noisy second moments of (x, residual of a public fit) over the target's records. All that follows is free.
+"""Release of noisy second moments of (x, residual of a public fit) over the target's records.
 
-Residuals of a public fit are smaller than targets, so that the noise of cross moments is; and the noise in X'X multiplies how
-far the target's weights are from the public ones, not the weights.
+It is a sufficient-statistics perturbation, and all that is computed from it is free of further privacy cost. Residuals of a
+public fit are smaller than targets, so that the cross moments have less noise. The noise in X'X multiplies the difference
+between the target's weights and the public ones, not the weights themselves.
 
-The weight b of a residual in v = (x / r, b rho / c) says which moments the budget is spent on. A record moves v v' by at most
-sqrt2 (1 + b^2), so that noise is 1 + b^2 in X'X and (1 + b^2) / b in X'rho. The second is least at b = 1, and flat there:
-b = 3/4 takes 22 % off the noise in X'X for 4 % more in X'rho.
+The weight b of a residual in v = (x / r, b rho / c) balances the noise in the moments. A record changes v v' by at most
+sqrt2 (1 + b^2), so that the noise is proportional to 1 + b^2 in X'X and to (1 + b^2) / b in X'rho. The second is smallest at
+b = 1, and flat there: b = 3/4 has 22 % less noise in X'X and 4 % more in X'rho.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ if TYPE_CHECKING:
 
 #: b, the largest |rho| / u, picked from 1, .85, .75, .65 and .55 on made-up data and on splits 100 to 105 of School
 WEIGHT = 0.75
-#: the longest v = (x / r, rho / u), |(1, b)|
+#: largest length of v = (x / r, rho / u), |(1, b)|
 LONGEST = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class MomentRelease:
-    """What left the room: sum v v' + E over the target's records, v = (x / r, rho / u), rho = clip(y - w_0.x, -c, c). Public.
+    """Public release: sum v v' + E over the target's records, v = (x / r, rho / u), rho = clip(y - w_0.x, -c, c).
 
     Attributes:
         sigma: (d + 1, d + 1), read-only.
-        mechanism: the law of the noise.
+        mechanism: the distribution of the noise E.
         num_records: n.
         centre: w_0, a fit to public records, (d,).
         residual_bound: c.
         residual_unit: u = c / b.
         row_bound: r.
-        features: names, d of them.
-        guarantee: of one record of the target.
-        lattice: h; v lies on its whole multiples, and ``sigma`` on those of h^2.
+        features: names of the d features.
+        guarantee: the privacy guarantee for one record of the target.
+        lattice: h; entries of v are multiples of h, and those of ``sigma`` of h^2.
     """
 
     sigma: FloatArray
@@ -81,7 +82,7 @@ class MomentRelease:
 
     @property
     def sd(self) -> float:
-        """s, of the noise off the diagonal, in units of v v'."""
+        """s, the sd of the noise off the diagonal, in units of v v'."""
         return self.mechanism.sd
 
     @property
@@ -100,36 +101,40 @@ class MomentRelease:
         return float(self.sigma[-1, -1]) * self.residual_unit**2
 
     def difference(self, source: Domain) -> Quadratic:
-        """The mean squared error of w_0 + v on the target less that on the source, residuals cut at c, of noisy moments."""
+        """Return the mean squared error of w_0 + v on the target less that on the source, with residuals clipped at c."""
         rows = self.ball(1.0).rows(source)
-        own = rows.T @ rows / max(source.num_records, 1)
+        source_moment = rows.T @ rows / max(source.num_records, 1)
         n = max(self.num_records, 1)
-        return Quadratic(self.xx / n - own[:-1, :-1], self.xr / n - own[:-1, -1], self.rr / n - float(own[-1, -1]))
+        return Quadratic(
+            self.xx / n - source_moment[:-1, :-1],
+            self.xr / n - source_moment[:-1, -1],
+            self.rr / n - float(source_moment[-1, -1]),
+        )
 
     def ball(self, radius: float) -> Ball:
-        """Of predictors round w_0."""
+        """Return a ball of predictors around w_0."""
         return Ball(tuple(self.centre.tolist()), radius, self.residual_bound, self.row_bound)
 
     def discrepancy(self, source: Domain, radius: float) -> Extreme:
-        """The discrepancy between target and source over a ball round w_0, of the noisy moments: free, and of any source."""
+        """Compute the discrepancy between target and a source over a ball around w_0, from the noisy moments, at no cost."""
         return discrepancy(self.difference(source), positive("radius", radius))
 
     def squared_error(self, w: FloatArray) -> tuple[float, float]:
-        """Mean squared error of weights w over the target's records, and the sd of the noise in it; free.
+        """Estimate the mean squared error of weights w over the target's records, with the sd of its noise, at no cost.
 
-        (rho'rho - 2 delta'X'rho + delta'X'X delta) / n with delta = w - w_0, of residuals of w_0 cut at c and rows shortened
-        to r: at w_0 the error without cuts is at least this, and elsewhere it may be on either side. Noise may take it below
-        zero. Weights that were fitted to the noise of this release would look better than they are.
+        It is (rho'rho - 2 delta'X'rho + delta'X'X delta) / n with delta = w - w_0, where residuals of w_0 are clipped at c
+        and rows at r. At w_0 the error without clipping is at least as large; elsewhere it may be larger or smaller. Noise
+        may make the estimate negative. Weights fitted to this release look better than they are.
         """
         n = max(self.num_records, 1)
         a = np.append((self.centre - w) * self.row_bound, self.residual_unit)
-        # E is symmetric Gaussian, of sd s off its diagonal and sqrt2 s on it: a'Ea ~ N(0, 2 s^2 |a|^4)
+        # E is symmetric Gaussian, with sd s off its diagonal and sqrt2 s on it: a'Ea ~ N(0, 2 s^2 |a|^4)
         return float(a @ self.sigma @ a) / n, float(np.sqrt(2.0) * self.sd * (a @ a)) / n
 
     def ridge(self, failure: float = 0.05) -> FloatArray:
-        """Weights by AdaSSP: least squares with the least ridge that outweighs the noise in X'X, (d,).
+        """Compute weights by AdaSSP, (d,): least squares with the smallest ridge that outweighs the noise in X'X.
 
-        lambda = max(0, s r^2 sqrt(d log(2 d^2 / failure)) - lambda_min), the smallest eigenvalue read off the release.
+        lambda = max(0, s r^2 sqrt(d log(2 d^2 / failure)) - lambda_min), with the smallest eigenvalue of the noisy X'X.
 
         Source: Wang (2018), Revisiting differentially private linear regression, Algorithm 2.
         """
@@ -137,12 +142,12 @@ class MomentRelease:
         in_range("failure", failure, 0, 1)
         least = float(np.linalg.eigvalsh(self.xx)[0])
         size = self.sd * self.row_bound**2 * np.sqrt(d * np.log(2 * d**2 / failure))
-        found: FloatArray = self.centre + np.linalg.solve(self.xx + max(0.0, size - least) * np.eye(d), self.xr)
-        return found
+        w: FloatArray = self.centre + np.linalg.solve(self.xx + max(0.0, size - least) * np.eye(d), self.xr)
+        return w
 
     def to_xarray(self) -> Dataset:
-        """Sigma with dims (entry, entry_other), and the centre; all else as JSON in the attribute ``release``."""
-        import xarray as xr  # with pandas, nearly a second to import
+        """Return sigma with dims (entry, entry_other), the centre, and all else as JSON in the attribute ``release``."""
+        import xarray as xr  # slow to import, with pandas
 
         meta = {
             "kind": "moments",
@@ -162,7 +167,7 @@ class MomentRelease:
 
     @classmethod
     def from_xarray(cls, data: Dataset) -> MomentRelease:
-        """The release that :meth:`to_xarray` turned into data, as :meth:`load`. Raises ValueError for other data."""
+        """Return the release that :meth:`to_xarray` turned into data, checked as in :meth:`load`. Raises ValueError."""
         return cls(**files.release_fields(data, weight=WEIGHT, longest=LONGEST))
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
@@ -171,10 +176,10 @@ class MomentRelease:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> MomentRelease:
-        """Read what :meth:`save` wrote; the guarantee is worked out anew from the noise law in the file.
+        """Read a file that :meth:`save` wrote; the guarantee is recomputed from the noise distribution in the file.
 
         Raises:
-            ValueError: a file that holds no such release, or with ``key`` one that its holder did not sign.
+            ValueError: the file holds no such release, or is not signed with ``key``.
         """
         with files.named("moment release", path):
             return cls.from_xarray(files.read(path, key))
@@ -191,15 +196,15 @@ def release_moments(
     ledger: Ledger | None = None,
     unsafe_seed: int | None = None,
 ) -> MomentRelease:
-    """Pay once, then publish the noisy second moments of a private target.
+    """Publish the noisy second moments of a private target, after one charge.
 
     Args:
-        target: private, a Domain or a pair (X, y). A record that is not finite counts as one of zeros.
+        target: private, a Domain or a pair (X, y). A record that is not finite counts as zeros.
         centre: w_0, public, (d,).
         residual_bound: c, public, such as a quantile of public residuals; never one of private ones.
         epsilon: > 0.
         delta: in (0, 1); default 1 / n^1.1.
-        row_bound: r, public: longer rows are shortened.
+        row_bound: r, public: longer rows are clipped.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
 
@@ -231,19 +236,19 @@ def release_moments(
 
 
 def noise(epsilon: float, delta: float, num_features: int) -> Gaussian:
-    """Law of E, in units of v v'."""
+    """Calibrate the noise E, in units of v v'."""
     return calibrate_gaussian(epsilon, delta, num_features + 1, clip=LONGEST)
 
 
 def clipping_bound(scale: float, sd: float, num_records: int, width: float) -> float:
-    """c: from 1.5 to 2.5 times the scale of the public residuals, where x'rho says most of a slope. All of it is public.
+    """Return c, 1.5 to 2.5 times the scale of the public residuals, with the most precise slopes. All inputs are public.
 
-    Noise grows with c, and what is cut is modelled: without noise 1.5 keeps 96 % of what the records say, and with a lot of
-    noise it is worth 1.46 times the budget of 2.5.
+    The noise grows with c, and the model accounts for the clipping. Without noise 1.5 keeps 96 % of the information; under
+    strong noise it is worth 1.46 times the budget that 2.5 would need.
 
     Args:
-        scale: t, as if the target were like the source.
-        sd: of the noise in X'rho, in units of c.
+        scale: t, the scale of the public residuals.
+        sd: sd of the noise in X'rho, in units of c.
         num_records: n.
         width: root mean square of a feature.
     """
@@ -254,9 +259,12 @@ def clipping_bound(scale: float, sd: float, num_records: int, width: float) -> f
 
 
 def rows(records: Domain, centre: FloatArray, residual_bound: float, row_bound: float, h: float) -> FloatArray:
-    """v of every record, each of its own numbers alone, on the grid: |x / r| <= 1 and |rho / u| <= b, (n, d + 1)."""
+    """Return v of every record on the lattice, (n, d + 1), with |x / r| <= 1 and |rho / u| <= b.
+
+    Every row is computed from its own record alone.
+    """
     x = records.bounded(row_bound, np.finfo(float).max / 8)
-    with np.errstate(all="ignore"):  # a warning would tell of one record
+    with np.errstate(all="ignore"):  # a warning would reveal one record
         residual = np.clip(x.y - np.sum(x.X * centre, axis=1), -residual_bound, residual_bound)
         rho = np.clip(residual / residual_bound, -1, 1) * WEIGHT
     return np.column_stack([lattice.sent(x.X.T / row_bound, 1.0, h).T, lattice.cut(rho, h)])

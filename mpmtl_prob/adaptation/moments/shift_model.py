@@ -1,11 +1,12 @@
-"""The whole model of one release, for NUTS: the features' second moment, the shift and the noise, none of them plugged in.
+"""Full Bayesian model of one release for NUTS: the features' second moment, the shift and the noise are all sampled.
 
     X'X = n f L A A'L'                    L L' = C_s of the source, A lower triangular near I, log f ~ N(0, .7^2)
     delta ~ mixture over domains k and sizes tau of N(w_k - w_0, V_k + tau^2 T_k / d)
     log sigma ~ N(log of the public residuals' scale, .6^2)
     S_xx ~ N(X'X, noise),  (S_xr, S_rr) | X'X, delta, sigma ~ N(.), as in :mod:`mpmtl_prob.adaptation.moments.clipping`
 
-The mixture over tau is on the grid of :mod:`mpmtl_prob.adaptation.moments.grid_posterior`, summed: no funnel, the same prior.
+The prior is that of :mod:`mpmtl_prob.adaptation.moments.grid_posterior`. The mixture over tau is summed over its grid, which
+avoids a funnel.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ from mpmtl_prob.adaptation.moments.release import MomentRelease
 from mpmtl_prob.models import triangles
 from mpmtl_prob.sampling.nuts import run_nuts
 
-#: scale of the half-normal of how far the entries of A are from I, times sqrt d
+#: scale of the half-normal prior on the departures of A from I, times sqrt d
 BEND = 0.5
 
 
 class Observed(NamedTuple):
-    """All numbers of the model, traced.
+    """Data and prior of the model, as traced arrays.
 
     Attributes:
-        xx: X'X + noise; rescaled to r = 1, as all else.
+        xx: X'X + noise; rescaled to r = 1, as are all others.
         xr: X'rho + noise.
         rr: rho'rho + noise.
         sd: s.
-        n: records.
+        n: number of records.
         c: residual bound.
-        unit: u, of a residual in the release.
+        unit: u, the unit of a residual in the release.
         root: L.
         means: w_k - w_0, (K + 1, d).
         axes: eigenvectors of V_k + tau^2 T_k / d, (K + 1, G, d, d).
         values: its eigenvalues, (K + 1, G, d).
-        log_odds: of domains and sizes, (K + 1, G).
+        log_odds: log prior probabilities of domains and tau, (K + 1, G).
         sigma: scale of the public residuals.
-        centre: of the coordinates of delta, (d,).
+        centre: delta is centre + coordinates @ shift, (d,).
         coordinates: (d, d).
     """
 
@@ -72,7 +73,7 @@ class Observed(NamedTuple):
 
 
 def observe(release: MomentRelease, grid: Grid) -> Observed:
-    """What the model is given; of ``grid``, the conditional posterior, its prior, and coordinates."""
+    """Return the model's data. The conditional posterior ``grid`` has its prior, and gives coordinates of delta."""
     r, d, prior = release.row_bound, len(release.centre), grid.prior
     tau2 = (prior.scales[:, None] * TAUS)[..., None, None] ** 2
     values, axes = np.linalg.eigh(prior.covariances[:, None] + tau2 * prior.shapes[:, None] / d)
@@ -104,7 +105,7 @@ def observe(release: MomentRelease, grid: Grid) -> Observed:
 
 
 def model(data: Observed) -> None:
-    """Of one release. Sites: factor, bend, diagonal, below, shift, log_sigma."""
+    """Define the NumPyro model of one release. Sites: factor, bend, diagonal, below, shift, log_sigma."""
     d = data.xr.shape[0]
     flat = dist.ImproperUniform(dist.constraints.real_vector, (), (d,))
     f = jnp.exp(FACTOR_SPREAD * numpyro.sample("factor", dist.Normal(0.0, 1.0)))
@@ -127,13 +128,13 @@ def model(data: Observed) -> None:
 
 
 def log_prior(data: Observed, delta: Any) -> Any:
-    """Log density of delta with every domain and size, (K + 1, G)."""
+    """Return the log density of delta jointly with every domain and tau, (K + 1, G)."""
     inside = jnp.einsum("kgij,ki->kgj", data.axes, delta - data.means)
     return data.log_odds - 0.5 * (inside**2 / data.values + jnp.log(2 * jnp.pi * data.values)).sum(-1)
 
 
 def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:
-    """log p(S_xr, S_rr | X'X, delta, sigma): one normal, exact to second moments where features are normal."""
+    """Return log p(S_xr, S_rr | X'X, delta, sigma), a normal with the exact second moments for normal features."""
     d, n = delta.shape[0], jnp.maximum(data.n, 1.0)
     Nd = N @ delta
     q = delta @ Nd / n
@@ -141,18 +142,18 @@ def log_residuals(data: Observed, N: Any, delta: Any, sigma: Any) -> Any:
     rr = data.n * psi.spread(q) + 2 * (data.sd * data.unit**2) ** 2
     between = psi.common(q) * Nd
     xr = psi.along(q) * N + psi.across(q) / n * jnp.outer(Nd, Nd) + (data.sd * data.unit) ** 2 * jnp.eye(d)
-    off = data.rr - data.n * psi.square
+    rr_residual = data.rr - data.n * psi.square
     inverse, log_det = triangles.inverse_and_log_det(xr - jnp.outer(between, between) / rr)
-    rest = data.xr - psi.kept * Nd - between / rr * off
-    return -0.5 * (rest @ inverse @ rest + log_det + off**2 / rr + jnp.log(rr))
+    residual = data.xr - psi.kept * Nd - between / rr * rr_residual
+    return -0.5 * (residual @ inverse @ residual + log_det + rr_residual**2 / rr + jnp.log(rr))
 
 
 def start(data: Observed) -> dict[str, FloatArray]:
-    """Unconstrained values to start round: no bend, the conditional posterior's mean."""
+    """Return unconstrained starting values: A = I, and the conditional posterior's mean."""
     d = len(data.xr)
-    found = {"factor": np.zeros(()), "bend": np.array(np.log(0.3)), "diagonal": np.zeros(d), "shift": np.zeros(d)}
-    found["log_sigma"] = np.zeros(())
-    return found | ({"below": np.zeros(d * (d - 1) // 2)} if d > 1 else {})
+    values = {"factor": np.zeros(()), "bend": np.array(np.log(0.3)), "diagonal": np.zeros(d), "shift": np.zeros(d)}
+    values["log_sigma"] = np.zeros(())
+    return values | ({"below": np.zeros(d * (d - 1) // 2)} if d > 1 else {})
 
 
 def sample(
@@ -165,28 +166,28 @@ def sample(
     seed: int,
     progress_bar: bool,
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """Draws of w, tau, sigma and domain, (S, ...), and the sampler's statistics, (chain, draw)."""
+    """Sample w, tau, sigma and domain, (S, ...); return them with the sampler's statistics, (chain, draw)."""
     check_not_forked()
     with jax.enable_x64(True):
         data = jax.tree.map(jnp.asarray, observe(release, grid))
-        found, statistics = run_nuts(
+        samples, statistics = run_nuts(
             model, data,
             start=start(data), chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar,
-            acceptance=0.95,  # no shift at all is a spike in the prior of the shift
+            acceptance=0.95,  # the prior of the shift has a spike at zero
         )  # fmt: skip
-        delta = found["delta"].reshape(-1, len(release.centre))
+        delta = samples["delta"].reshape(-1, len(release.centre))
         cells = np.asarray(_cells()(data, jnp.asarray(delta), jax.random.key(seed)))
     k, g = np.divmod(cells, len(TAUS))
     w = release.centre + delta / release.row_bound
-    return {"w": w, "tau": grid.tau[k, g], "sigma": found["sigma"].ravel(), "domain": grid.domains[k]}, statistics
+    return {"w": w, "tau": grid.tau[k, g], "sigma": samples["sigma"].ravel(), "domain": grid.domains[k]}, statistics
 
 
 @lru_cache(maxsize=1)
 def _cells() -> Any:
-    """A domain and a size for every draw of delta, from their conditional law; compiled once."""
+    """Return a compiled function that draws a domain and a tau for every delta, from their conditional distribution."""
 
     def draw(data: Observed, delta: Any, key: Any) -> Any:
-        logits = jax.vmap(lambda one: log_prior(data, one).ravel())(delta)
+        logits = jax.vmap(lambda row: log_prior(data, row).ravel())(delta)
         return jax.random.categorical(key, logits)
 
     return jax.jit(draw)

@@ -1,14 +1,14 @@
-"""Other tasks as a prior: what a release of their covariance says of a target's weights before its records are looked at.
+"""Prior of a target's weights from other private tasks: the release of their covariance (partial pooling).
 
     w | tau, p ~ N(0, tau^2 S Omega^p S / d)
 
-Omega is known by a posterior of the shared covariance, which is public, and up to a factor: tau is learnt, with the prior of
-a target that resembles no public domain. S is the scaling of the tasks' messages. Where every owner scales by its own rows,
-the target's are known by its release, and so is S. The power p is unknown, as for owners
-(:func:`mpmtl_prob.inference.task_posteriors`), and its nodes are domains of one name.
+Omega has a public posterior, that of the tasks' shared covariance, and is known up to a factor. So tau is learnt, with the
+prior of a target that resembles no public domain. S is the scaling of the tasks' messages. Where every data owner scales by
+its own rows, S follows from the target's features, which its release tells. The power p is unknown, as for owners
+(:func:`mpmtl_prob.inference.task_posteriors`), and every value on its grid is a domain; all have the same name.
 
-Two promises are made, and each is in its own unit: that of the covariance is to the other tasks, that of the moments to the
-records of the target.
+There are two privacy guarantees with different units: that of the covariance protects the other tasks, and that of the
+moments protects the records of the target.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from mpmtl_prob.single_task.conjugate import SCALINGS
 if TYPE_CHECKING:
     from mpmtl_prob.inference.public.shared import SharedPosterior
 
-#: the name of other tasks where they have none
+#: name of other tasks that have no name
 OTHERS = "other tasks"
 
 
 def apart(source: Any) -> tuple[Any, dict[Hashable, SharedPosterior]]:
-    """Public domains, None if there are none, and posteriors of other tasks' covariance by name.
+    """Separate public domains, None if there are none, from posteriors of other tasks' covariance by name.
 
     Raises:
         ValueError: more than one such posterior.
     """
     named = dict(source) if isinstance(source, Mapping) else {OTHERS: source}
-    others = {name: each for name, each in named.items() if _is_shared(each)}
+    others = {name: value for name, value in named.items() if _is_shared(value)}
     if len(others) > 1:
         raise ValueError(f"source: expected at most one posterior of other tasks' covariance, got {len(others)}")
     if not others:
         return source, {}
-    return {name: each for name, each in named.items() if name not in others} or None, others
+    return {name: value for name, value in named.items() if name not in others} or None, others
 
 
 def check(others: Mapping[Hashable, SharedPosterior], features: tuple[Hashable, ...]) -> None:
-    """Raises ValueError for a posterior of other features than the target's, its intercept aside."""
+    """Raise ValueError if a posterior's features are not the target's without its intercept."""
     for name, shared in others.items():
-        held = shared.release.features
-        if len(held) != len(features):
-            raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(held)}")
-        if by_position(features, held):
-            tell_of_positions(features, held, of=f"source {name!r}")
-        elif held != features:
-            # not which the target has: of a table without a head they are the first record
+        names = shared.release.features
+        if len(names) != len(features):
+            raise ValueError(f"source {name!r}: expected a release of {len(features)} features, got {len(names)}")
+        if by_position(features, names):
+            tell_of_positions(features, names, of=f"source {name!r}")
+        elif names != features:
+            # The target's names are not shown: in a table without a header they are its first record.
             raise ValueError(
-                f"source {name!r}: expected a release of the target's features in their order, got {list(held)}"
+                f"source {name!r}: expected a release of the target's features in their order, got {list(names)}"
             )
 
 
@@ -72,17 +72,17 @@ def beside(
     intercept: bool,
     target_bound: float,
 ) -> tuple[Prior, int]:
-    """The prior with other tasks before its last domain, "none", and how many domains they are.
+    """Insert other tasks into the prior before its last domain, "none"; return it with the number of new domains.
 
     Args:
-        prior: of public records, or of none.
-        shared: public.
-        release: of the target, by which its features' sizes are known.
-        power: p, or None: learnt.
-        intercept: whether the last weight is one: other tasks say nothing of it, and it is N(0, t^2).
+        prior: the prior from public records, or without any.
+        shared: the public posterior of the other tasks' covariance.
+        release: the target's release, which tells the sizes of its features.
+        power: p; None learns it.
+        intercept: True if the last weight is an intercept, on which other tasks have no information; it is N(0, t^2).
         target_bound: t.
     """
-    from mpmtl_prob.inference.owner.methods import raised_shapes  # JAX and NumPyro, which nothing else here needs
+    from mpmtl_prob.inference.owner.methods import raised_shapes  # imports JAX and NumPyro, which only this needs
 
     d = len(release.centre)
     moment = shape(release.xx, release.sd * release.row_bound**2, release.num_records, prior.second_moment).mean
@@ -93,8 +93,8 @@ def beside(
     if intercept:
         free[-1, -1] = target_bound**2
     K, known = len(omegas), len(prior.means) - 1
-    each = (1 - NONE_BEFORE) / (known + 1)  # of a public domain, and of the other tasks together
-    odds = np.concatenate([np.full(known, each), each * weights / weights.sum(), [NONE_BEFORE]])
+    equal_share = (1 - NONE_BEFORE) / (known + 1)  # for every public domain, and for the other tasks together
+    odds = np.concatenate([np.full(known, equal_share), equal_share * weights / weights.sum(), [NONE_BEFORE]])
 
     def between(values: FloatArray, rows: FloatArray) -> FloatArray:
         return np.concatenate([values[:-1], rows, values[-1:]])
@@ -111,10 +111,10 @@ def beside(
 
 
 def covariance(omega: FloatArray, moment: FloatArray, power: float) -> FloatArray:
-    """S Omega S, (d, d), in units in which scores have the variance that the identity would give them.
+    """Return S Omega S, (d, d), scaled so that scores have the same variance as with the identity.
 
     Args:
-        omega: of the slopes, up to a factor, (p, p).
+        omega: covariance of the slopes, up to a factor, (p, p).
         moment: second moment of the features, (d, d), d = p, or p + 1 with an intercept, whose row is zero.
         power: p of S = diag(moment)^p.
     """
@@ -122,9 +122,9 @@ def covariance(omega: FloatArray, moment: FloatArray, power: float) -> FloatArra
     inside = moment[:p, :p]
     S = np.diag(inside) ** power
     T = omega * np.outer(S, S)
-    found = np.zeros_like(moment)
-    found[:p, :p] = T * np.trace(inside) / np.sum(T * inside)
-    return found
+    scaled = np.zeros_like(moment)
+    scaled[:p, :p] = T * np.trace(inside) / np.sum(T * inside)
+    return scaled
 
 
 def _is_shared(value: Any) -> bool:

@@ -1,12 +1,13 @@
-"""Weights of source records that a private target's moments ask for: noise-aware mean matching, free after a release.
+"""Importance weights of source records for covariate shift, by noise-aware matching of a private target's moments.
 
-p_t(x, y) is taken to be proportional to p_s(x, y) exp(theta'phi(x, y)), so that public record i has weight
-q_i = softmax(theta'phi_i); phi are the entries of v v', which the release is the noisy mean of:
+The weights follow from a release and cost no further privacy. The model is that p_t(x, y) is proportional to
+p_s(x, y) exp(theta'phi(x, y)) (exponential tilting), so that public record i has weight q_i = softmax(theta'phi_i). The
+features phi are the entries of v v', whose noisy mean z is in the release:
 
     theta ~ N(0, t^2 I),    z | theta ~ N(sum q_i phi_i, Cov(phi) / n + noise)
 
-theta = 0 is the source as it is. Where the target leaves the source's support few records carry all weight: look at
-``records``, the effective number of them, before use.
+theta = 0 leaves the source unchanged. Where the target is outside the source's support, few records carry all weight. Look at
+``records``, the effective sample size, before use.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from mpmtl_prob.adaptation.moments.release import MomentRelease, rows
 
 
 class Tilted(NamedTuple):
-    """Weights of the source's records.
+    """Importance weights of the source's records.
 
     Attributes:
-        weights: q at the mode, of sum 1, (m,).
-        draws: of q, by Laplace's approximation, (S, m).
-        records: effective number, 1 / sum q^2.
+        weights: q at the posterior mode, which sum to 1, (m,).
+        draws: draws of q by a Laplace approximation, (S, m).
+        records: effective sample size, 1 / sum q^2.
     """
 
     weights: FloatArray
@@ -38,15 +39,15 @@ class Tilted(NamedTuple):
 def tilted(
     release: MomentRelease, source: Domain, *, scale: float = 1.0, draws: int = 300, seed: int = 0, steps: int = 50
 ) -> Tilted:
-    """Weights of public records given a release, which may be about features alone or about targets too.
+    """Compute importance weights of public records from a release of features, with or without targets.
 
     Args:
         release: public.
         source: public.
         scale: t, in units in which every phi has sd 1 over the source.
-        draws: of the weights.
+        draws: number of draws of the weights.
         seed: of the draws.
-        steps: of Gauss and Newton's method at most.
+        steps: largest number of Gauss-Newton steps.
     """
     t2, n = positive("scale", scale) ** 2, max(release.num_records, 1)
     v = rows(source, release.centre, release.residual_bound, release.row_bound, 2.0**-40)
@@ -65,7 +66,7 @@ def tilted(
         m = q @ phi
         return q, m, (phi * q[:, None]).T @ phi - np.outer(m, m)
 
-    # how far sample and law are apart: at the source, so that what is minimised is one function
+    # The precision of z, evaluated at theta = 0 and then fixed, so that the objective does not change between steps.
     precision = np.linalg.inv(mean(theta)[2] / n + np.diag(noise + 1e-12))
 
     def objective(theta: FloatArray) -> float:
@@ -86,4 +87,4 @@ def tilted(
     rng = np.random.default_rng(seed)
     around = theta + (rng.standard_normal((whole("draws", draws), len(z))) / np.sqrt(values)) @ Q.T
     q = mean(theta)[0]
-    return Tilted(q, np.stack([mean(each)[0] for each in around]), float(1 / np.sum(q**2)))
+    return Tilted(q, np.stack([mean(draw)[0] for draw in around]), float(1 / np.sum(q**2)))

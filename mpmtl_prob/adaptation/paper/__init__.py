@@ -1,4 +1,4 @@
-"""The paper's algorithms, CnvxAdap and NCnvxAdap, what they minimise and cost, and the baselines that they are compared with.
+"""The paper's algorithms CnvxAdap and NCnvxAdap, with objective functions, privacy accounting and baselines.
 
 Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Adaptation with Theoretical Guarantees.
 """

@@ -1,6 +1,6 @@
-"""What every comparison needs beside it: source only, target only, pooled, and private descents without weights of records.
+"""Baselines for domain adaptation: source only, target only, pooled, and private descents without weights of records.
 
-The source alone costs no privacy at all, and at small n is better than every descent.
+The fit to the source alone costs no privacy, and for small n it is better than every descent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.units import Unit
 
-#: of estimators that look at no private record
+#: guarantee of estimators that look at no private record
 UNTOUCHED = Guarantee(
     *2 * (Bound(0.0, 0.0, "replace", Unit.TARGET_RECORD),), "Only public records were looked at: nothing was spent."
 )
@@ -36,13 +36,13 @@ class SourceOnly(Adaptation):
     """A fit to the public source; eps = 0.
 
     Attributes:
-        loss: "huber", robust, with its threshold at 1.345 scales; "absolute", or "squared".
+        loss: "huber", robust, with threshold 1.345 times the scale; "absolute", or "squared".
     """
 
     loss: str = "huber"
 
     def fit(self, source: Any, target: Any = None) -> Self:
-        """Fit to the source; the target is not looked at."""
+        """Fit to the source. The target is not looked at."""
         one_of("loss", self.loss, ("huber", "absolute", "squared"))
         public, _ = self._pair(source, source)
         if self.loss == "squared":
@@ -56,7 +56,7 @@ class SourceOnly(Adaptation):
 
 @dataclass(repr=False, eq=False)
 class Unprotected(Adaptation):
-    """Ridge regression that looks at private records as they are: a yardstick, and no private method.
+    """Ridge regression without privacy, as a yardstick.
 
     Attributes:
         records: "target" alone, or "pooled" with the source.
@@ -67,24 +67,24 @@ class Unprotected(Adaptation):
     ridge: float = 1e-4
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Least squares with a ridge. Raises ValueError for records that are no numbers: nothing is promised to them."""
+        """Fit by ridge regression. Raises ValueError for records that are not numbers, as no privacy is promised."""
         one_of("records", self.records, ("target", "pooled"))
         in_range("ridge", self.ridge, 0, np.inf, left_closed=True)
         public, private = self._pair(source, target)
         numbers("target", private)
-        rows = [private] if self.records == "target" else [public, private]
-        every = Domain(np.concatenate([each.X for each in rows]), np.concatenate([each.y for each in rows]))
+        domains = [private] if self.records == "target" else [public, private]
+        every = Domain(np.concatenate([part.X for part in domains]), np.concatenate([part.y for part in domains]))
         self.coef_, self.guarantee_ = least_squares(every, self.ridge), NOT_PRIVATE
         return self
 
 
 @dataclass(repr=False, eq=False)
 class NoisyGradient(Adaptation):
-    """Noisy projected gradient descent on the target alone; stands for the noisy minibatches of the paper's Fig. 2.
+    """Noisy projected gradient descent on the target alone; replaces the noisy minibatches of the paper's Fig. 2.
 
     Attributes are those of :class:`CnvxAdap` of the same name; ``step_size`` default as printed there.
 
-    Source: Bassily, Feldman, Talwar and Thakurta (2019), for what it stands for.
+    Source: Bassily, Feldman, Talwar and Thakurta (2019), for the method that it replaces.
     """
 
     epsilon: float | None = 1.0
@@ -99,15 +99,13 @@ class NoisyGradient(Adaptation):
     unsafe_seed: int | None = None
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit to the private target; the source is used for the start alone, if at all."""
+        """Fit to the private target. The source is used for the starting point at most."""
         public, private = self._pair(source, target)
         tell_of_cuts({"source": public}, self.row_bound, self.target_bound, self.weight_bound)
-        public, private = (each.bounded(self.row_bound, self.target_bound) for each in (public, private))
-        loss, d, T = (
-            Squared(self.row_bound, self.weight_bound, self.target_bound),
-            public.num_features,
-            whole("steps", self.steps),
-        )
+        public, private = (part.bounded(self.row_bound, self.target_bound) for part in (public, private))
+        loss = Squared(self.row_bound, self.weight_bound, self.target_bound)
+        d = public.num_features
+        T = whole("steps", self.steps)
         step = optional(moderate, "step_size", self.step_size)
         first = CnvxAdap(start=self.start, weight_bound=self.weight_bound)._first(public)
         budget = Budget(self.epsilon, self.delta, "exact", 0.5)
@@ -129,7 +127,7 @@ class NoisyGradient(Adaptation):
 
 @dataclass(repr=False, eq=False)
 class WarmDescent(CnvxAdap):
-    """The profiled descent from a robust fit to the source on, with no charge for the discrepancy: simple, and strong.
+    """Profiled descent that starts from a robust fit to the source, without a charge for the discrepancy: a strong baseline.
 
     Attributes are those of :class:`CnvxAdap`; ``start`` defaults to the robust fit.
     """

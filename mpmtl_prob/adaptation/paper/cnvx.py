@@ -1,7 +1,7 @@
-"""CnvxAdap: private adaptation of linear regression with weights of all records (Algorithm 1), and what became of it.
+"""CnvxAdap: private adaptation of linear regression with weights of all records (Algorithm 1), in four variants.
 
-With the step sizes as printed the weights do not move, and a step of the predictor is that of a worst-case subgradient
-method: what runs is noisy gradient descent with fixed weights. Four variants say which is which.
+With the printed step sizes the weights do not move, and the predictor's steps are those of a worst-case subgradient method.
+In effect the algorithm is then noisy gradient descent with fixed weights. The variants differ in how the weights move.
 
 Source: Bassily, Cortes, Mao and Mohri (2023), section 4.
 """
@@ -31,37 +31,36 @@ from mpmtl_prob.privacy.ledger import Ledger
 
 @dataclass(repr=False, eq=False)
 class CnvxAdap(Adaptation):
-    """Regression that weighs every record: F of (6), by noisy projected gradient descent, or without privacy at its optimum.
+    """Regression with a weight for every record: minimises F of (6) by noisy projected gradient descent.
 
     Attributes:
         epsilon: the budget, discrepancy included; None solves for the optimum of F without privacy.
         delta: default 1 / n^1.1. The paper has .01, far above 1 / n.
-        variant: "printed", Algorithm 1 to the letter; "rescaled", with steps of the weights in units in which they move;
-            "frozen", where private records have no weights of their own; "profiled", where the best weights are put in
-            for every predictor, which takes the least noise and has the same minimiser.
-        source_weight: alpha, in (0, 1): how much the public records count together.
-        kappa_1: > 0, of ||q - p0||_1: what a record is charged for a weight that falls. Beyond a loss of kappa_1 a
-            record counts less.
-        kappa_2: of ||q||_2, at least 0; "profiled" has 0.
-        kappa_inf: of the largest weight, at least 0; likewise.
+        variant: "printed" is Algorithm 1 to the letter; "rescaled" has steps of the weights in units in which they move;
+            "frozen" gives private records no weights of their own; "profiled" inserts the best weights for every
+            predictor, which needs the least noise and has the same minimiser.
+        source_weight: alpha, in (0, 1), the total weight of the public records.
+        kappa_1: > 0, penalty on ||q - p0||_1. A record whose loss is above kappa_1 has a smaller weight.
+        kappa_2: penalty on ||q||_2, at least 0; must be 0 with "profiled".
+        kappa_inf: penalty on the largest weight, at least 0; must be 0 with "profiled".
         steps: T.
-        step_size: of the predictor; default as printed, with "profiled" 1 / (2 r^2), which smoothness allows.
+        step_size: step size of the predictor; default as printed, and 1 / (2 r^2) by smoothness with "profiled".
         start: first predictor, public, (d,), or "source": a robust fit to the source; default zero.
         discrepancy: "local", noisy, over a ball round a public fit to the source; "global", over all predictors, as
-            printed; or a public number in its place, which costs nothing.
+            printed; or a public number in its place, which costs no privacy.
         radius: R of the local ball.
-        discrepancy_share: of epsilon for it.
-        accounting: "exact", or "printed": the paper's noise with its claim, beside which ``guarantee_`` says what holds.
-        row_bound: r: longer rows are shortened. Public.
-        target_bound: targets beyond it are cut. Public.
+        discrepancy_share: share of epsilon for the discrepancy.
+        accounting: "exact", or "printed": the paper's noise and claim; ``guarantee_`` has the privacy that holds too.
+        row_bound: r, public: longer rows are clipped.
+        target_bound: public: targets are clipped to it.
         weight_bound: Lambda.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
 
-    "printed" and "rescaled" draw a noise for every private record in every step, exactly: about 16 microseconds each.
+    "printed" and "rescaled" draw exact noise for every private record in every step, which takes about 16 microseconds each.
 
     A fit has ``coef_``, ``guarantee_``, ``discrepancy_`` (d_DP), ``path_`` (w_1..w_T) and ``source_weights_`` (q of public
-    records, (m,)). Weights of private records are one number each and are never let out.
+    records, (m,)). Weights of private records belong to one record each, and are never published.
 
     >>> from mpmtl_prob.adaptation import CnvxAdap
     >>> from mpmtl_prob.adaptation.data import problems
@@ -96,7 +95,7 @@ class CnvxAdap(Adaptation):
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
-            ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+            ValueError: an argument outside its range, or data that do not match. Nothing was charged.
         """
         public, private, loss, penalties, sizes = self._settled(source, target)
         d, T = public.num_features, whole("steps", self.steps)
@@ -130,8 +129,7 @@ class CnvxAdap(Adaptation):
                 "variant: expected another than 'profiled' with kappa_2 or kappa_inf, which tie all weights"
             )
         tell_of_cuts({"source": public}, self.row_bound, self.target_bound, self.weight_bound)
-        bounded = (each.bounded(self.row_bound, self.target_bound) for each in (public, private))
-        public, private = bounded
+        public, private = (part.bounded(self.row_bound, self.target_bound) for part in (public, private))
         return public, private, loss, penalties, Sizes(public.num_records, private.num_records, self.source_weight)
 
     def _first(self, public: Domain) -> FloatArray:
@@ -145,7 +143,10 @@ class CnvxAdap(Adaptation):
         return descent.project(start, radius)
 
     def step_sizes(self, sizes: Sizes, loss: Squared, ratio: float, num_features: int) -> StepSizes:
-        """eta of Algorithm 1, line 4, for sigma_j = s_j ``ratio``; "rescaled" moves u~ by what is printed for u / sqrt n."""
+        """Return the step sizes of Algorithm 1, line 4, for sigma_j = s_j ``ratio``.
+
+        The variant "rescaled" moves u~ by the step printed for u / sqrt n.
+        """
         m, n, T, step = sizes.public, max(sizes.private, 1), whole("steps", self.steps), self.step_size
         a, b = sizes.source_weight, 1 - sizes.source_weight
         B, G, wide = loss.bound, loss.lipschitz, loss.bound + Convex(self.kappa_1, self.kappa_2, self.kappa_inf).total
@@ -169,7 +170,7 @@ class CnvxAdap(Adaptation):
     ) -> tuple[FloatArray, FloatArray]:
         d, T, step = len(first), whole("steps", self.steps), optional(moderate, "step_size", self.step_size)
         if self.variant == "profiled":
-            # a gradient is psi'(L) 2 (w.x - y) x, as long as 2 r min(Lambda r + t, sqrt kappa_1)
+            # A gradient is psi'(L) 2 (w.x - y) x, of length at most 2 r min(Lambda r + t, sqrt kappa_1).
             longest = min(loss.lipschitz, 2 * loss.row_bound * float(np.sqrt(penalties.kappa_1)))
             sums = PrivateSums(private, loss, longest, drawn.noise, drawn.lattice)
             slope, step = penalties.profile_slope, 1 / loss.smoothness if step is None else step
@@ -177,18 +178,18 @@ class CnvxAdap(Adaptation):
             best = penalties.best_weights(loss.values(path[-1], public.X, public.y) + drawn.discrepancy)
             return path, best
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
-        found = descent.descend_with_weights(
+        end = descent.descend_with_weights(
             public, sums, penalties, sizes, drawn.discrepancy, self.step_sizes(sizes, loss, drawn.ratio, d), T, first,
             move_private=self.variant != "frozen",
         )  # fmt: skip
-        return found.w, found.public
+        return end.w, end.public
 
 
-def discrepancy_over(wanted: float | str, public: Domain, loss: Squared, radius: float) -> float | Ball:
-    """Over which predictors, or the number that stands for it."""
-    if not isinstance(wanted, str):
-        return wanted
-    if one_of("discrepancy", wanted, ("local", "global")) == "global":
+def discrepancy_over(setting: float | str, public: Domain, loss: Squared, radius: float) -> float | Ball:
+    """Return the ball of predictors over which the discrepancy is taken, or the public number in its place."""
+    if not isinstance(setting, str):
+        return setting
+    if one_of("discrepancy", setting, ("local", "global")) == "global":
         return Ball(None, loss.weight_bound, loss.target_bound, loss.row_bound)
     fit = robust(public)
     return Ball(tuple(fit.w.tolist()), radius, fit.residual_bound(public), loss.row_bound)

@@ -1,7 +1,7 @@
-"""Losses of linear predictors with the constants that sensitivities need: bound, Lipschitz constant, smoothness.
+"""Losses of linear predictors, with the constants for sensitivities: bound, Lipschitz constant, smoothness.
 
-Weights are (d, k): one column for a number, one for each class with softmax. Every record's loss and gradient are computed of
-that record alone, so that no record moves another's last bits.
+Weights are (d, k): one column for a number, one for each class with softmax. Every record's loss and gradient are computed
+from that record alone, so that no record changes the rounding of another.
 
 Source: Bassily et al. (2023), section 4 (squared loss) and section 5 (any smooth loss).
 """
@@ -19,10 +19,10 @@ from mpmtl_prob._util.checks import moderate, normalise_fields, whole
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """On rows of length at most r, with weights of length at most Lambda.
+    """Loss on rows of length at most r, with weights of length at most Lambda.
 
     Attributes:
-        row_bound: r, which is, like all bounds, between 1e-30 and 1e30.
+        row_bound: r; like all bounds, between 1e-30 and 1e30.
         weight_bound: Lambda.
     """
 
@@ -32,20 +32,20 @@ class Loss(ABC):
     def __post_init__(self) -> None:
         normalise_fields(self, moderate, "row_bound", "weight_bound")
 
-    #: columns of the weights
+    #: number of columns of the weights
     outputs = 1
-    #: in the weights, so that a solver finds the least of it
+    #: True if the loss is convex in the weights, so that a solver finds its minimum
     convex = True
 
     @property
     @abstractmethod
     def bound(self) -> float:
-        """B, the largest loss."""
+        """B, the largest possible loss."""
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """G, the longest gradient of one record."""
+        """G, the largest length of one record's gradient."""
 
     @property
     @abstractmethod
@@ -54,28 +54,31 @@ class Loss(ABC):
 
     @abstractmethod
     def values(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss of every record, (n,)."""
+        """Return the loss of every record, (n,)."""
 
     @abstractmethod
     def slopes(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Derivatives by the record's scores, (n, k); with scores w'x the gradient of record i is x_i slopes_i'."""
+        """Return derivatives by the record's scores, (n, k); with scores w'x the gradient of record i is x_i slopes_i'."""
 
     def size(self, num_features: int) -> int:
-        """How many weights there are."""
+        """Return the number of weights."""
         return num_features * self.outputs
 
     def gradients(self, w: FloatArray, X: FloatArray, y: FloatArray) -> FloatArray:
-        """Of every record, (n, d k)."""
+        """Return the gradient of every record, (n, d k)."""
         return (X[:, :, None] * self.slopes(w, X, y)[:, None, :]).reshape(len(X), X.shape[1] * self.outputs)
 
     def scores(self, w: FloatArray, X: FloatArray) -> FloatArray:
-        """Of every record, w'x, (n, k), each from its own row."""
+        """Return the scores w'x of every record, (n, k), each from its own row."""
         return np.sum(X[:, :, None] * w.reshape(X.shape[1], self.outputs)[None], axis=1)
 
 
 @dataclass(frozen=True)
 class Squared(Loss):
-    """(w.x - y)^2 with |y| at most ``target_bound``: B = (Lambda r + t)^2, G = 2 r (Lambda r + t) (section 4, t = 1)."""
+    """Squared loss (w.x - y)^2 with |y| at most ``target_bound``: B = (Lambda r + t)^2, G = 2 r (Lambda r + t).
+
+    Section 4 of the paper has t = 1.
+    """
 
     target_bound: float = 1.0
 
@@ -107,9 +110,9 @@ class Squared(Loss):
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """log(1 + exp(-y w.x)), y = -1 or 1: B = log(1 + e^{Lambda r}), G = r, beta = r^2 / 4.
+    """Logistic loss log(1 + exp(-y w.x)), y = -1 or 1: B = log(1 + e^{Lambda r}), G = r, beta = r^2 / 4.
 
-    B = G Lambda, as section 5 has it, bounds no loss that has no zero among the predictors.
+    Section 5 has B = G Lambda, which is no bound, as no predictor has loss zero.
     """
 
     @property
@@ -134,7 +137,9 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class Softmax(Loss):
-    """-log softmax(W'x)_y, y = 0..k-1: G = sqrt2 r, beta = r^2 / 2, B = log k + sqrt2 Lambda r, as ||W||_F <= Lambda.
+    """Softmax loss -log softmax(W'x)_y, y = 0..k-1: G = sqrt2 r, beta = r^2 / 2, B = log k + sqrt2 Lambda r.
+
+    The length of the weights is ||W||_F <= Lambda.
 
     Attributes:
         outputs: k, number of classes.

@@ -1,6 +1,7 @@
-"""Weights of source records by matching the target's features: kernel mean matching and discrepancy minimisation.
+"""Importance weights for covariate shift: kernel mean matching and discrepancy minimisation.
 
-Neither is private unless it is fed with what a private release says of the target's features: both then are free.
+They match the source's features to the target's. Neither is private, unless the target's features come from a private
+release; then both cost no further privacy.
 
 Source: Huang, Smola, Gretton, Borgwardt and Schoelkopf (2006); Cortes and Mohri (2014).
 """
@@ -28,20 +29,22 @@ def kernel_weights(
     largest: float = 1000.0,
     max_iterations: int = 5000,
 ) -> FloatArray:
-    """min b'Kb / 2 - k'b with 0 <= b <= B and |sum b - m| <= m eps, eps = (sqrt m - 1) / sqrt m: (m,).
+    """Compute weights by kernel mean matching, (m,).
+
+    Minimise b'Kb / 2 - k'b with 0 <= b <= B and |sum b - m| <= m eps, eps = (sqrt m - 1) / sqrt m.
 
     Args:
         source: rows, (m, d).
         target: rows, (n, d).
-        width: of the Gaussian kernel exp(-||x - x'||^2 / (2 width^2)); default the median distance of source rows.
-        largest: B.
-        max_iterations: of projected gradient steps with momentum.
+        width: width of the Gaussian kernel exp(-||x - x'||^2 / (2 width^2)); default the median distance of source rows.
+        largest: B, the largest weight.
+        max_iterations: largest number of projected gradient steps with momentum.
     """
     m, n = len(source), max(len(target), 1)
     distance = _squares(source, source)
     if width is None:
-        apart = distance[distance > 0]
-        width = float(np.sqrt(np.median(apart))) if len(apart) else 1.0
+        positive_distances = distance[distance > 0]
+        width = float(np.sqrt(np.median(positive_distances))) if len(positive_distances) else 1.0
     K = np.exp(-distance / (2 * positive("width", width) ** 2))
     k = m / n * np.exp(-_squares(source, target) / (2 * width**2)).sum(axis=1)
     slack, step = (np.sqrt(m) - 1) / np.sqrt(m), 1 / max(float(np.linalg.eigvalsh(K)[-1]), 1e-12)
@@ -59,27 +62,28 @@ def kernel_weights(
 
 
 def box_and_sum(b: FloatArray, largest: float, low: float, high: float) -> FloatArray:
-    """The nearest point with 0 <= b_i <= B and low <= sum b <= high."""
+    """Return the nearest point with 0 <= b_i <= B and low <= sum b <= high."""
     inside = np.clip(b, 0.0, largest)
     if low <= inside.sum() <= high:
         return inside
-    wanted = low if inside.sum() < low else high
+    bound = low if inside.sum() < low else high
     below, above = float(b.min()) - largest, float(b.max())
     for _ in range(100):
         shift = (below + above) / 2
-        below, above = (shift, above) if np.clip(b - shift, 0.0, largest).sum() > wanted else (below, shift)
+        below, above = (shift, above) if np.clip(b - shift, 0.0, largest).sum() > bound else (below, shift)
     return np.clip(b - (below + above) / 2, 0.0, largest)
 
 
 def discrepancy_weights(source: FloatArray, second_moment: FloatArray, *, max_iterations: int = 2000) -> FloatArray:
-    """q in the simplex that minimises ||M - sum q_i x_i x_i'||_2, the spectral norm, (m,).
+    """Compute q in the simplex that minimises ||M - sum q_i x_i x_i'||_2, the spectral norm, (m,).
 
-    By mirror descent on the norm smoothed as log tr(exp(k N) + exp(-k N)) / k with k rising, and the best point of the way.
+    The method is mirror descent on the smoothed norm log tr(exp(k N) + exp(-k N)) / k with rising k. It returns the best
+    point of the path.
 
     Args:
         source: rows, (m, d).
         second_moment: M of the target's features, (d, d); it may be a private release of it.
-        max_iterations: of mirror steps.
+        max_iterations: number of mirror descent steps.
     """
     m = len(source)
     q = best = np.full(m, 1 / m)
@@ -101,10 +105,12 @@ def discrepancy_weights(source: FloatArray, second_moment: FloatArray, *, max_it
 
 @dataclass(repr=False, eq=False)
 class KMM(Adaptation):
-    """Kernel mean matching, then weighted ridge regression on the source. Looks at the target's features: not private.
+    """Kernel mean matching, then weighted ridge regression on the source.
+
+    It is not private, as it looks at the target's features.
 
     Attributes:
-        width: of the kernel; default the median distance.
+        width: width of the kernel; default the median distance.
         largest: B, the largest weight.
         ridge: at least 0.
     """
@@ -114,7 +120,7 @@ class KMM(Adaptation):
     ridge: float = 1e-4
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit; adds ``source_weights_``, (m,), of sum near m. Raises ValueError for records that are no numbers."""
+        """Fit, and set ``source_weights_``, (m,), with sum near m. Raises ValueError for records that are not numbers."""
         public, private = self._pair(source, target)
         numbers("target", private)
         self.source_weights_ = kernel_weights(public.X, private.X, width=self.width, largest=self.largest)
@@ -124,7 +130,7 @@ class KMM(Adaptation):
 
 @dataclass(repr=False, eq=False)
 class DiscrepancyMinimisation(Adaptation):
-    """DM: weights of source records that bring second moments together, then weighted ridge. Not private.
+    """Discrepancy minimisation (DM): weights that match second moments, then weighted ridge regression. Not private.
 
     Attributes:
         ridge: at least 0.
@@ -133,7 +139,7 @@ class DiscrepancyMinimisation(Adaptation):
     ridge: float = 1e-4
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit; adds ``source_weights_``, (m,), of sum 1. Raises ValueError for records that are no numbers."""
+        """Fit, and set ``source_weights_``, (m,), with sum 1. Raises ValueError for records that are not numbers."""
         public, private = self._pair(source, target)
         numbers("target", private)
         moment = private.X.T @ private.X / max(private.num_records, 1)
@@ -143,12 +149,12 @@ class DiscrepancyMinimisation(Adaptation):
 
 
 def weighted(records: Domain, weights: FloatArray, ridge: float) -> FloatArray:
-    """Ridge regression on records that count by their weights."""
+    """Fit a ridge regression to weighted records."""
     in_range("ridge", ridge, 0, np.inf, left_closed=True)
     root = np.sqrt(len(weights) * weights / max(weights.sum(), 1e-300))
     return least_squares(Domain(records.X * root[:, None], records.y * root), ridge)
 
 
 def _squares(a: FloatArray, b: FloatArray) -> FloatArray:
-    found: FloatArray = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0)
-    return found
+    squares: FloatArray = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0)
+    return squares

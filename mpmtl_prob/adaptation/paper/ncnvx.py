@@ -23,42 +23,43 @@ from mpmtl_prob.adaptation.paper.solver import Problem, accelerated, minimise
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.ledger import Ledger
 
-_GRID = 2.0**-30  # of a loss relative to its bound
+_GRID = 2.0**-30  # lattice step of a loss relative to its bound
 
 
 @dataclass(repr=False, eq=False)
 class NCnvxAdap(Adaptation):
-    """Classification that weighs every record: J of (7), by noisy projected gradient descent, or without privacy.
+    """Classification with a weight for every record: minimises J of (7) by noisy projected gradient descent.
 
-    Two classes are fitted by the logistic loss, more by softmax; labels are those of the source.
+    Two classes have the logistic loss, more classes softmax; the labels are those of the source.
 
     Attributes:
         epsilon: the budget, discrepancy included; None solves without privacy.
         delta: default 1 / n^1.1.
-        variant: "printed", Algorithm 2 to the letter, whose weights hardly move; or "profiled", with the best weights put in.
-        source_weight: alpha, in (0, 1).
-        lambda_1: > 0, of ||q - p0||_1. J drops records whose loss is larger, and F never does.
-        lambda_2: of ||q||_2, at least 0; "profiled" has 0.
-        lambda_inf: of the largest weight, by a soft maximum, at least 0; likewise.
-        inverse_temperature: mu_s of the soft maximum; default (m + n)^(2/3), as printed, which is no maximum yet.
+        variant: "printed" is Algorithm 2 to the letter, whose weights hardly move; "profiled" inserts the best weights.
+        source_weight: alpha, in (0, 1), the total weight of the public records.
+        lambda_1: > 0, penalty on ||q - p0||_1. Records whose loss is larger are dropped, unlike with F.
+        lambda_2: penalty on ||q||_2, at least 0; must be 0 with "profiled".
+        lambda_inf: penalty on the largest weight, by a soft maximum, at least 0; must be 0 with "profiled".
+        inverse_temperature: mu_s of the soft maximum; the default (m + n)^(2/3) is the printed one, and too small for a
+            close approximation of the maximum.
         steps: T.
         step_size: default 1 / betabar as printed (20); with "profiled" 1 / beta.
         discrepancy: "candidates", noisy, over predictors chosen without private records; or a public number in its place.
-        discrepancy_share: of epsilon for it.
+        discrepancy_share: share of epsilon for the discrepancy.
         accounting: "exact" or "printed".
         row_bound: r, public.
         weight_bound: Lambda, public.
         ledger: of unit "target record", pays, on disk, before noise is drawn.
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
-        seed: of the candidates and of the step whose predictor is returned, t* uniform on 1..T.
+        seed: of the candidates, and of the random step t*, uniform on 1..T, whose predictor is returned.
 
     A fit has ``coef_``, (d,) or (d, classes), ``classes_``, ``guarantee_``, ``discrepancy_``, ``path_`` and ``loss_``;
-    "profiled" ``answers_``, what was let out of the private records step by step, with ``noise_sd_`` of noise.
+    "profiled" adds ``answers_``, the noisy sums that were published in every step, with noise of sd ``noise_sd_``.
 
     >>> from mpmtl_prob.adaptation import NCnvxAdap
     >>> from mpmtl_prob.adaptation.data import problems
     >>> data = problems.two_sources(records=(300, 200), seed=0)
-    >>> source, target = ((each.X, each.y > 0) for each in (data.source, data.target))
+    >>> source, target = ((part.X, part.y > 0) for part in (data.source, data.target))
     >>> model = NCnvxAdap(epsilon=2.0, discrepancy=0.0).fit(source, target)
     >>> model.predict(data.test.X[:3]).shape
     (3,)
@@ -84,11 +85,11 @@ class NCnvxAdap(Adaptation):
     seed: int = 0
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit to a public source and a private target of labels.
+        """Fit to a public source and a private target with labels.
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
-            ValueError: an argument outside its range, or data that do not go together. Nothing was charged.
+            ValueError: an argument outside its range, or data that do not match. Nothing was charged.
         """
         public, private, loss, penalties, sizes = self._settled(source, target)
         self.answers_: descent.Answers | None = None
@@ -96,8 +97,8 @@ class NCnvxAdap(Adaptation):
         first, where = self._first(loss, public), self.discrepancy  # type: tuple[FloatArray, Any]
         if isinstance(where, str):
             one_of("discrepancy", where, ("candidates",))
-            found = candidate_search(loss, public, whole("seed", self.seed, 0), self._public_fit(loss, public))
-            where = (found, loss.bound)
+            search = candidate_search(loss, public, whole("seed", self.seed, 0), self._public_fit(loss, public))
+            where = (search, loss.bound)
         drawn = draw(
             Budget(self.epsilon, self.delta, self.accounting, self.discrepancy_share), public, private, where,
             steps=T, size=size + private.num_records * both, queries=1 + both,
@@ -144,11 +145,11 @@ class NCnvxAdap(Adaptation):
             raise ValueError(
                 "variant: expected 'printed' with lambda_2 or lambda_inf, which tie all weights, got 'profiled'"
             )
-        public, private = (self._coded(each, loss) for each in (public, private))
+        public, private = (self._coded(part, loss) for part in (public, private))
         return public, private, loss, penalties, Sizes(m, n, self.source_weight)
 
     def _coded(self, records: Domain, loss: Loss) -> Domain:
-        """Labels as the loss wants them; a record of a label that the source lacks counts as one of zeros."""
+        """Code the labels for the loss. A record with a label that the source does not have becomes a record of zeros."""
         assert self.classes_ is not None
         index = np.searchsorted(self.classes_, records.y).clip(max=len(self.classes_) - 1)
         known = self.classes_[index] == records.y
@@ -171,16 +172,16 @@ class NCnvxAdap(Adaptation):
             problem = Problem(public, private, loss, sizes, drawn.discrepancy)
             best = min(
                 (minimise(problem, penalties, first) for first in (start, self._public_fit(loss, public))),
-                key=lambda found: found.objective,
+                key=lambda optimum: optimum.objective,
             )
             self.path_ = best.w[None]
             return best.w
         sums = PrivateSums(private, loss, loss.lipschitz, drawn.noise, drawn.lattice)
         if self.variant == "profiled":
             slope, step = penalties.profile_slope, 1 / loss.smoothness if step is None else step
-            found = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
-            self.path_ = found.w[1:]
-            self.answers_ = None if drawn.noise is None else found  # without noise they are no one's to show
+            path = descent.profiled(public, sums, slope, sizes, drawn.discrepancy, step, T, start)
+            self.path_ = path.w[1:]
+            self.answers_ = None if drawn.noise is None else path  # without noise they are private
             self.noise_sd_ = 2 * loss.lipschitz * drawn.ratio
             return self.path_[T // 2 :].mean(axis=0)
         eta = 1 / smoothness(loss, penalties, sizes) if step is None else step
@@ -192,10 +193,16 @@ class NCnvxAdap(Adaptation):
 
 
 def public_fit(loss: Loss, source: Domain) -> FloatArray:
-    """The minimiser of the source's mean loss in the ball of weights, flat."""
+    """Minimise the source's mean loss over the ball of weights; return the flat weights."""
     n, X, y = source.num_records, source.X, source.y
-    value = lambda w: float(loss.values(w, X, y).mean())
-    gradient = lambda w: (X.T @ loss.slopes(w, X, y)).ravel() / n
+
+    def value(w: FloatArray) -> float:
+        return float(loss.values(w, X, y).mean())
+
+    def gradient(w: FloatArray) -> FloatArray:
+        slope: FloatArray = (X.T @ loss.slopes(w, X, y)).ravel() / n
+        return slope
+
     curvature = loss.smoothness * float(np.linalg.eigvalsh(X.T @ X)[-1]) / n / loss.row_bound**2
     start = np.zeros(source.num_features * loss.outputs)
     return accelerated(value, gradient, start, loss.weight_bound, curvature, 1e-6 * loss.lipschitz, 20_000)
@@ -204,11 +211,11 @@ def public_fit(loss: Loss, source: Domain) -> FloatArray:
 def candidate_search(
     loss: Loss, source: Domain, seed: int, best: FloatArray | None = None, *, number: int = 200
 ) -> Any:
-    """d = max |mean_priv l - mean_pub l| over finitely many predictors, chosen without private records.
+    """Return a function for d = max |mean_priv l - mean_pub l| over candidate predictors, chosen from public records.
 
-    A mean of losses in [0, B] moves by at most B / n with a record, and so does the largest of finitely many; losses are cut
-    to a grid, so that their sums are exact. The candidates are the ``best`` fit to the source, and points round it and in the
-    ball.
+    A replaced record changes a mean of losses in [0, B] by at most B / n, and so the maximum over finitely many predictors.
+    Losses are rounded to a lattice, so that their sums are exact. The candidates are the ``best`` fit to the source, and
+    random points around it in the ball.
     """
     rng = np.random.default_rng(seed)
     best = public_fit(loss, source) if best is None else best

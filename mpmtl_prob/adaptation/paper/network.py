@@ -1,11 +1,11 @@
-"""NCnvxAdap with a network of one hidden layer: neither B nor G is known, so that every record's gradient is shortened to C.
+"""NCnvxAdap with a neural network of one hidden layer, with gradients clipped per record.
 
-A network's loss has no bound, no Lipschitz constant and no curvature that anybody could state. What sensitivities need is
-made: a private record's gradient by the weights is shortened to a public length C, so that a replacement moves their weighted
-sum by at most 2C, and its loss is cut to [0, B] where weights of records move by it. Both happen to each record alone, before
-anything is summed. The convergence theorems say nothing of it.
+No bound, Lipschitz constant or smoothness of a network's loss is known, so that the sensitivities come from clipping. A
+private record's gradient by the weights is clipped to a public length C, so that a replacement changes their weighted sum by
+at most 2C. Its loss is clipped to [0, B] where the weights of records depend on it. Each record is clipped alone, before
+anything is summed. The convergence theorems do not cover this estimator.
 
-Source: Bassily, Cortes, Mao and Mohri (2023), section 5; Abadi et al. (2016), Algorithm 1, for shortened gradients.
+Source: Bassily, Cortes, Mao and Mohri (2023), section 5; Abadi et al. (2016), Algorithm 1, for clipped gradients.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.losses import Loss
 from mpmtl_prob.adaptation.paper.ncnvx import NCnvxAdap
 
-#: of the squared length of the weights, in the fit to public records
+#: ridge penalty on the squared length of the weights, in the fit to public records
 _DECAY = 1e-4
 
 
 @dataclass(frozen=True)
 class Network(Loss):
-    """-log softmax(A' tanh(M'x + b) + a)_y, y = 0..k-1, weights flat: M (d, h), b (h,), A (h, k), a (k,).
+    """Loss of a network, -log softmax(A' tanh(M'x + b) + a)_y, y = 0..k-1.
+
+    The weights are flat: M (d, h), b (h,), A (h, k), a (k,).
 
     Attributes:
         outputs: k, number of classes.
-        hidden: h.
-        gradient_bound: C, which stands for G.
+        hidden: h, number of hidden units.
+        gradient_bound: C, in place of G.
         loss_bound: B.
     """
 
@@ -62,7 +64,7 @@ class Network(Loss):
 
     @property
     def smoothness(self) -> float:
-        return float(np.inf)  # none is known
+        return float(np.inf)  # no finite bound is known
 
     def size(self, num_features: int) -> int:
         return (num_features + 1) * self.hidden + (self.hidden + 1) * self.outputs
@@ -80,13 +82,13 @@ class Network(Loss):
         return self._call("gradients", w, X, y)
 
     def start(self, source: Domain, seed: int) -> FloatArray:
-        """A fit to public records, flat: a network that starts from zero stays there.
+        """Fit the network to public records; return the flat weights. A descent from zero would stay at zero.
 
         Args:
             source: public, with labels 0..k-1.
-            seed: of the weights from which it starts.
+            seed: of the random starting weights.
         """
-        from scipy.optimize import minimize  # a quarter of a second to import
+        from scipy.optimize import minimize  # slow to import
 
         d, h, k = source.num_features, self.hidden, self.outputs
         rng = np.random.default_rng(seed)
@@ -97,21 +99,21 @@ class Network(Loss):
             value, gradient = self._call("mean", w, source.X, source.y)
             return float(value) + _DECAY * float(w @ w), gradient + 2 * _DECAY * w
 
-        found = minimize(mean, first, jac=True, method="L-BFGS-B", options={"maxiter": 200})
-        return descent.project(found.x, self.weight_bound)
+        optimum = minimize(mean, first, jac=True, method="L-BFGS-B", options={"maxiter": 200})
+        return descent.project(optimum.x, self.weight_bound)
 
-    def _call(self, what: str, w: FloatArray, X: FloatArray, *y: FloatArray) -> Any:
+    def _call(self, name: str, w: FloatArray, X: FloatArray, *y: FloatArray) -> Any:
         import jax
 
         check_not_forked()
         with jax.enable_x64(True):
-            found = _functions(self.hidden, self.outputs)[what](w, X, *(each.astype(int) for each in y))
-        return tuple(map(np.asarray, found)) if isinstance(found, tuple) else np.asarray(found)
+            result = _functions(self.hidden, self.outputs)[name](w, X, *(labels.astype(int) for labels in y))
+        return tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
 
 
 @lru_cache(maxsize=32)
 def _functions(h: int, k: int) -> dict[str, Callable[..., Any]]:
-    """Of weights, rows and labels, compiled once for every shape. A record's numbers are computed of its row alone."""
+    """Return functions of weights, rows and labels, compiled once per shape. Each record is computed from its row alone."""
     import jax
     import jax.numpy as jnp
 
@@ -130,35 +132,35 @@ def _functions(h: int, k: int) -> dict[str, Callable[..., Any]]:
     def mean(w: Any, X: Any, y: Any) -> Any:
         return jnp.mean(jax.vmap(value, (None, 0, 0))(w, X, y))
 
-    each = (None, 0, 0)
+    over_records = (None, 0, 0)
     return {
         "scores": jax.jit(jax.vmap(scores, (None, 0))),
-        "values": jax.jit(jax.vmap(value, each)),
-        "slopes": jax.jit(jax.vmap(lambda w, x, y: jax.grad(of_scores)(scores(w, x), y), each)),
-        "gradients": jax.jit(jax.vmap(jax.grad(value), each)),
+        "values": jax.jit(jax.vmap(value, over_records)),
+        "slopes": jax.jit(jax.vmap(lambda w, x, y: jax.grad(of_scores)(scores(w, x), y), over_records)),
+        "gradients": jax.jit(jax.vmap(jax.grad(value), over_records)),
         "mean": jax.jit(jax.value_and_grad(mean)),
     }
 
 
 @dataclass(repr=False, eq=False)
 class NetworkAdap(NCnvxAdap):
-    """Classification by a small network, from a public fit on, with private gradients shortened record by record.
+    """Classification by a small neural network that starts from a public fit, with gradients clipped per record.
 
     Attributes are those of :class:`NCnvxAdap`, and
 
     Attributes:
-        hidden: units of the hidden layer; every weight takes noise.
-        gradient_bound: C, public: private records' gradients are shortened to it.
-        loss_bound: B, public: private losses are cut to [0, B] in the discrepancy, and where weights of records move.
-        step_size: of every block; there is no curvature by which to settle it. Settle it on public records.
-        epsilon: None descends without noise and without shortening.
+        hidden: number of hidden units; all their weights get noise.
+        gradient_bound: C, public: gradients of private records are clipped to it.
+        loss_bound: B, public: private losses are clipped to [0, B] in the discrepancy and in the weights of records.
+        step_size: step size of all weights. No default follows from a smoothness constant; choose it on public records.
+        epsilon: None descends without noise and without clipping.
 
-    A fit has ``coef_``, all weights, flat (``loss_.size(d)``,), and else what :class:`NCnvxAdap` has.
+    A fit has ``coef_``, all weights, flat (``loss_.size(d)``,), and the other attributes of :class:`NCnvxAdap`.
 
     >>> from mpmtl_prob.adaptation import NetworkAdap
     >>> from mpmtl_prob.adaptation.data import problems
     >>> data = problems.shifted((300, 200), 0.3, num_features=3, seed=0)
-    >>> source, target = ((each.X, each.y > 0) for each in (data.source, data.target))
+    >>> source, target = ((part.X, part.y > 0) for part in (data.source, data.target))
     >>> model = NetworkAdap(epsilon=2.0, delta=1e-3, steps=20, discrepancy=0.0).fit(source, target)
     >>> print(model.guarantee_.proved)
     eps = 2, delta = 0.001 (replace, one target record)
@@ -172,14 +174,14 @@ class NetworkAdap(NCnvxAdap):
     loss_bound: float = 4.0
 
     def fit(self, source: Any, target: Any) -> Self:
-        """Fit as :class:`NCnvxAdap` does, with its errors, and one for a step size that is not said."""
+        """Fit as :class:`NCnvxAdap` does. Raises its errors, and ValueError without a step size."""
         if self.step_size is None:
             raise ValueError("step_size: expected a number for a network, whose curvature nobody knows, got None")
         moderate("step_size", self.step_size)
         return super().fit(source, target)
 
     def decision(self, X: ArrayLike) -> FloatArray:
-        """Scores, (n, classes). Raises ValueError before a fit, or for other features."""
+        """Return the scores, (n, classes). Raises ValueError before a fit, or if the features differ."""
         if not hasattr(self, "coef_"):
             raise ValueError("NetworkAdap: expected a fit before a prediction; call fit(source, target)")
         d = (len(self.coef_) - self.loss_.size(0)) // self.hidden

@@ -1,4 +1,4 @@
-"""What the paper minimises over a predictor and weights of all records, in units in which the weights start from one.
+"""Objective functions of the paper, of a predictor and weights of all records, in units in which the weights start at one.
 
 With q0_i = alpha / m for public records, (1 - alpha) / n for private ones, and u~_i = q0_i u_i = q0_i / q_i >= 1,
 
@@ -6,8 +6,8 @@ With q0_i = alpha / m for public records, (1 - alpha) / n for private ones, and 
     J = sum q0_i L_i / u~_i + lambda_1 (1 - sum q0_i / u~_i) + lambda_2 ||q0 / u~||_2 + lambda_inf M                  (7)
     M = log sum exp(mu_s q0_i / u~_i) / mu_s
 
-and L_i is the loss, plus d_DP for public records. The paper's u = u~ / q0 grows with the sample, and a step in single
-precision is then below its last bit.
+and L_i is the loss, plus d_DP for public records. The paper's u = u~ / q0 grows with the sample, so that a step in
+single precision would be lost to rounding.
 
 Source: Bassily et al. (2023), (3), (5), (6) and (7).
 """
@@ -29,12 +29,12 @@ _or_zero = partial(moderate, zero=True)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many records there are, and how much the public ones count together.
+    """Numbers of records, and the total weight of the public ones.
 
     Attributes:
         public: m.
         private: n.
-        source_weight: alpha, in (0, 1].
+        source_weight: alpha, in (0, 1], the total weight of the public records.
     """
 
     public: int
@@ -50,40 +50,40 @@ class Sizes:
 
     @property
     def each_public(self) -> float:
-        """alpha / m."""
+        """alpha / m, the starting weight of a public record."""
         return self.source_weight / self.public
 
     @property
     def each_private(self) -> float:
-        """(1 - alpha) / n."""
+        """(1 - alpha) / n, the starting weight of a private record."""
         return (1 - self.source_weight) / max(self.private, 1)
 
     @property
     def start(self) -> FloatArray:
-        """q0 = p0, (m + n,), public records first."""
+        """q0 = p0, the starting weights, (m + n,), public records first."""
         return np.repeat([self.each_public, self.each_private], [self.public, self.private])
 
 
 class Penalties(Protocol):
-    """What an objective adds to the weighted losses: of weights u~ and the losses."""
+    """Protocol class for penalties on the weights u~, which an objective adds to the weighted losses."""
 
     def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
-        """The whole objective, losses and penalties."""
+        """Return the objective, losses and penalties."""
         ...
 
     def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
-        """Derivatives by u~_i, (m + n,); the losses of private records enter each its own alone."""
+        """Return derivatives by u~_i, (m + n,). Each depends on the loss of its own record only."""
         ...
 
     @property
     def total(self) -> float:
-        """What Bbar adds to B."""
+        """Bbar - B, by which the penalties raise the bound on the loss."""
         ...
 
 
 @dataclass(frozen=True)
 class Convex:
-    """The penalties of F; all three make it jointly convex in (w, u)."""
+    """Penalties of F, with which it is jointly convex in (w, u)."""
 
     kappa_1: float
     kappa_2: float = 0.0
@@ -94,42 +94,42 @@ class Convex:
 
     @property
     def total(self) -> float:
-        """kappa_1 + kappa_2 + kappa_inf = Bbar - B."""
+        """Bbar - B = kappa_1 + kappa_2 + kappa_inf."""
         return self.kappa_1 + self.kappa_2 + self.kappa_inf
 
     def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
         q = q0 / u
-        parts = q @ L + self.kappa_1 * (q0 @ u - q0.sum())  # sum q0 = 1, but where there is no private record
+        parts = q @ L + self.kappa_1 * (q0 @ u - q0.sum())  # sum q0 is 1, except without private records
         return float(parts + self.kappa_2 * np.linalg.norm(q) + self.kappa_inf * q.max())  # (6)
 
     def slopes(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> FloatArray:
         q = q0 / u
         top = q == q.max()
-        found = -q * L / u + self.kappa_1 * q0 - self.kappa_2 * q**2 / u / np.linalg.norm(q)
-        return found - self.kappa_inf * np.where(top, q / u / top.sum(), 0.0)  # a subgradient: ties share equally
+        slope = -q * L / u + self.kappa_1 * q0 - self.kappa_2 * q**2 / u / np.linalg.norm(q)
+        return slope - self.kappa_inf * np.where(top, q / u / top.sum(), 0.0)  # a subgradient, with ties shared equally
 
     def best_weights(self, L: FloatArray) -> FloatArray:
-        """u~_i = max(1, sqrt(L_i / kappa_1)), where kappa_2 = kappa_inf = 0."""
+        """Return u~_i = max(1, sqrt(L_i / kappa_1)), the best weights if kappa_2 = kappa_inf = 0."""
         return np.maximum(1.0, np.sqrt(L / self.kappa_1))
 
     def profile(self, L: FloatArray) -> FloatArray:
-        """psi(L) - kappa_1 = min over u~ >= 1: L up to kappa_1, then 2 sqrt(kappa_1 L) - kappa_1: Huber of a residual."""
+        """Return the objective with the best weights: L up to kappa_1, then 2 sqrt(kappa_1 L) - kappa_1 (a Huber loss)."""
         return np.where(self.kappa_1 >= L, L, 2 * np.sqrt(self.kappa_1 * np.maximum(L, self.kappa_1)) - self.kappa_1)
 
     def profile_slope(self, L: FloatArray) -> FloatArray:
-        """psi'(L) = 1 / u~."""
+        """Return psi'(L) = 1 / u~."""
         return 1 / self.best_weights(L)
 
 
 @dataclass(frozen=True)
 class Smoothed:
-    """The penalties of J. lambda_1 is no kappa_1: J keeps the l1 term exactly, F a linear bound of it.
+    """Penalties of J. Its l1 term is exact, while F has a linear bound on it, so that lambda_1 differs from kappa_1.
 
     Attributes:
-        lambda_1: at least 0, as the others.
-        lambda_2: likewise.
-        lambda_inf: likewise.
-        inverse_temperature: mu_s of the soft maximum; it is one only from (m + n) log(m + n) on.
+        lambda_1: penalty on ||q - p0||_1, at least 0.
+        lambda_2: penalty on ||q||_2, at least 0.
+        lambda_inf: penalty on the largest weight, at least 0.
+        inverse_temperature: mu_s of the soft maximum, which is close to the maximum from (m + n) log(m + n) on.
     """
 
     lambda_1: float
@@ -142,7 +142,7 @@ class Smoothed:
 
     @property
     def total(self) -> float:
-        """lambda_1 + lambda_2 + lambda_inf."""
+        """Bbar - B = lambda_1 + lambda_2 + lambda_inf."""
         return self.lambda_1 + self.lambda_2 + self.lambda_inf
 
     def value(self, u: FloatArray, L: FloatArray, q0: FloatArray) -> float:
@@ -160,31 +160,31 @@ class Smoothed:
         return -q / u * (L - self.lambda_1 + self.lambda_2 * q / np.linalg.norm(q) + self.lambda_inf * p)
 
     def best_weights(self, L: FloatArray) -> FloatArray:
-        """q_i = q0_i 1{L_i < lambda_1}, where lambda_2 = lambda_inf = 0: u~ is 1 or infinite."""
+        """Return the best weights if lambda_2 = lambda_inf = 0: u~ is 1 if L_i < lambda_1, else infinite (q_i is 0)."""
         return np.where(self.lambda_1 > L, 1.0, np.inf)
 
     def profile(self, L: FloatArray) -> FloatArray:
-        """min(L, lambda_1): J drops records, F never does."""
+        """Return min(L, lambda_1), the objective with the best weights: J drops records with large losses."""
         return np.minimum(L, self.lambda_1)
 
     def profile_slope(self, L: FloatArray) -> FloatArray:
-        """1{L < lambda_1}."""
+        """Return 1{L < lambda_1}."""
         return (self.lambda_1 > L).astype(np.float64)
 
 
-#: How Algorithm 1 treats the weights.
+#: Ways in which Algorithm 1 treats the weights.
 VARIANTS = ("printed", "rescaled", "frozen", "profiled")
 
 
 def variant(name: str) -> str:
-    """One of the variants. Raises ValueError for another."""
+    """Return a variant after a check. Raises ValueError for an unknown one."""
     return one_of("variant", name, VARIANTS)
 
 
 def smoothness(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
-    """betabar, how smooth J is in (w, u): beta + beta' + G (a^2 / m^{3/2} + c^2 / n^{3/2}) (20), with a bound that holds.
+    """Return betabar, the smoothness of J in (w, u): beta + beta' + G (a^2 / m^{3/2} + c^2 / n^{3/2}) (20), corrected.
 
-    Printed are |2B - lambda_1| and |B - lambda_1|, where a loss between 0 and its bound can be farther from lambda_1.
+    The paper has |2B - lambda_1| and |B - lambda_1|, but a loss between 0 and its bound can be farther from lambda_1.
     """
     m, n, a, c, mu = (
         sizes.public,
@@ -205,7 +205,7 @@ def smoothness(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
 
 
 def objective_range(loss: Loss, penalties: Smoothed, sizes: Sizes) -> float:
-    """M >= max J - min J: 2B + lambda_1 + lambda_2 (a / sqrt m + c / sqrt n) + lambda_inf max(a / m, c / n)."""
+    """Return a bound on max J - min J: 2B + lambda_1 + lambda_2 (a / sqrt m + c / sqrt n) + lambda_inf max(a / m, c / n)."""
     m, n, a, c = sizes.public, max(sizes.private, 1), sizes.source_weight, 1 - sizes.source_weight
     norms = penalties.lambda_2 * (a / np.sqrt(m) + c / np.sqrt(n)) + penalties.lambda_inf * max(a / m, c / n)
     return float(2 * loss.bound + penalties.lambda_1 + norms)

@@ -1,4 +1,4 @@
-"""How the budget of a descent is spent: a noisy discrepancy first, then noisy gradients, paid for in one charge."""
+"""Privacy budget of a descent: one charge for a noisy discrepancy and all noisy gradients."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ACCOUNTING = ("exact", "printed")
 
 @dataclass(frozen=True)
 class Budget:
-    """What a descent may spend.
+    """Privacy budget of a descent.
 
     Attributes:
         epsilon: > 0; None is without noise and without privacy.
-        delta: in (0, 1), or None: 1 / n^1.1.
-        accounting: "exact", or "printed": the paper's noise, whose promise is other than what it claims.
-        discrepancy_share: of epsilon for the discrepancy.
+        delta: in (0, 1); None is 1 / n^1.1.
+        accounting: "exact", or "printed": the paper's noise, whose true privacy differs from its claim.
+        discrepancy_share: share of epsilon for the discrepancy.
     """
 
     epsilon: float | None
@@ -49,26 +49,26 @@ class Budget:
         normalise_fields(self, fraction, "discrepancy_share")
 
     def at(self, num_records: int) -> float:
-        """delta of that many records."""
+        """Return delta for this number of records."""
         return accounting.default_delta(num_records) if self.delta is None else self.delta
 
     def ratio(self, epsilon: float, delta: float, steps: int, queries: int, first: VectorLaplace | None) -> float:
-        """sigma_j / s_j: Algorithm 1, lines 2 and 3, or the least noise that keeps the whole promise."""
+        """Return sigma_j / s_j: as printed in Algorithm 1, lines 2 and 3, or the least noise that meets the whole budget."""
         if self.accounting == "printed":
-            rest = epsilon - (0.0 if first is None else epsilon * self.discrepancy_share)
-            return accounting.printed_noise(rest, delta, steps)
+            optimiser_epsilon = epsilon - (0.0 if first is None else epsilon * self.discrepancy_share)
+            return accounting.printed_noise(optimiser_epsilon, delta, steps)
         return float(np.sqrt(queries * steps) / accounting.calibrated_mu(epsilon, delta, (first,) if first else ()))
 
 
 class Drawn(NamedTuple):
-    """All that a descent needs of the door.
+    """Noise of a descent, paid for and drawn.
 
     Attributes:
         discrepancy: d_DP.
-        noise: of every step, (T, size), in units of the sensitivities; None without privacy.
-        lattice: h.
+        noise: noise of every step, (T, size), in units of the sensitivities; None without privacy.
+        lattice: h, the lattice step.
         ratio: sigma_j / s_j.
-        guarantee: of everything together.
+        guarantee: the guarantee of discrepancy and descent together.
     """
 
     discrepancy: float
@@ -93,16 +93,16 @@ def draw(
     """Pay for the discrepancy and all steps at once, and draw their noise.
 
     Args:
-        budget: what may be spent.
+        budget: the privacy budget.
         source: public.
         target: private, bounded.
-        found: a public number in place of the discrepancy, a :class:`Ball` over which it is taken, or pair
-            (function of source and target, range of the loss).
+        found: the discrepancy: a public number in its place, a :class:`Ball` over which it is taken, or a pair (function of
+            source and target, range of the loss).
         steps: T.
-        size: noisy numbers in a step.
-        queries: k, in a step.
+        size: noisy numbers per step.
+        queries: k, per step.
         ledger: of unit "target record".
-        unsafe_seed: of noise that protects nothing.
+        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
@@ -136,10 +136,12 @@ def draw(
     return Drawn(d, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
 
 
-def _search(found: Any, source: Domain, target: Domain) -> tuple[Any, float] | None:
-    if isinstance(found, Ball):
-        return (lambda: discrepancy(found.difference(source, target), found.radius).value), found.loss_range
-    if isinstance(found, tuple) and len(found) == 2 and callable(found[0]):
-        return (lambda: found[0](source, target)), found[1]
-    in_range("discrepancy", found, 0, np.inf, left_closed=True)
+def _search(discrepancy_choice: Any, source: Domain, target: Domain) -> tuple[Any, float] | None:
+    if isinstance(discrepancy_choice, Ball):
+        return (
+            lambda: discrepancy(discrepancy_choice.difference(source, target), discrepancy_choice.radius).value
+        ), discrepancy_choice.loss_range
+    if isinstance(discrepancy_choice, tuple) and len(discrepancy_choice) == 2 and callable(discrepancy_choice[0]):
+        return (lambda: discrepancy_choice[0](source, target)), discrepancy_choice[1]
+    in_range("discrepancy", discrepancy_choice, 0, np.inf, left_closed=True)
     return None

@@ -1,7 +1,8 @@
-"""The non-private optimum: a convex solver, not the private algorithm without noise, which stops far from it.
+"""Solvers for the non-private optimum of the paper's objectives.
 
-The profile of F is convex and smooth in w: accelerated projected gradient with restart. With kappa_2 or kappa_inf the weights
-stay in the problem, jointly convex, and a quasi-Newton method takes both, the maximum made ever sharper.
+The private algorithm without noise would stop far from the optimum. F with the best weights inserted is convex and smooth in
+w, and is minimised by accelerated projected gradient descent with restarts. With kappa_2 or kappa_inf the weights stay in the
+problem, which is jointly convex. A quasi-Newton method minimises over both, with ever sharper smooth maxima.
 
 Source: Beck and Teboulle (2009), with the restart of O'Donoghue and Candes (2015).
 """
@@ -23,12 +24,12 @@ from mpmtl_prob.convex.solver import ConvergenceWarning
 
 
 class Optimum(NamedTuple):
-    """Where a solver stopped.
+    """Result of a solver.
 
     Attributes:
-        w: (d k,).
-        weights: u~ of all records, public first, (m + n,); infinite where a record counts for nothing.
-        objective: F or J there.
+        w: predictor, (d k,).
+        weights: u~ of all records, public first, (m + n,); infinite for a record of weight zero.
+        objective: value of F or J.
     """
 
     w: FloatArray
@@ -37,7 +38,7 @@ class Optimum(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Public and private records with what is minimised over them."""
+    """Public and private records, with the loss, the weights and the discrepancy of the objective."""
 
     source: Domain
     target: Domain
@@ -47,17 +48,17 @@ class Problem(NamedTuple):
 
     @property
     def rows(self) -> tuple[FloatArray, FloatArray]:
-        """All records, public first."""
+        """X and y of all records, public first."""
         return np.concatenate([self.source.X, self.target.X]), np.concatenate([self.source.y, self.target.y])
 
     def losses(self, w: FloatArray) -> FloatArray:
-        """L_i, (m + n,)."""
-        found = self.loss.values(w, *self.rows)
-        found[: self.sizes.public] += self.discrepancy
-        return found
+        """Return L_i, (m + n,), the losses with the discrepancy added to public ones."""
+        losses = self.loss.values(w, *self.rows)
+        losses[: self.sizes.public] += self.discrepancy
+        return losses
 
     def objective(self, w: FloatArray, u: FloatArray, penalties: Penalties) -> float:
-        """F or J at any w and u~."""
+        """Return F or J at w and u~."""
         return penalties.value(u, self.losses(w), self.sizes.start)
 
 
@@ -69,19 +70,19 @@ def minimise(
     tolerance: float = 1e-6,
     max_iterations: int = 20_000,
 ) -> Optimum:
-    """The minimiser of F, or with J the best of descents from ``start``: J is not convex, and drops records for good.
+    """Minimise F, or descend on J from ``start``. J is not convex, so that its descent may end in a local minimum.
 
     Args:
-        problem: the records.
-        penalties: of F or of J.
-        start: (d k,).
-        tolerance: of the gradient mapping, relative to the Lipschitz constant of the loss.
-        max_iterations: with a :class:`ConvergenceWarning` where they are used up.
+        problem: the records and the loss.
+        penalties: those of F or of J.
+        start: starting predictor, (d k,).
+        tolerance: largest length of the gradient mapping, relative to the Lipschitz constant of the loss.
+        max_iterations: there is a :class:`ConvergenceWarning` if they are used up.
     """
-    alone = (penalties.kappa_2 == penalties.kappa_inf == 0) if isinstance(penalties, Convex) else (
+    separable = (penalties.kappa_2 == penalties.kappa_inf == 0) if isinstance(penalties, Convex) else (
         penalties.lambda_2 == penalties.lambda_inf == 0
     )  # fmt: skip
-    if not alone:
+    if not separable:
         return _with_weights(problem, penalties, start, tolerance, max_iterations)
     (X, y), q0, loss = problem.rows, problem.sizes.start, problem.loss
 
@@ -91,8 +92,8 @@ def minimise(
     def gradient(w: FloatArray) -> FloatArray:
         outer = q0 * penalties.profile_slope(problem.losses(w))
         slopes = loss.slopes(w, X, y)
-        found: FloatArray = (X.T @ (outer[:, None] * slopes)).ravel()
-        return found
+        slope: FloatArray = (X.T @ (outer[:, None] * slopes)).ravel()
+        return slope
 
     curvature = loss.smoothness * float(np.linalg.eigvalsh((X * q0[:, None]).T @ X)[-1]) / loss.row_bound**2
     w = accelerated(value, gradient, start, loss.weight_bound, curvature, tolerance * loss.lipschitz, max_iterations)
@@ -109,7 +110,7 @@ def accelerated(
     tolerance: float,
     max_iterations: int,
 ) -> FloatArray:
-    """FISTA on a ball; it restarts where the step goes against the momentum or the value rises."""
+    """Minimise over a ball by FISTA, with a restart when a step opposes the momentum or the value rises."""
     w = project(start, radius)
     z, momentum, step = w, 1.0, 1 / max(curvature, 1e-12)
     for _ in range(max_iterations):
@@ -133,14 +134,14 @@ def accelerated(
 def _with_weights(
     problem: Problem, penalties: Convex | Smoothed, start: FloatArray, tolerance: float, max_iterations: int
 ) -> Optimum:
-    """Jointly in (w, u~ >= 1); the ball by a multiplier on ||w||^2, which is exact for a convex objective."""
+    """Minimise jointly over w and u~ >= 1. A multiplier on ||w||^2 enforces the ball, exactly for a convex objective."""
     from scipy.optimize import minimize
 
     (X, y), q0, loss, d = problem.rows, problem.sizes.start, problem.loss, len(start)
     x0, bounds = np.concatenate([start, np.ones(len(q0))]), [(None, None)] * d + [(1.0, None)] * len(q0)
 
     def solve(multiplier: float, x: FloatArray) -> FloatArray:
-        for sharpness in (1e2, 1e3, 1e4, 1e5) if penalties.total else (1e2,):  # in units of the largest q0
+        for sharpness in (1e2, 1e3, 1e4, 1e5) if penalties.total else (1e2,):  # relative to the largest q0
 
             def both(x: FloatArray, sharpness: float = sharpness) -> tuple[float, FloatArray]:
                 w, u = x[:d], x[d:]
@@ -170,12 +171,12 @@ def _with_weights(
 def _smooth(
     penalties: Convex | Smoothed, sharpness: float, u: FloatArray, L: FloatArray, q0: FloatArray
 ) -> tuple[float, FloatArray]:
-    """Value and slopes by u~ with a soft maximum."""
+    """Return value and derivatives by u~ of the objective with a soft maximum."""
     if isinstance(penalties, Smoothed):
         return penalties.value(u, L, q0), penalties.slopes(u, L, q0)
-    q, rest = q0 / u, Convex(penalties.kappa_1, penalties.kappa_2)
+    q, others = q0 / u, Convex(penalties.kappa_1, penalties.kappa_2)
     top = q.max()
     p = np.exp(sharpness * (q - top))
     soft = top + np.log(p.sum()) / sharpness
-    slopes = rest.slopes(u, L, q0) - penalties.kappa_inf * p / p.sum() * q / u
-    return rest.value(u, L, q0) + penalties.kappa_inf * soft, slopes
+    slopes = others.slopes(u, L, q0) - penalties.kappa_inf * p / p.sum() * q / u
+    return others.value(u, L, q0) + penalties.kappa_inf * soft, slopes

@@ -1,6 +1,6 @@
-"""The protocol between machines, over the runtime Flower: its apps, sites whose processes end, nodes that run no other app.
+"""Federated release between machines, over the runtime Flower: server and client apps, restartable sites, locked-down nodes.
 
-The apps need Flower (the extra ``flower``), and are imported when somebody asks for them; the rest does without.
+The apps need Flower (the extra ``flower``) and are imported on first use. The other modules work without it.
 """
 
 from __future__ import annotations

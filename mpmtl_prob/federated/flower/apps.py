@@ -1,7 +1,8 @@
-"""The protocol over Flower: a server app that asks its nodes, and a client app that answers for one site.
+"""Flower apps of the federated protocol: a server app that asks its nodes, and a client app that answers for one site.
 
-Needs the extra ``flower``. Flower carries byte strings and starts processes, and nothing else of it is used: not its own
-secure aggregation, and not its state, which would leave the node. ``apps/mpmtl-federated`` is an app made of this.
+Needs the extra ``flower``. Flower carries byte strings and starts processes; nothing else of it is used. In particular, its
+own secure aggregation is not used, and neither is its state, which would leave the node. The app in
+``apps/mpmtl-federated`` consists of these functions.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from flwr.app import Message as FlowerMessage
     from flwr.serverapp import Grid
 
-#: Of a message, and in a client app ``@app.query(ACTION)``.
+#: The action that messages name. A client app registers it by ``@app.query(ACTION)``.
 ACTION = "mpmtl"
-_NAME = 60  # letters of an error's name at most
+_NAME = 60  # at most so many letters of an error's name are believed
 _POLL = 0.5  # seconds between two looks at who is connected
 
 
@@ -53,20 +54,23 @@ def run(
     unsafe_seed: int | None = None,
     ledger: Ledger | None = None,
 ) -> Outcome:
-    """A run over the nodes of a grid: as :func:`mpmtl_prob.federated.run`, and the release goes back to all of them.
+    """Run the protocol over the nodes of a grid, and send the release back to all of them.
+
+    The function :func:`mpmtl_prob.federated.run` does the same in one process.
 
     Args:
-        grid: of the server app.
+        grid: the grid of the server app.
         invitation: to the run; its sites are the connected nodes, in the order of their ids.
-        timeout: of every stage, in seconds, and of the wait for enough nodes. Who has not answered by then has vanished.
-        shards: nodes read one table in shards, and one does what another has lost; see
+        timeout: seconds that every stage may take, and the wait for enough nodes. A node that has not answered by then counts
+            as dropped out.
+        shards: True if the nodes read one table in shards, so that one node can take over the shards of a lost one; see
             :mod:`mpmtl_prob.federated.sharded`.
-        unsafe_seed: of the noise, for demonstrations.
-        ledger: of the server, where it adds the noise.
+        unsafe_seed: draws the noise from this seed, for demonstrations.
+        ledger: the server's ledger, where the server adds the noise.
 
     Raises:
-        TooFewOwners: too many vanished, refused or never came.
-        LostShards: with ``shards``.
+        TooFewOwners: too many nodes dropped out, refused or never connected.
+        LostShards: with ``shards``, some tasks are in no shard that a node could read.
         BudgetExceeded: the ledger's total does not cover it.
     """
     positive("timeout", timeout)
@@ -80,19 +84,20 @@ def run(
 
 
 class Nodes:
-    """The nodes of a run by their sites' numbers, and what became of them.
+    """The Flower nodes of one run, by site number, with the traffic and the refusals so far.
 
-    A site that signs has its number from the keys that sites know of each other, and says it at the first stage; the others
-    have those that are left. From then on a node is known by its id, which the link says, and not by what it writes.
+    A site that signs has its number from the public keys that the sites know of each other, and states it at the first
+    stage. The other nodes get the numbers that are left. From then on a node is identified by its id, which the link
+    vouches for, and not by what the node writes.
 
     Attributes:
-        ids: Flower's, by number.
-        moved: bytes by stage, both ways.
-        refused: the name of the error of who did not answer, by number.
-        seeded: one of them says that it draws its noise from a seed.
+        ids: Flower's node ids, by site number.
+        moved: bytes sent and received, by stage.
+        refused: the error's name for every site that refused, by site number.
+        seeded: True if some site says that it draws its noise from a seed.
 
     Raises:
-        TooFewOwners: not enough were connected in time.
+        TooFewOwners: too few nodes connected in time.
     """
 
     def __init__(self, grid: Grid, invitation: Invitation, timeout: float) -> None:
@@ -104,7 +109,7 @@ class Nodes:
         self.refused: dict[int, str] = {}
 
     def ask(self, stage: str, sending: Mapping[int, Message]) -> dict[int, Message]:
-        """What came back, by number."""
+        """Send one stage's messages to the nodes, and return their replies by site number."""
         from flwr.app import ConfigRecord, RecordDict
         from flwr.app import Message as FlowerMessage
 
@@ -117,17 +122,18 @@ class Nodes:
             letters.append(FlowerMessage(content, self.ids[i], f"query.{ACTION}", ttl=self._timeout))
             asked.add(self.ids[i])
             self.moved[stage] += size(received)
-        found: dict[int, _Said] = {}
+        answers: dict[int, _Said] = {}
         for reply in self._grid.send_and_receive(letters, timeout=self._timeout):
-            if reply.metadata.src_node_id in asked and not reply.has_error():  # the link says so of a node that is gone
-                with suppress(KeyError, ValueError, TypeError):  # another answer than agreed is none
-                    found[reply.metadata.src_node_id] = _read(reply)
+            # The link reports a lost node as an error.
+            if reply.metadata.src_node_id in asked and not reply.has_error():
+                with suppress(KeyError, ValueError, TypeError):  # a malformed answer counts as no answer
+                    answers[reply.metadata.src_node_id] = _read(reply)
         if self._first:
-            claimed = {node: said.number for node, said in found.items()}
+            claimed = {node: said.number for node, said in answers.items()}
             self.ids, self._first = _by_number(self.ids.values(), claimed, self._sites), False
         replies: dict[int, Message] = {}
         for i, node in self.ids.items():
-            if (said := found.get(node)) is None:
+            if (said := answers.get(node)) is None:
                 continue
             if isinstance(said.what, str):
                 self.refused[i] = said.what
@@ -147,14 +153,14 @@ class Nodes:
 def answer(
     message: FlowerMessage, source: Source, folder: Path, *, policy: SitePolicy, **options: Any
 ) -> FlowerMessage:
-    """What a client app returns: a site's answer, or the bare name of the error because of which there is none.
+    """Return the client app's reply: the site's answer, or the bare name of the error that prevented one.
 
     Args:
-        message: from the server app.
-        source: as of a :class:`Site`; best a function, which is called when rows are needed.
-        folder: on the owner's disk, for its account, its secrets between stages, and releases.
-        policy: what the owner insists upon, whatever it is asked for.
-        options: of :class:`mpmtl_prob.federated.flower.persistent_site.PersistentSite`.
+        message: the message from the server app.
+        source: as for :class:`Site`; preferably a function, which is called only when rows are needed.
+        folder: on the data owner's disk, for its run log, its secrets between stages, and releases.
+        policy: the conditions that an invitation must meet.
+        options: further arguments of :class:`mpmtl_prob.federated.flower.persistent_site.PersistentSite`.
     """
     from flwr.app import ConfigRecord, RecordDict
     from flwr.app import Message as FlowerMessage
@@ -164,7 +170,7 @@ def answer(
         site = _Owner(source, folder, policy, options)
         replied = site.answer(call, _only_bytes(received))
         number = site.number(call)
-    except Exception as error:  # Flower would send its text to the server
+    except Exception as error:  # Flower would send the error's text, which may quote rows, to the server
         print(f"no answer: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return FlowerMessage(RecordDict({"refused": ConfigRecord({"error": type(error).__name__})}), reply_to=message)
     about = {"number": number, "seeded": options.get("unsafe_seed") is not None}
@@ -173,7 +179,7 @@ def answer(
 
 
 class _Owner(NamedTuple):
-    """What a client app knows before a message comes."""
+    """The client app's settings: the rows' source, the folder, the policy and the options of the site."""
 
     source: Source
     folder: Path
@@ -181,7 +187,7 @@ class _Owner(NamedTuple):
     options: Mapping[str, Any]
 
     def number(self, call: Mapping[str, Any]) -> int:
-        """Of this site: that of its key, if it has one, and else what the server says."""
+        """Return this site's number: that of its signing key if it has one, else the one that the server states."""
         signer = self.options.get("signer")
         number: int = whole("number", call["number"], 0) if signer is None else signer.number
         return number
@@ -200,7 +206,7 @@ class _Owner(NamedTuple):
                 raise ValueError("shards: this site has none")
             self.policy.check(invitation)
             answered = scattered.answer(shards, invitation, stage, received)
-            if stage == "list":  # later stages, of which there may be several, are of the same run and count no more
+            if stage == "list":  # the later stages belong to the same run, and are not counted again
                 site.run_log.enter(invitation.agreed.run, invitation.trust, seen=True)
             self._known(site.run_log, invitation)
             return answered
@@ -214,37 +220,37 @@ class _Owner(NamedTuple):
 
 
 def main(grid: Grid, config: Mapping[str, Any]) -> Outcome:
-    """What a server app does: invites, runs, and writes down how it ended.
+    """Run the server app: invite the sites, run the protocol, and write the outcome to the folder ``out``.
 
-    To the folder ``out`` go ``outcome.json`` and, if it ended well, ``release.nc``.
+    The file ``outcome.json`` is always written, and ``release.nc`` if the run succeeded.
 
     Args:
-        grid: of the server app.
-        config: of the run; ``apps/mpmtl-federated/pyproject.toml`` says what each entry means.
+        grid: the grid of the server app.
+        config: the run's configuration; ``apps/mpmtl-federated/pyproject.toml`` documents its entries.
 
     Raises:
-        Exception: whatever ended the run, after it was written down.
+        Exception: the error that ended the run, after it was written to ``outcome.json``.
     """
     out, begin = Path(str(config["out"])), time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    said: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     try:
-        found = run(grid, invited(config), timeout=config["timeout"], shards=config["shards"], ledger=_ledger(config),
+        outcome = run(grid, invited(config), timeout=config["timeout"], shards=config["shards"], ledger=_ledger(config),
                     unsafe_seed=_unless_negative(config["unsafe-seed"]))  # fmt: skip
-        found.release.save(out / "release.nc")
-        said = {"sites": found.sites, "moved": found.moved, "refused": found.refused}
+        outcome.release.save(out / "release.nc")
+        record = {"sites": outcome.sites, "moved": outcome.moved, "refused": outcome.refused}
     except Exception as error:
-        said = {"error": type(error).__name__, "says": str(error)}
+        record = {"error": type(error).__name__, "says": str(error)}
         raise
     finally:
         seconds = round(time.monotonic() - begin, 1)
-        write_text(out / "outcome.json", json.dumps(said | {"seconds": seconds}, indent=1) + "\n")
-    print(found.release, flush=True)
-    return found
+        write_text(out / "outcome.json", json.dumps(record | {"seconds": seconds}, indent=1) + "\n")
+    print(outcome.release, flush=True)
+    return outcome
 
 
 def invited(config: Mapping[str, Any]) -> Invitation:
-    """The invitation that the configuration of a run describes. Raises ValueError for what no run can have."""
+    """Return the invitation that a run's configuration describes. Raises ValueError for invalid entries."""
     if config.get("study"):
         return _invited_to_study(Schema.read(str(config["study"])), config)
     features, path = str(config["features"]), str(config["reference"])
@@ -271,7 +277,7 @@ def invited(config: Mapping[str, Any]) -> Invitation:
 
 
 def _invited_to_study(study: Schema, config: Mapping[str, Any]) -> Invitation:
-    """The invitation to a study, whose file says what a release is of and what it promises."""
+    """Return the invitation to a study, whose file specifies the columns, the release and its privacy budget."""
     return invite(
         study.spec,
         study.num_tasks,
@@ -286,7 +292,7 @@ def _invited_to_study(study: Schema, config: Mapping[str, Any]) -> Invitation:
 
 
 def _ledger(config: Mapping[str, Any]) -> Ledger | None:
-    """Of the server. It is declared where it is not there, for releases by the terms of this one."""
+    """Return the server's ledger. A new file is declared with the delta and the adjacency of this run."""
     if not config["ledger"]:
         return None
     if Path(config["ledger"]).exists():
@@ -299,22 +305,22 @@ def _ledger(config: Mapping[str, Any]) -> Ledger | None:
 
 
 def _unless_negative(number: int) -> int | None:
-    """Flower's configurations have no None."""
+    """Return None for a negative number, as Flower's configurations have no None."""
     return None if number < 0 else number
 
 
-def _connected(grid: Grid, wanted: int, least: int, timeout: float) -> list[int]:
-    """The ids of as many nodes as are invited, waiting for them; fewer are enough when time is up."""
+def _connected(grid: Grid, invited_nodes: int, least: int, timeout: float) -> list[int]:
+    """Wait for the invited number of nodes and return their ids. When time is up, ``least`` of them are enough."""
     until = time.monotonic() + timeout
-    while len(ids := sorted(grid.get_node_ids())) < wanted and time.monotonic() < until:
+    while len(ids := sorted(grid.get_node_ids())) < invited_nodes and time.monotonic() < until:
         time.sleep(_POLL)
     if len(ids) < least:
         raise TooFewOwners("connect", len(ids), least)
-    return ids[:wanted]
+    return ids[:invited_nodes]
 
 
 class _Said(NamedTuple):
-    """A site's answer, or the name of its error; its number; and whether its noise protects nothing."""
+    """A site's answer or the name of its error, the site's number, and whether its noise comes from a seed."""
 
     what: Message | str
     number: int
@@ -322,7 +328,7 @@ class _Said(NamedTuple):
 
 
 def _read(reply: FlowerMessage) -> _Said:
-    """Return what a site said. Raises an error for anything else."""
+    """Parse a site's reply. Raises KeyError, TypeError or ValueError for a malformed one."""
     records = reply.content.config_records
     if "refused" in records:
         name = str(records["refused"]["error"])
@@ -332,11 +338,14 @@ def _read(reply: FlowerMessage) -> _Said:
 
 
 def _by_number(nodes: Collection[int], claimed: Mapping[int, int], sites: int) -> dict[int, int]:
-    """Nodes by the numbers that they alone claim; those who have not said one that there is take what is left, in order."""
-    often = Counter(claimed.values())
-    found = {i: node for node, i in claimed.items() if 0 <= i < sites and often[i] == 1}
-    rest = [node for node in nodes if node not in found.values()]
-    return found | dict(zip([i for i in range(sites) if i not in found], rest, strict=False))
+    """Return the nodes by site number.
+
+    A node gets the number that it alone claims. All other nodes get the numbers that are left, in order.
+    """
+    claims = Counter(claimed.values())
+    by_number = {i: node for node, i in claimed.items() if 0 <= i < sites and claims[i] == 1}
+    others = [node for node in nodes if node not in by_number.values()]
+    return by_number | dict(zip([i for i in range(sites) if i not in by_number], others, strict=False))
 
 
 def _only_bytes(record: Mapping[str, Any]) -> Message:

@@ -1,4 +1,6 @@
-"""Certificates and keys for trying TLS on one machine. Links that others reach have those of a public or an own authority."""
+"""Certificates and keys for trying TLS on one machine.
+
+A link that others can reach needs certificates from a public authority or from one's own."""
 
 from __future__ import annotations
 
@@ -23,17 +25,17 @@ _DAYS = 7
 
 
 class Certificates(NamedTuple):
-    """PEM files."""
+    """Paths of the PEM files that TLS needs."""
 
-    authority: Path  #: by which the server is known
+    authority: Path  #: the certificate authority, by which clients recognise the server
     server: Path
-    key: Path  #: the server's own
+    key: Path  #: the server's private key
 
 
 def write(folder: Path) -> Certificates:
-    """An authority, whose key is forgotten at once, and its certificate of localhost, for a week."""
+    """Write a certificate authority and its certificate for localhost, valid for a week. The authority's key is not kept."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+    paths = Certificates(folder / "authority.pem", folder / "server.pem", folder / "server.key")
     signer, key = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
     issuer = _name("mpmtl_prob trial authority")
     limits = x509.BasicConstraints(ca=True, path_length=0)
@@ -41,7 +43,7 @@ def write(folder: Path) -> Certificates:
     authority = (
         _builder(issuer, issuer, signer).add_extension(limits, critical=True).add_extension(usage, critical=True)
     )
-    found.authority.write_bytes(authority.sign(signer, SHA256()).public_bytes(Encoding.PEM))
+    paths.authority.write_bytes(authority.sign(signer, SHA256()).public_bytes(Encoding.PEM))
     here = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
     server = _builder(_name("localhost"), issuer, key).add_extension(x509.SubjectAlternativeName(here), critical=False)
     server = server.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -49,13 +51,13 @@ def write(folder: Path) -> Certificates:
     server = server.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
     )
-    found.server.write_bytes(server.sign(signer, SHA256()).public_bytes(Encoding.PEM))
-    _keep(found.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return found
+    paths.server.write_bytes(server.sign(signer, SHA256()).public_bytes(Encoding.PEM))
+    _keep(paths.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return paths
 
 
 def write_node_key(folder: Path) -> tuple[Path, Path]:
-    """A key by which a link knows a node, private and public: what ``ssh-keygen -t ecdsa -b 384`` writes."""
+    """Write a node's key pair, by which a link recognises it, in the format of ``ssh-keygen -t ecdsa -b 384``."""
     key, private, public = generate_private_key(SECP384R1()), folder / "node.key", folder / "node.key.pub"
     _keep(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
@@ -63,7 +65,7 @@ def write_node_key(folder: Path) -> tuple[Path, Path]:
 
 
 def _keep(path: Path, private: bytes) -> None:
-    path.unlink(missing_ok=True)  # a file that is there would keep its mode, and a link lead elsewhere
+    path.unlink(missing_ok=True)  # an existing file would keep its mode, and a symbolic link would lead elsewhere
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(private)
 

@@ -1,9 +1,10 @@
-"""A SuperNode that runs the app of its own installation and no other. Takes every option of ``flower-supernode``.
+"""Flower SuperNode that runs only the app of its own installation. Takes every option of ``flower-supernode``.
 
     python -m mpmtl_prob.federated.flower.node --superlink HOST:8000 --root-certificates ca.pem --node-config '...'
 
-Flower sends the app to the nodes: whoever submits a run, or holds the link, says what runs beside an owner's rows, and a
-node takes it. This one compares it, byte for byte, with the app that came with its owner's ``mpmtl_prob``.
+Flower sends the app to the nodes, so that whoever submits a run, or controls the link, chooses the code that runs beside a
+data owner's rows. This node compares that app, byte for byte, with the one that its own ``mpmtl_prob`` came with, and
+refuses any other.
 """
 
 from __future__ import annotations
@@ -17,35 +18,38 @@ from mpmtl_prob.federated.flower.sites import app
 
 
 def main() -> None:
-    """Start it.
+    """Start the node.
 
     Raises:
-        ImportError: without the extra ``flower``, or with a version of Flower whose nodes check apps in another place.
+        ImportError: the extra ``flower`` is missing, or this version of Flower checks apps in another place.
     """
     from flwr.supernode import start_client_internal as flower
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     if not all(callable(getattr(flower, name, None)) for name in ("_verify_fab", "_pull_and_store_message")):
-        raise ImportError("flwr: expected 1.41, whose nodes verify apps where this one does")
+        raise ImportError("flwr: expected 1.41, in which a node's check of apps can be replaced")
     flower._verify_fab = lambda fab, _: {fab.hash_str, _digest(fab.content)} == {_own()}
     flower._pull_and_store_message = _verifying(flower._pull_and_store_message)
     flower_supernode()
 
 
 def _verifying(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Flower verifies an app where a node has told it whom to trust, and a link has said that it passes signatures on."""
+    """Wrap Flower's function that fetches an app, so that Flower always verifies the app.
+
+    Flower calls ``_verify_fab`` only if the node names trusted entities and the link reports verified signatures.
+    """
 
     def pulled(*, get_fab: Callable[..., Any], **more: Any) -> int | None:
-        def told(*which: Any) -> Any:
-            return replace(get_fab(*which), verifications={"valid_license": "this node's own app"})
+        def verified(*arguments: Any) -> Any:
+            return replace(get_fab(*arguments), verifications={"valid_license": "this node's own app"})
 
-        return pull(get_fab=told, **more | {"trusted_entities": {"self": ""}})
+        return pull(get_fab=verified, **more | {"trusted_entities": {"self": ""}})
 
     return pulled
 
 
 def _own() -> str:
-    """Of the app that is installed here."""
+    """Return the digest of the app that is installed here."""
     from flwr.cli.build import build_fab_from_disk
 
     return _digest(build_fab_from_disk(app()))

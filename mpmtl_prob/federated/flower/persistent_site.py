@@ -1,4 +1,4 @@
-"""A site whose stages are answered by a process each: its secrets wait on its own disk."""
+"""Federated site whose process may end between stages: its secrets are kept on its own disk."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from mpmtl_prob.federated.run_log import RunLog
 from mpmtl_prob.federated.secure_sum import Advert, Keys, Masked, Shared
 from mpmtl_prob.privacy.ledger import Ledger
 
-_DAY = 86_400  # seconds after which what a run left behind is removed: nobody comes back for it
+_DAY = 86_400  # seconds after which the state of an unfinished run is deleted
 
 
 class PersistentSite(Site):
-    """A :class:`Site` that forgets nothing when its process ends.
+    """A :class:`Site` that keeps its state on disk, so that every stage may be answered by another process.
 
-    Between two stages its keys, and its shares of those of others, are in a file that is the owner's alone (mode 0600), named
-    by the run. Whoever answers takes the file away first, so that no stage is answered twice, by however many processes; what
-    is needed for the next one is on disk before the answer leaves. After the last there is no file. A process that dies on
-    its way loses the file: the site has vanished from that run, and what its account says stands.
+    Between two stages the site's keys, and its shares of the other sites' keys, are in a file that only its owner can read
+    (mode 0600), named by the run. A process that answers removes the file first, so that no two processes answer the same
+    stage. The state for the next stage is on disk before the answer leaves. After the last stage there is no file. A process
+    that dies during a stage loses the file: the site has dropped out of that run, and its run log still counts the run.
 
     Args:
-        number: among the sites that are invited.
-        source: as of a :class:`Site`; a function is called where the rows are needed, and not at the other stages.
-        folder: for these files and the account, on a disk that nobody else reads; made if it is not there.
-        runs: as of an :class:`RunLog`, which is in the folder.
-        ledger: pays for runs whose noise is in the sum.
+        number: the site's number among the invited sites, from 0.
+        source: as for :class:`Site`; a function is called only at the stage that needs the rows.
+        folder: for the state files and the run log, on a disk that nobody else can read; created if it does not exist.
+        runs: as for :class:`RunLog`; the log is in the folder.
+        ledger: pays for runs in which the sites add the noise.
         options: further arguments of :class:`Site`.
 
     Raises:
@@ -57,10 +57,10 @@ class PersistentSite(Site):
         super().__init__(number, source, RunLog(self._folder / "account.db", runs=runs, ledger=ledger), **options)
 
     def answer(self, invitation: Invitation, stage: str, received: Message) -> Message:
-        """As :meth:`Site.answer`, with what the stage before has left.
+        """Answer a stage as :meth:`Site.answer` does, from the state that the stage before has saved.
 
         Raises:
-            ValueError: also where a stage was left out or answered before, or the file is of another invitation.
+            ValueError: also if a stage was left out or answered before, or the state belongs to another invitation.
         """
         self._sweep()
         if stage not in ("send", "advertise"):
@@ -75,15 +75,15 @@ class PersistentSite(Site):
 
     def _take(self, invitation: Invitation) -> str:
         path = self._path(invitation)
-        mine = path.with_suffix(f".{secrets.token_hex(4)}.state")
+        taken = path.with_suffix(f".{secrets.token_hex(4)}.state")
         try:
-            os.rename(path, mine)  # of several processes one succeeds
+            os.rename(path, taken)  # atomic: of several processes only one succeeds
         except FileNotFoundError:
-            raise ValueError("stage: out of turn, this site keeps nothing of the one before") from None
+            raise ValueError("stage: out of turn, this site has no saved state of the stage before") from None
         try:
-            return mine.read_text()
+            return taken.read_text()
         finally:
-            mine.unlink()
+            taken.unlink()
 
     def _leave(self, invitation: Invitation) -> None:
         shared, masked = self._shared, self._masked
@@ -115,17 +115,19 @@ class PersistentSite(Site):
             raise ValueError("invitation: expected the one that this site has answered before")
         self._invitation = invitation
         self._keys = Keys(*_bytes(fields["keys"]))
-        if (kept := fields["shared"]) is not None:
-            adverts = {int(i): Advert(*_bytes(both)) for i, both in kept["adverts"].items()}
-            seed, (first, second) = bytes.fromhex(kept["seed"]), kept["own"]
-            self._shared = Shared(seed, (first, second), tuple(kept["partners"]), adverts)
-        if (held := fields["masked"]) is not None:
-            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in held["shares"]}
-            words = {int(i): bytes.fromhex(key) for i, key in held["words"].items()}
-            self._masked = Masked(shares, words, tuple(held["silent"]), bytes.fromhex(held["confirmed"]))
+        if (shared_fields := fields["shared"]) is not None:
+            adverts = {int(i): Advert(*_bytes(both)) for i, both in shared_fields["adverts"].items()}
+            seed, (first, second) = bytes.fromhex(shared_fields["seed"]), shared_fields["own"]
+            self._shared = Shared(seed, (first, second), tuple(shared_fields["partners"]), adverts)
+        if (masked_fields := fields["masked"]) is not None:
+            shares: Mapping[int, tuple[int, int]] = {j: (seed, key) for j, (seed, key) in masked_fields["shares"]}
+            words = {int(i): bytes.fromhex(key) for i, key in masked_fields["words"].items()}
+            self._masked = Masked(
+                shares, words, tuple(masked_fields["silent"]), bytes.fromhex(masked_fields["confirmed"])
+            )
 
     def _of(self, invitation: Invitation) -> str:
-        """Whose and of which run."""
+        """Return a hash of the site's number and the invitation, to which a state file belongs."""
         return hashlib.sha256(b"%d " % self.number + invitation.digest).hexdigest()
 
     def _sweep(self) -> None:

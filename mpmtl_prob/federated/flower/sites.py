@@ -1,4 +1,4 @@
-"""A link and its nodes on this machine, each a process of its own as they would be elsewhere: to try the app, once."""
+"""Flower link and nodes on localhost, each in its own process, for trying the federated app on one machine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tqdm.auto import tqdm
 from mpmtl_prob.federated.flower import certificates
 from mpmtl_prob.federated.signing import write_key
 
-_STARTED, _STOPPED = 60.0, 5.0  # seconds to wait for at most
+_STARTED, _STOPPED = 60.0, 5.0  # seconds to wait, at most, for a start and for an end
 _ANSWERED = re.compile(r"(\w+): (\d+) of (\d+) answered")
-#: Nothing is reported to anybody, nothing is looked for elsewhere, and nothing is installed.
+#: Turn off telemetry, the check for updates, and the installation of dependencies.
 _OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -34,7 +34,7 @@ class RunFailed(RuntimeError):
     """A run on the link ended without a release.
 
     Attributes:
-        error: the name of the error that ended it.
+        error: the name of the error that ended the run.
     """
 
     def __init__(self, error: str, says: str) -> None:
@@ -43,17 +43,17 @@ class RunFailed(RuntimeError):
 
 
 class Sites:
-    """A SuperLink and SuperNodes on localhost, for as long as a ``with`` lasts.
+    """A SuperLink and SuperNodes on localhost, which run inside a ``with`` block.
 
     Args:
-        folder: for everything that they write: a folder for each with its log, the outcome of runs in ``out``.
-        nodes: the configuration of each; see the app's README.
-        tls: with certificates that are made for the purpose, and keys by which the link admits these nodes and no others.
-        signed: with long-term keys of the sites, which answer nobody else.
+        folder: for all output: a folder with a log for every process, and the outcome of runs in ``out``.
+        nodes: the configuration of every node; see the app's README.
+        tls: use TLS with new certificates, and node keys, so that the link admits these nodes only.
+        signed: give the sites long-term signing keys; they then answer only sites whose keys they know.
 
     Raises:
         ImportError: without the extra ``flower``.
-        RuntimeError: the link does not come up, or does not admit a node.
+        RuntimeError: the link does not start, or does not admit a node.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Sites:
         self.stop()
 
     def run(self, config: Config, *, progress_bar: bool = True) -> dict[str, Any]:
-        """Run the app once and return its outcome: what ``outcome.json`` says.
+        """Run the app once and return its outcome, the content of ``outcome.json``.
 
         Args:
-            config: of the run.
+            config: the run's configuration.
             progress_bar: show one.
 
         Raises:
@@ -97,8 +97,8 @@ class Sites:
             for line in ran.stdout:
                 file.write(text := line.decode(errors="replace"))
                 file.flush()
-                if found := _ANSWERED.search(text):
-                    bar.set_description(found[0])
+                if answered := _ANSWERED.search(text):
+                    bar.set_description(answered[0])
                     bar.update()
         if not (out / "outcome.json").exists():
             raise RunFailed("RuntimeError", f"the server app wrote no outcome; see {log}")
@@ -108,31 +108,31 @@ class Sites:
         return outcome
 
     def _stages(self, config: Config) -> int:
-        """How many there are if nobody is lost."""
+        """Return the number of stages in a run without dropouts."""
         if config.get("trust") == "curator":
             return 3 if config.get("shards") else 2
         return 6 if self._signed or not config.get("partners") else 5
 
     def stop(self) -> None:
-        """End every process that was started, and whatever these have started."""
+        """End all processes that were started, with their children."""
         _end(*self.processes.values())
         self.processes.clear()
 
     def _start(self) -> None:
-        own, known = self._line()
+        link_options, node_options = self._line()
         link = ["--host", "127.0.0.1", "--port", str(self._port), "--disable-runtime-dependency-installation"]
-        self._launch("link", [_program("flower-superlink"), *own, *link])
+        self._launch("link", [_program("flower-superlink"), *link_options, *link])
         self._wait()
         for i, config in enumerate(self._nodes):
             home = self.folder / f"node-{i}"
             home.mkdir(mode=0o700, exist_ok=True)
-            options = ["--superlink", f"127.0.0.1:{self._port}", "--port", str(_free_port()), *known]
+            options = ["--superlink", f"127.0.0.1:{self._port}", "--port", str(_free_port()), *node_options]
             node = {"folder": str(home / "owner")} | self._keys(home, i) | dict(config)
             options += [*self._admitted(home), "--node-config", _toml(node, " ")]
             self._launch(home.name, [sys.executable, "-m", "mpmtl_prob.federated.flower.node", *options])
 
     def _line(self) -> tuple[list[str], list[str]]:
-        """How the link and a node speak to each other, as options of both; and so does who submits a run."""
+        """Return the connection options of the link and of a node, and write those of the client that submits runs."""
         link, node = ["--insecure"], ["--insecure"]
         here: dict[str, Any] = {"address": f"127.0.0.1:{self._port}", "insecure": True}
         if files := self._certificates:
@@ -146,7 +146,7 @@ class Sites:
         return link, node
 
     def _admitted(self, node: Path) -> list[str]:
-        """Options of a node that the link has been told to admit; without TLS it admits everybody."""
+        """Register a node's key with the link and return the node's options; without TLS the link admits every node."""
         if self._certificates is None:
             return []
         private, public = certificates.write_node_key(node)
@@ -157,25 +157,25 @@ class Sites:
         return ["--auth-supernode-private-key", str(private)]
 
     def _keys(self, node: Path, number: int) -> dict[str, str]:
-        """A new long-term key of a site, and where the public ones of all are."""
+        """Write a new signing key for a site, and return the entries of the configuration that point to the keys."""
         if not self._signed:
             return {}
         private, known = node / "site.key", self.folder / "keys"
         known.mkdir(exist_ok=True)
         public = known / f"{number}.pub"
-        for old in (private, public):  # of an earlier run in this folder
+        for old in (private, public):  # left by an earlier run in this folder
             old.unlink(missing_ok=True)
         write_key(private, public)
         return {"signing-key": str(private), "known-keys": str(known)}
 
     def _launch(self, name: str, command: Sequence[str]) -> None:
         (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        log_file = self.folder / name / "log"  # of a site, which may name what is in its rows
+        log_file = self.folder / name / "log"  # readable by its owner only, as a site's errors may quote its rows
         with open(os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
             self.processes[name] = self._popen(command, name, stdout=log)
 
     def _popen(self, command: Sequence[str], name: str, **options: Any) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that it can be ended with all its children, and with a Flower home of its own."""
+        """Start a process with its own Flower home, in its own session, so that it can be ended with all its children."""
         home = self.folder / name / "flower"
         home.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -189,11 +189,11 @@ class Sites:
                 if tried.connect_ex(("127.0.0.1", self._port)) == 0:
                     return
             time.sleep(0.2)
-        raise RuntimeError(f"the link did not come up; see {self.folder / 'link' / 'log'}")
+        raise RuntimeError(f"the link did not start; see {self.folder / 'link' / 'log'}")
 
 
 def app() -> Path:
-    """Where the Flower app is: beside the package in a checkout, in it where it was installed."""
+    """Return the path of the Flower app: inside the installed package, or beside it in a checkout."""
     here = Path(__file__).parent
     return next(path for path in (here / "app", here.parents[2] / "apps" / "mpmtl-federated") if path.is_dir())
 
@@ -217,7 +217,7 @@ def _toml(entries: Config, between: str) -> str:
 
 
 def _end(*processes: subprocess.Popen[bytes]) -> None:
-    """With all that they have started; those that do not end when asked are killed."""
+    """End processes with all their children. Those that do not end within the time limit are killed."""
     until = time.monotonic() + _STOPPED
     for process in processes:
         _signal(process, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""An invitation as bytes, for sites that are elsewhere."""
+"""Serialisation of an invitation to JSON, for sites on other machines."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _TERMS = ("epsilon", "adjacency", "num_tasks", "features", "lattice", "message",
 
 
 def write(invitation: Invitation) -> bytes:
-    """The numbers of an invitation, and nothing that a reader would have to run."""
-    said = invitation.terms
+    """Return an invitation as JSON. It holds numbers and texts only, so that a reader executes nothing."""
+    terms = invitation.terms
     fields: dict[str, Any] = {
-        "mechanisms": [write_mechanism(law) for law in said.mechanisms],
-        "terms": {name: getattr(said, name) for name in _TERMS},
+        "mechanisms": [write_mechanism(law) for law in terms.mechanisms],
+        "terms": {name: getattr(terms, name) for name in _TERMS},
         "trust": invitation.trust,
         "sites": invitation.sites,
         "agreed": [invitation.agreed.run.hex(), *invitation.agreed[1:]],
     }
-    if said.effects is not None:
-        fields["effects"] = said.effects.to_dict()
+    if terms.effects is not None:
+        fields["effects"] = terms.effects.to_dict()
     if invitation.study is not None:
         fields["study"] = invitation.study
     return json.dumps(fields, sort_keys=True).encode()
 
 
 def read(text: bytes) -> Invitation:
-    """The invitation that :func:`write` wrote. Raises ValueError for anything else."""
+    """Parse an invitation that :func:`write` wrote. Raises ValueError for anything else."""
     try:
         fields = json.loads(text)
-        said = fields["terms"]
+        term_fields = fields["terms"]
         read_laws = [read_mechanism(law) for law in fields["mechanisms"]]
         laws = tuple(law for law in read_laws if isinstance(law, MatrixMechanism))
         if len(laws) < len(read_laws):
@@ -51,14 +51,15 @@ def read(text: bytes) -> Invitation:
             None if partners is None else whole("partners", partners),
             whole("least", least),
         )
-        settled = Terms(
-            laws, positive("epsilon", said["epsilon"]), said["adjacency"], said["num_tasks"], tuple(said["features"]),
-            positive("lattice", said["lattice"]), said["message"], said["scaling"],
+        terms = Terms(
+            laws, positive("epsilon", term_fields["epsilon"]), term_fields["adjacency"], term_fields["num_tasks"],
+            tuple(term_fields["features"]),
+            positive("lattice", term_fields["lattice"]), term_fields["message"], term_fields["scaling"],
             effects=EffectsLayout.from_dict(fields["effects"]) if "effects" in fields else None,
         )  # fmt: skip
         study = fields.get("study")
         if study is not None and not isinstance(study, str):
             raise TypeError("study")
-        return Invitation(settled, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed, study)
+        return Invitation(terms, Trust(fields["trust"]), whole("sites", fields["sites"]), agreed, study)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"invitation: expected one that this version wrote: {error}") from error
