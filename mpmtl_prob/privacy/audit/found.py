@@ -60,7 +60,7 @@ class Audit:
 
     @property
     def broken(self) -> bool:
-        """Whether the claim is refuted."""
+        """True if the claim is refuted."""
         return self.epsilon_lower > self.claim.epsilon
 
     def delta_at(self, epsilon: float, threshold: float | None = None, direction: str = "add") -> Interval:
@@ -139,7 +139,7 @@ class Drawn:
 
     @property
     def broken(self) -> bool:
-        """Whether the noise does not follow the stated law."""
+        """True if the noise does not follow the stated law."""
         return min(self.p_values.values()) < (1 - self.confidence) / len(self.p_values)
 
     @property
