@@ -140,7 +140,6 @@ def _least_noise(
     return laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
 
 
-@former_arguments(besides="composed_with")
 @overload
 def calibrate_gaussian(
     epsilon: float,
@@ -167,6 +166,7 @@ def calibrate_gaussian(
 ) -> tuple[Gaussian, ...]: ...
 
 
+@former_arguments(besides="composed_with")
 def calibrate_gaussian(
     epsilon: float,
     delta: float,
