@@ -18,15 +18,21 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
     """Compute CB({eps_t}, delta), the least of three bounds on the total eps of rounds that are (eps_t, 0)-private each.
 
     Args:
-        epsilons: budgets of the rounds, (T,).
+        epsilons: budgets of the rounds, each at least 0, (T,).
         delta: in [0, 1). With 0 the bound is the plain sum.
+
+    Raises:
+        ValueError: an argument outside its range.
     """
     eps = np.asarray(epsilons, dtype=np.float64)
+    if not np.all(np.isfinite(eps) & (eps >= 0)):
+        raise ValueError("epsilons: expected a finite number of at least 0 for every round, got others")
+    delta = in_range("delta", delta, 0, 1, left_closed=True)
     total = float(eps.sum())
-    if delta == 0:
+    q = float(np.sum(eps**2))
+    if delta == 0 or q == 0:
         return total
     base = float(np.sum(eps * np.tanh(eps / 2)))  # B = sum eps (e^eps - 1) / (e^eps + 1)
-    q = float(np.sum(eps**2))
     return min(
         total,
         base + np.sqrt(2 * q * -np.log(delta)),
@@ -61,8 +67,14 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     if q is not None:
         q = positive("q", q)
     t = np.arange(1, rounds + 1, dtype=np.float64)
-    shape = t**alpha if q is None else q**-t
-    shape /= shape.sum()  # as CB is at most the sum, a factor of 1 is always possible
+    with np.errstate(all="ignore"):
+        shape = t**alpha if q is None else q**-t
+        shape /= shape.sum()  # as CB is at most the sum, a factor of 1 is always possible
+    if not np.all(shape > 0):  # also refuses NaN
+        name, value = ("alpha", alpha) if q is None else ("q", q)
+        raise ValueError(
+            f"{name}: expected a number with which all {rounds} budgets are positive doubles, got {value!r}"
+        )
 
     def excess(factor: float) -> float:
         return composition_bound(factor * epsilon * shape, delta) - epsilon
