@@ -101,8 +101,13 @@ def percent(share: float) -> str:
 
 
 def _exception(chance: float) -> str:
-    if chance < 1e-12:
+    """Return a sentence about how often the odds may be exceeded; its number is rounded to the cautious side."""
+    if chance <= 0:
         return "There is no exception."
+    if chance < 1e-12:
+        return "By chance it can be more, in less than one case of a trillion."
+    if chance > 0.5:
+        return "It can be more, and nothing useful is promised about how often."
     in_so_many = 1 / chance
     digits = 10 ** max(int(np.floor(np.log10(in_so_many))) - 1, 0)
     return f"By chance it can be more, in at most one case of {int(in_so_many // digits) * digits:,}."
