@@ -236,6 +236,7 @@ def one_time_pad(view: View, claim: Bound, *, trials: int = 2000, confidence: fl
         ValueError: the billboard's view, as nothing is on a billboard here.
     """
     rng = np.random.default_rng(whole("seed", seed, 0))
+    confidence = in_range("confidence", confidence, 0, 1)
     seen = view.columns(2) if view.owners is not None else None
     if seen is None:
         raise ValueError("view: expected what other people receive, got the billboard")
