@@ -63,7 +63,7 @@ _ARITHMETIC = {
 
 _PERSONS = (
     "Tasks share subjects: one person's rows may be in several tasks, up to all of them, but the promise is about any one "
-    "{unit}. A person of k {unit}s is promised less: `guarantee.for_group(k)` says what (group privacy)."
+    "{unit}. A person of k {unit}s is promised less: `guarantee.for_group(k)` says what."
 )
 
 
