@@ -32,7 +32,7 @@ class Adjacency(_Named):
     def unknown(self) -> str:
         """The one thing that the strongest attacker does not know, in words."""
         return {
-            Adjacency.REPLACE: "whether you took part, or somebody else in your place, whose data the attacker knows too",
+            Adjacency.REPLACE: "whether you or somebody else took part (they know the data of both)",
             Adjacency.ZERO_OUT: "whether you took part",
         }[self]
 
