@@ -147,6 +147,9 @@ def test_arguments_by_their_former_names():
     assert former == privacy.calibrate(2.0, 1e-3, 2, composed_with=[law])
     with pytest.raises(TypeError, match="expected one of besides= and composed_with=, got both"):
         privacy.calibrate(2.0, 1e-3, 2, besides=[law], composed_with=[law])
+    with pytest.warns(DeprecationWarning, match="besides= is called composed_with="):
+        gaussian = privacy.calibrate_gaussian(2.0, 1e-3, 2, besides=[law])
+    assert gaussian == privacy.calibrate_gaussian(2.0, 1e-3, 2, composed_with=[law])
 
 
 def test_a_former_value_of_an_argument(tasks):

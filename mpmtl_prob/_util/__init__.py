@@ -1,1 +1,1 @@
-"""Helpers that know nothing of tasks, noise or models: checks of arguments, files, tables, threads, devices."""
+"""General helpers without any knowledge of tasks, noise or models: argument checks, files, tables, threads, devices."""

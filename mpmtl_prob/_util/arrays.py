@@ -1,4 +1,4 @@
-"""Types of arrays, and how large ones are made."""
+"""Array types, and the allocation of aligned arrays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ALIGNED = 64  # bytes
 
 
 def aligned_zeros(*shape: int) -> FloatArray:
-    """Return zeros at an address at which JAX on a processor reads them where they are, instead of from a copy."""
+    """Return an array of zeros whose memory is aligned, so that JAX on a CPU can use it without a copy."""
     size = 8 * math.prod(shape)
-    room = np.zeros(size + _ALIGNED, dtype=np.uint8)
-    begin = -room.ctypes.data % _ALIGNED
-    return room[begin : begin + size].view(np.float64).reshape(shape)
+    buffer = np.zeros(size + _ALIGNED, dtype=np.uint8)
+    begin = -buffer.ctypes.data % _ALIGNED
+    return buffer[begin : begin + size].view(np.float64).reshape(shape)

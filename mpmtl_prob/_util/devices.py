@@ -1,7 +1,8 @@
-"""Which device computes what, where JAX sees several: one mesh, with the axis "tasks"; chains take turns.
+"""Placement of arrays on JAX's devices: one mesh with the axis "tasks" for tasks, and devices in turn for chains.
 
-What is computed task by task in NumPy (messages, owners' posteriors) stays on the processor, where every task's numbers are
-its own to the last bit; :class:`mpmtl_prob.TaskShards` spreads it over processes. With one device nothing is moved.
+Computations in NumPy for one task at a time (messages, owners' posteriors) stay on the CPU, where every task's numbers
+depend on that task alone, to the last bit; :class:`mpmtl_prob.TaskShards` spreads them over processes. With one device
+nothing is moved.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def mesh() -> Mesh:
-    """All devices that this process can use, along "tasks"."""
+    """Return the mesh of all devices that this process can use, along the axis "tasks"."""
     return Mesh(np.array(jax.local_devices()), ("tasks",))
 
 
 def padding(num_tasks: int) -> int:
-    """How many tasks are missing until every device has as many."""
+    """Return the number of tasks to add so that every device has equally many."""
     return -num_tasks % len(jax.local_devices())
 
 
 def by_task(leaf: Any, axis: int = 0) -> Any:
-    """An array with its axis of tasks spread over the mesh; copies of the last task fill it up."""
+    """Spread an array's axis of tasks over the mesh; copies of the last task fill it up."""
     devices = mesh()
     if devices.size == 1:
         return leaf
@@ -35,13 +36,16 @@ def by_task(leaf: Any, axis: int = 0) -> Any:
 
 
 def for_chain(chain: int, tree: Any) -> Any:
-    """A pytree on the device of one chain: chains take the devices in turn."""
+    """Put a pytree on the device of one chain. Chains take the devices in turn."""
     devices = jax.local_devices()
     return tree if len(devices) == 1 else jax.device_put(tree, devices[chain % len(devices)])
 
 
 def for_chains[T](number: int, tree: T) -> list[T]:
-    """A pytree on the device of each of so many chains, once a device; nobody may write to its arrays."""
+    """Return a pytree for each of several chains, on that chain's device.
+
+    Chains on one device share one copy, so nobody may write to its arrays.
+    """
     devices = jax.local_devices()
     placed = (
         [jax.device_put(tree, device) for device in devices[:number]] if len(devices) > 1 else [without_copies(tree)]
@@ -50,10 +54,10 @@ def for_chains[T](number: int, tree: T) -> list[T]:
 
 
 def without_copies[T](tree: T) -> T:
-    """A pytree of JAX's arrays that on a processor are where NumPy has them, if they are aligned; nobody may write to these.
+    """Return a pytree of JAX arrays that share the memory of aligned NumPy arrays on a CPU; nobody may write to these.
 
-    ``jnp.asarray`` copies them.
+    ``jnp.asarray`` would copy them.
     """
     place = lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else jnp.asarray(leaf)
-    found: T = jax.tree.map(place, tree)
-    return found
+    placed: T = jax.tree.map(place, tree)
+    return placed

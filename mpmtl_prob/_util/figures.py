@@ -1,4 +1,4 @@
-"""Axes to draw on, forests, and panels side by side."""
+"""Drawing helpers for matplotlib: axes, forest plots, and panels side by side."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GREY = "#4a5568"
-#: Inches of a letter of a row's label; letters of a line over a panel.
-_LETTER, _TITLE = 0.065, 26
+_LETTER = 0.065  # width in inches of one letter of a row's label
+_TITLE = 26  # letters that fit in one line of a panel's title
 
 
 def forest(
     shown: xr.DataTree | dict[str, xr.DataTree], label: str, probability: float, apart: str | None = None
 ) -> Any:
-    """Draw a row per label, with the median, 50 % and wider intervals of the first variable's draws, of every tree.
+    """Draw a forest plot: a row per label with the median, the 50 % interval and a wider interval of every tree's draws.
 
     Args:
-        shown: what is drawn, or several by name, in one color each.
-        label: the dimension of rows. A tree may lack some, and may have other numbers of draws.
+        shown: the tree to draw, or several by name, in one color each. The first variable of a tree is drawn.
+        label: the dimension of the rows. A tree may lack some rows, and trees may have different numbers of draws.
         probability: of the wider interval.
-        apart: a row whose numbers are of another size, in a panel of its own below.
+        apart: a row whose numbers have another order of magnitude. It is drawn in its own panel below.
 
     Returns:
-        The Axes that hold all rows but that one, with a legend where there are several trees.
+        The Axes of all rows except ``apart``, with a legend where there are several trees.
     """
     import matplotlib.pyplot as plt
 
@@ -58,14 +58,14 @@ def forest(
 
 
 def _by_row(tree: xr.DataTree, label: str) -> dict[str, Any]:
-    """Draws (S,) of the first variable by row."""
+    """Return the draws (S,) of the first variable, by row."""
     (first, *_) = tree["posterior"].data_vars.values()
     flat = first.stack(sample=("chain", "draw"))
     return {str(row): flat.isel({label: i}).values for i, row in enumerate(first[label].values)}
 
 
 def _rows(ax: Any, rows: Sequence[str], draws: dict[str, dict[str, Any]], probability: float) -> None:
-    """Draw some rows from the top, those of one label close together."""
+    """Draw rows from the top; the intervals of several trees for one row stand close together."""
     for k, (name, one) in enumerate(draws.items()):
         shift = 0.6 * ((k + 0.5) / len(draws) - 0.5)
         for i, row in enumerate(rows):
@@ -85,14 +85,14 @@ def _rows(ax: Any, rows: Sequence[str], draws: dict[str, dict[str, Any]], probab
 
 
 def tree_of(name: str, values: Any, dimension: str, names: list[str]) -> xr.DataTree:
-    """Return draws (chain, draw, name) as ArviZ takes them."""
+    """Return draws (chain, draw, name) as a tree for ArviZ."""
     import arviz as az
 
     return az.from_dict({"posterior": {name: values}}, dims={name: [dimension]}, coords={dimension: names})
 
 
 def axes_of(ax: Axes | None, figsize: tuple[float, float] = (6.4, 4.0)) -> Any:
-    """Return the given Axes, or new ones. Raises ImportError where matplotlib is not there."""
+    """Return the given Axes, or new ones. Raises ImportError without matplotlib."""
     if ax is not None:
         return ax
     try:
@@ -105,13 +105,13 @@ def axes_of(ax: Axes | None, figsize: tuple[float, float] = (6.4, 4.0)) -> Any:
 
 
 def panels(titles: Sequence[Any], rows: Sequence[str], title: str, *, per_row: float = 0.26) -> list[Any]:
-    """Return Axes side by side, four at most, that share their rows and the labels of these.
+    """Return panels as Axes with shared rows and row labels, at most four side by side.
 
     Args:
         titles: of the panels.
         rows: labels, from top to bottom, of every panel.
         title: of the figure.
-        per_row: inches.
+        per_row: height of a row, in inches.
     """
     import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, what is said of one that holds something else, and tables line by line."""
+"""File helpers: atomic writing, errors for files with other contents, NetCDF, and CSV tables read line by line."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-#: How reading what is no file of this library fails; a broken file may fail in more ways.
+#: Errors from reading a file that this library did not write. A broken file may raise others.
 FOREIGN = (OSError, KeyError, TypeError, json.JSONDecodeError)
-#: What else than a comma stands between columns, in words.
+#: Separators that some programs write instead of commas, with their names for errors.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, private: bool) -> Iterator[str]:
-    """Where to write: it takes the place of path when all went well, and a file that was there stays until then.
+    """Yield a temporary path to write to; it replaces ``path`` once all went well, and an older file stays until then.
 
     Args:
         path: of the file.
-        private: what is written is for the owner of the file alone, from its first byte and whatever the umask (mode 0600);
-            else the umask decides. Rows, models that depend on them, and what says whether somebody guessed them right are
-            private; what is proved to protect them, simulations and public data are not.
+        private: only the owner of the file may read it, from the first byte on and whatever the umask is (mode 0600). Without
+            it the umask decides. Private are rows, models that depend on them, and results that show whether a guess about
+            rows was right. Not private are results with a privacy proof, simulations, and public data.
     """
     unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
     try:
@@ -49,16 +49,16 @@ def atomic_write(path: str | os.PathLike[str], *, private: bool) -> Iterator[str
 
 
 def _empty_for_its_owner(path: str) -> None:
-    """Make an empty file that nobody else can open; one that was there is left to whoever has it open."""
+    """Make an empty file that nobody else can open; a process that has an older file open keeps only that one."""
     with suppress(FileNotFoundError):
         os.remove(path)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.close(handle)
-    os.chmod(path, 0o600)  # where the umask took more
+    os.chmod(path, 0o600)  # the umask may have removed the owner's own permissions
 
 
 def check_place(name: str, path: str | os.PathLike[str]) -> None:
-    """Raise ValueError unless a file can be written there, before something is spent on what it will hold."""
+    """Raise ValueError unless a file can be written at this path, before any budget is spent on its contents."""
     reason = "it is a folder"
     if not os.path.isdir(path):
         try:
@@ -75,13 +75,15 @@ def check_place(name: str, path: str | os.PathLike[str]) -> None:
 def holding(
     what: str, path: str | os.PathLike[str], *, name: str = "path", foreign: tuple[type[Exception], ...] = FOREIGN
 ) -> Iterator[None]:
-    """Reading a file fails with a ValueError that says what it does not hold; one that is not there, or closed, as it does.
+    """Turn errors of reading a file with other contents into a ValueError that says what was expected of the file.
+
+    A missing file still raises FileNotFoundError, and one without permission PermissionError.
 
     Args:
-        what: the file should hold.
+        what: the contents that the file should have.
         path: of the file.
         name: of the argument.
-        foreign: errors of a file that holds something else.
+        foreign: errors that a file with other contents raises.
     """
     try:
         yield
@@ -92,22 +94,22 @@ def holding(
 
 
 def check_there(path: str | os.PathLike[str]) -> None:
-    """Raise FileNotFoundError for a file that is not there: HDF5 says it in words of its own."""
+    """Raise FileNotFoundError for a missing file, as HDF5's own error is hard to read."""
     if not os.path.exists(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
 
 
 class Slabs(NamedTuple):
-    """A variable of floating-point numbers that is written a part at a time, as xarray writes a whole one.
+    """Floating-point variable that is written to a NetCDF file part by part, as xarray would write the whole.
 
     Attributes:
         name: of the variable.
         dims: names of its dimensions.
-        shape: of the whole.
+        shape: of the whole variable.
         dtype: of its numbers.
         attributes: of the variable.
-        chunks: in which it is compressed; none of an empty one.
-        slabs: places and what belongs there, one after another.
+        chunks: shape of the compressed chunks; () for an empty variable.
+        slabs: pairs of a place in the variable and its values, produced one after another.
     """
 
     name: str
@@ -119,20 +121,22 @@ class Slabs(NamedTuple):
     slabs: Iterable[tuple[tuple[slice, ...], NDArray[Any]]]
 
     def append(self, path: str | os.PathLike[str], group: str) -> None:
-        """Write it into a group of a file that is there."""
+        """Write the variable into a group of an existing file."""
         import h5netcdf
 
-        how: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "chunks": self.chunks}
-        how = {"fillvalue": self.dtype.type(np.nan)} | (how if self.chunks else {})
+        compression: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+        options = {"fillvalue": self.dtype.type(np.nan)}
+        if self.chunks:
+            options |= compression | {"chunks": self.chunks}
         with h5netcdf.File(path, "a") as file:
-            place = file[group]
+            parent = file[group]
             for dim, size in zip(self.dims, self.shape, strict=True):
-                if dim not in place.dimensions:
-                    place.dimensions[dim] = size
-            own = place.create_variable(self.name, self.dims, self.dtype, **how)
-            own.attrs.update(self.attributes)
-            for at, values in self.slabs:
-                own[at] = values
+                if dim not in parent.dimensions:
+                    parent.dimensions[dim] = size
+            variable = parent.create_variable(self.name, self.dims, self.dtype, **options)
+            variable.attrs.update(self.attributes)
+            for place, values in self.slabs:
+                variable[place] = values
 
 
 def write_netcdf(
@@ -144,22 +148,25 @@ def write_netcdf(
 ) -> None:
     """Write data to a NetCDF file, whole or not at all; ``private`` as for :func:`atomic_write`.
 
-    ``parts`` are further variables with the names of their groups, of which one after another is asked for and written.
+    ``parts`` are further variables with the names of their groups. They are produced and written one after another, so that
+    only one of them is in memory at a time.
     """
     check_there(os.path.dirname(os.path.abspath(path)))
     import xarray as xr  # with pandas, nearly a second to import
 
     with atomic_write(path, private=private) as unfinished:
-        if isinstance(data, xr.Dataset):  # such as a release that was paid for: HDF5 ends the process on a full disk
+        if isinstance(data, xr.Dataset):
+            # HDF5 aborts the whole process on a full disk, and a release that was paid for would be lost. So the file is made
+            # in memory first.
             content = data.to_netcdf(engine="h5netcdf")
             with open(unfinished, "wb") as file:
                 file.write(content)
-        else:  # draws, which would take their size in memory once more
+        else:  # draws are large: a copy in memory would take their size once more
             data.to_netcdf(unfinished, engine="h5netcdf")
         for group, part, slabs in parts:
             part.to_netcdf(unfinished, mode="a", group=group, engine="h5netcdf")
-            for each in slabs:
-                each.append(unfinished, group)
+            for variable in slabs:
+                variable.append(unfinished, group)
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
@@ -169,9 +176,9 @@ def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False
 
 
 def text_of_file(path: str | os.PathLike[str], largest: int) -> str:
-    """Return the text of a file that somebody else has written, of so many bytes at most.
+    """Return the text of a file that somebody else has written, with at most ``largest`` bytes.
 
-    Raises ValueError for a larger one, and for a pipe, which would be waited for, or a device, which has no end.
+    Raises ValueError for a larger file, for a pipe (reading would wait for its writer) and for a device (which has no end).
     """
     file = os.stat(path)
     if not stat.S_ISREG(file.st_mode) or file.st_size > largest:
@@ -181,21 +188,24 @@ def text_of_file(path: str | os.PathLike[str], largest: int) -> str:
 
 
 def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's pairs, of which JSON itself would keep the last of a name without a word. Raises ValueError."""
-    if twice := [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]:
-        raise ValueError(f"{twice[0]!r}: expected it once, got it twice")
+    """Return the pairs of a JSON object as a dictionary. Raises ValueError for a name that occurs twice.
+
+    ``json`` alone would keep the last value of a repeated name silently.
+    """
+    if repeated := [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{repeated[0]!r}: expected it once, got it twice")
     return dict(pairs)
 
 
 def read_tree(path: str | os.PathLike[str]) -> xr.DataTree:
-    """A NetCDF file's groups, in memory."""
+    """Read all groups of a NetCDF file into memory."""
     with opened_tree(path) as tree:
         return tree.load()
 
 
 @contextmanager
 def opened_tree(path: str | os.PathLike[str]) -> Iterator[xr.DataTree]:
-    """A NetCDF file's groups, of which nothing is read but what is asked for."""
+    """Open the groups of a NetCDF file; values are read when they are used."""
     import xarray as xr  # with pandas, nearly a second to import
 
     check_there(path)
@@ -203,32 +213,32 @@ def opened_tree(path: str | os.PathLike[str]) -> Iterator[xr.DataTree]:
         yield tree
 
 
-_LARGEST_FIELD = 2**17  # characters, beyond which csv takes no field apart
+_LARGEST_FIELD = 2**17  # the csv module splits no field with more characters
 
 
 def lines(path: str | os.PathLike[str], *, errors: str = "replace") -> list[str]:
-    """Return a table's lines as they lie in the file, which may be compressed: no byte of one takes anything from another.
+    """Return the lines of a table's file, which may be compressed. A broken line does not affect the others.
 
     Args:
         path: of the file.
-        errors: as of :meth:`bytes.decode`, for bytes that are no UTF-8.
+        errors: handling of bytes that are not UTF-8, as in :meth:`bytes.decode`.
     """
     return list(_lines(path, errors))
 
 
 def _lines(path: str | os.PathLike[str], errors: str) -> Iterator[str]:
-    from pandas.io.common import get_handle  # opens whatever pandas.read_csv does
+    from pandas.io.common import get_handle  # opens the same compressed files as pandas.read_csv
 
     with get_handle(path, "rb", compression="infer", is_text=False) as file:
         for number, line in enumerate(file.handle):
-            whole = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
-            yield whole.removesuffix(b"\n").removesuffix(b"\r").decode(errors=errors)
+            content = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line  # a byte-order mark
+            yield content.removesuffix(b"\n").removesuffix(b"\r").decode(errors=errors)
 
 
 def fields(line: str) -> list[str]:
-    """Return the fields of one line by itself; none of a line that is blank, or cannot be taken apart."""
+    """Split one line into its fields. Returns no fields for a line that is blank or cannot be split."""
     if '"' not in line and "\r" not in line and "\n" not in line and 0 < len(line) < _LARGEST_FIELD:
-        return line.split(",")  # as the reader of csv does in several times the time
+        return line.split(",")  # gives what csv.reader gives, several times faster
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:  # such as a quote that nothing closes
@@ -242,20 +252,20 @@ def read_cells(
     numbers: Callable[[Sequence[str]], Iterable[float]] | None = None,
     text: Sequence[str | None] = (),
 ) -> pd.DataFrame:
-    """Read a CSV file with one record a line: every cell as it is written, whatever the others are.
+    """Read a CSV file with one record per line, with every cell as it is written: no types are guessed from other cells.
 
-    Blank lines are left out. Lines are read one after another: what is kept of a number is eight bytes.
+    Blank lines are left out. Lines are read one after another, and a number takes eight bytes of memory.
 
     Args:
         name: of the argument.
         path: of the file, UTF-8, which may be compressed.
-        numbers: what makes numbers of the cells of one line; None keeps the text of all cells.
-        text: columns whose text is kept whatever ``numbers`` is.
+        numbers: function that turns the cells of one line into numbers; None keeps the text of all cells.
+        text: columns whose text is kept in any case.
 
     Raises:
-        FileNotFoundError: a file that is not there.
-        ValueError: a file that cannot be read, or has no commas, two columns of one name, or lines with another number of
-            fields than the head.
+        FileNotFoundError: the file does not exist.
+        ValueError: a file that cannot be read, without commas, with two columns of one name, or with a line whose number of
+            fields differs from the head's.
     """
     import pandas as pd
 
@@ -265,22 +275,23 @@ def read_cells(
         head = next(records, [])
         words = [j for j, column in enumerate(head) if numbers is None or column in text]
         others = [j for j in range(len(head)) if j not in words]
-        known: dict[str, str] = {}  # texts that are alike are one
-        kept: list[list[str]] = [[] for _ in words]
-        flat, bad = array("d"), 0
+        unique: dict[str, str] = {}  # equal texts share one object, which saves memory
+        texts: list[list[str]] = [[] for _ in words]
+        flat = array("d")
+        bad = 0
         for record in records:
             if len(record) != len(head):
                 bad += 1
                 continue
-            for column, j in zip(kept, words, strict=True):
-                column.append(known.setdefault(record[j], record[j]))
+            for column, j in zip(texts, words, strict=True):
+                column.append(unique.setdefault(record[j], record[j]))
             if numbers is not None:
                 flat.extend(numbers([record[j] for j in others]))
     except FileNotFoundError:
         raise
     except UnicodeDecodeError:
         raise ValueError(f"{name}: expected {os.fspath(path)!r} in UTF-8, got other bytes; save it as UTF-8") from None
-    except Exception:  # of whatever opens it
+    except Exception:  # each kind of compression has its own errors
         raise ValueError(unreadable) from None
     if not head:
         raise ValueError(unreadable)
@@ -291,16 +302,16 @@ def read_cells(
             f"left open, got {bad} other lines"
         )
     check_names(name, path, head, unnamed=True)
-    rows = len(kept[0]) if kept else len(flat) // max(len(others), 1)
+    rows = len(texts[0]) if texts else len(flat) // max(len(others), 1)
     table = np.frombuffer(flat).reshape(rows, len(others))
     frame = pd.DataFrame(table, columns=range(len(others)), copy=False)
-    for j, column in zip(words, kept, strict=True):
+    for j, column in zip(words, texts, strict=True):
         frame.insert(j, f"text {j}", np.array(column, dtype=object))
     return frame.set_axis(head, axis=1)
 
 
 def check_separator(name: str, path: str | os.PathLike[str], head: Sequence[str]) -> None:
-    """Raise ValueError for a head of one field that is several with another separator than the comma.
+    """Raise ValueError for a head that has a single field because its columns are not separated by commas.
 
     Args:
         name: of the argument.
@@ -317,15 +328,15 @@ def check_separator(name: str, path: str | os.PathLike[str], head: Sequence[str]
 
 
 def check_names(name: str, path: str | os.PathLike[str], head: Sequence[str], *, unnamed: bool = False) -> None:
-    """Raise ValueError for two columns of one name, and for one without a name.
+    """Raise ValueError for two columns with the same name, and for a column without a name.
 
-    The error tells them by their places: in a file without a head the names are its first record.
+    The error gives positions instead of names: in a file without a head the names would be its first record.
 
     Args:
         name: of the argument.
         path: of the file.
         head: the names.
-        unnamed: a column without a name is no error, as nobody will ask for it.
+        unnamed: accept a column without a name, as nobody can ask for it.
     """
     if nameless := [] if unnamed else [place for place, column in enumerate(head, start=1) if not column.strip()]:
         raise ValueError(
@@ -339,14 +350,14 @@ def check_names(name: str, path: str | os.PathLike[str], head: Sequence[str], *,
 
 
 def read_table(name: str, path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a public CSV file with one record a line, whose mistakes may be spoken of; pandas finds the types of its columns.
+    """Read a public CSV file with one record per line into a data frame; pandas infers the types of the columns.
 
-    Arguments and errors are as of :func:`read_cells`.
+    Arguments and errors as for :func:`read_cells`.
     """
     import pandas as pd
 
     check_names(name, path, list(read_cells(name, path).columns))
     try:
         return pd.read_csv(path, index_col=False)
-    except ValueError:  # whose text may quote a line
+    except ValueError:  # the text of pandas' error may quote a line
         raise ValueError(f"{name}: cannot read {os.fspath(path)!r} as a table with one record a line") from None

@@ -1,4 +1,4 @@
-"""Former names of 0.3.0, which warn and work for one version."""
+"""Deprecated names of version 0.3.0, which work with a warning for one version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module's ``__getattr__`` that knows former names of what it exports.
+    """Return a ``__getattr__`` for a module, which accepts former names of its exports with a warning.
 
     Args:
         module: its ``__name__``.
-        names: former name to today's; that of another module, with the module before it (``"mpmtl_prob.releases:Release"``).
+        names: today's name by the former one. A name of another module has that module before it
+            (``"mpmtl_prob.releases:Release"``).
     """
 
     def find(name: str) -> Any:
@@ -32,13 +33,12 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 def former_arguments[**P, R](
     **names: str | tuple[str, Mapping[Any, Any]],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator for a function that goes on taking arguments by their former names.
+    """Return a decorator for a function that still accepts former names of its arguments, with a warning.
 
     Args:
-        names: former name to today's, with a mapping of former values to today's where these have changed too.
+        names: today's name by the former one, with a mapping from former values to today's where these have changed too.
 
-    Raises:
-        TypeError: from the function, where an argument is given by both names.
+    The decorated function raises TypeError where an argument is given by both names.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -53,7 +53,7 @@ def former_arguments[**P, R](
                 if values and value in values:
                     _warn(f"{former}={value!r}", f"{name}={values[value]!r}", stacklevel=4)
                     value = values[value]
-                else:  # which may be somebody's array: it is not shown
+                else:  # the value is not shown, as it may be a private array
                     _warn(f"{former}=", f"{name}=", stacklevel=4)
                 kwargs[name] = value
             return function(*args, **kwargs)
@@ -64,27 +64,27 @@ def former_arguments[**P, R](
 
 
 def former_value(argument: str, value: str, today: str) -> None:
-    """Warn that the value of an argument has another name today."""
+    """Warn that a value of an argument has a new name."""
     _warn(f"{argument}={value!r}", f"{argument}={today!r}", stacklevel=5)
 
 
 def accept_former_methods(cls: type, **names: str) -> None:
-    """Give a new subclass that defines methods by their former names those of today, with a warning.
+    """Rename the methods of a user's subclass that have former names, with a warning.
 
     Args:
-        cls: as ``__init_subclass__`` has it.
-        names: former name to today's.
+        cls: the new subclass, from ``__init_subclass__``.
+        names: today's name by the former one.
     """
     for former, today in names.items():
         defined = vars(cls).get(former)
         if defined is not None and today not in vars(cls) and not isinstance(defined, FormerName):
-            frames = 5 if isinstance(cls, ABCMeta) else 4  # abc makes the class where it is abstract
+            frames = 5 if isinstance(cls, ABCMeta) else 4  # an abstract class is made by abc, one frame further away
             _warn(f"{cls.__name__}.{former}", f"{cls.__name__}.{today}", frames)
             setattr(cls, today, defined)
 
 
 class FormerName:
-    """A method's or an attribute's former name: ``own = FormerName("rows_of")`` in the body of its class."""
+    """Descriptor for the former name of a method or an attribute: ``own = FormerName("rows_of")`` in the class body."""
 
     def __init__(self, name: str) -> None:
         self._name = name

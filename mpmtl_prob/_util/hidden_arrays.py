@@ -1,4 +1,4 @@
-"""What may hold somebody's arrays: shown by their shapes, and equal to nothing but themselves."""
+"""Mixin for classes with private arrays: ``repr`` shows shapes only, and ``==`` compares arrays by identity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def shown(value: Any) -> str:
-    """A repr without the numbers of arrays, alone or in tuples."""
+    """Return a repr that shows arrays, also those in tuples, by their shapes and not by their numbers."""
     if isinstance(value, tuple):
         if names := getattr(value, "_fields", ()):
             return _call(type(value).__name__, zip(names, value, strict=True))
@@ -27,14 +27,15 @@ def shown(value: Any) -> str:
 
 
 def public(value: Any) -> Any:
-    """The value itself, or what is shown of arrays."""
+    """Return the value itself, or :func:`shown` of it where it holds arrays."""
     return value if _hashable(value) and not (isinstance(value, tuple) and _is_array(value)) else shown(value)
 
 
 class HidesArrays:
-    """Of data classes with ``repr=False, eq=False``: hyper-parameters by value, arrays by shape and identity.
+    """Mixin for data classes with ``repr=False, eq=False``: other fields are shown and compared by value.
 
-    Where a subclass has its dataclass-made repr back, fields with ``repr=False`` are left out of that one too.
+    Arrays are shown by shape and compared by identity. A subclass may use the repr of ``dataclass`` again; that one leaves
+    fields with ``repr=False`` out.
     """
 
     def __repr__(self) -> str:
@@ -58,9 +59,15 @@ def _call(name: str, arguments: Iterable[tuple[str, Any]]) -> str:
 
 
 def _is_array(value: tuple[Any, ...]) -> bool:
-    """A row or a matrix, by its look: settings are pairs of numbers at most, and names may be whole numbers."""
-    row = lambda part: isinstance(part, tuple) and part != () and all(isinstance(x, Number) for x in part)
-    return sum(isinstance(part, float | np.floating) for part in value) > 2 or any(map(row, value))
+    """Guess whether a tuple is a row or a matrix of private numbers.
+
+    Settings are at most pairs of floats, and names may be whole numbers; so three floats, or tuples of numbers, are data.
+    """
+    return sum(isinstance(part, float | np.floating) for part in value) > 2 or any(map(_is_row, value))
+
+
+def _is_row(part: Any) -> bool:
+    return isinstance(part, tuple) and part != () and all(isinstance(number, Number) for number in part)
 
 
 def _sized(value: Any) -> bool:
@@ -68,7 +75,7 @@ def _sized(value: Any) -> bool:
 
 
 def _hashable(value: Any) -> bool:
-    """Numbers, strings and frozen objects are; arrays, lists, and tuples of them are not."""
+    """Return True for numbers, strings and frozen objects; False for arrays, lists, and tuples of them."""
     try:
         hash(value)
     except TypeError:

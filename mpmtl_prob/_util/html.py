@@ -1,4 +1,4 @@
-"""What notebooks show of an object: a title, a few facts, a note. Never rows, weights or noise."""
+"""HTML cards that notebooks show for an object: a title, a few facts, a note; never rows, weights or noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STYLE = "border:1px solid #9995;border-radius:6px;padding:.5em .9em;display:inl
 
 
 def card(title: str, facts: Mapping[str, object], note: str = "") -> str:
-    """HTML with the facts as a table of two columns. Everything is escaped."""
+    """Return HTML with the facts as a table of two columns. Everything is escaped."""
     rows = "".join(
         f"<tr><td style='text-align:left;opacity:.7'>{escape(str(name))}</td>"
         f"<td style='text-align:left'>{escape(str(value))}</td></tr>"

@@ -1,4 +1,4 @@
-"""Errors about objects of users that lack what a protocol or base class asks for."""
+"""Checks that users' objects have all members of a protocol or base class, with errors that name the missing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpmtl_prob._util.hidden_arrays import shown
 
 
 def members(protocol: type) -> list[str]:
-    """Return the names that an object needs: all of a protocol, of a base class those that have no default."""
+    """Return the names that an object needs: all names of a protocol, or the abstract ones of a base class."""
     if not getattr(protocol, "_is_protocol", False):
         return sorted(getattr(protocol, "__abstractmethods__", ()))
     names = set[str]()
@@ -21,22 +21,27 @@ def members(protocol: type) -> list[str]:
 
 
 def lacking(value: object, protocol: type, needs: Sequence[str] = ()) -> list[str]:
-    """Return the names of a protocol that an object does not have, or that are methods there and none of the object."""
-    # asked of its class first: a property may take long, or fail
-    own = lambda name: getattr(type(value), name, None) or getattr(value, name, None)
-    method = lambda name: callable(getattr(protocol, name, None))
-    has = lambda name: hasattr(type(value), name) or hasattr(value, name)
-    return [name for name in needs or members(protocol) if not has(name) or (method(name) and not callable(own(name)))]
+    """Return the names of a protocol that an object lacks, or that should be methods and are not."""
+
+    # The class is looked at before the object, as evaluating a property may take long, or fail.
+    def is_missing(name: str) -> bool:
+        return not (hasattr(type(value), name) or hasattr(value, name))
+
+    def is_no_method(name: str) -> bool:
+        member = getattr(type(value), name, None) or getattr(value, name, None)
+        return callable(getattr(protocol, name, None)) and not callable(member)
+
+    return [name for name in needs or members(protocol) if is_missing(name) or is_no_method(name)]
 
 
 def implements(name: str, value: object, protocol: type, needs: Sequence[str] = ()) -> None:
-    """Raise ValueError for an object that lacks a member of a protocol; it names the protocol and all that is missing.
+    """Raise ValueError for an object that lacks members of a protocol; the error names the protocol and those members.
 
     Args:
         name: of the argument.
-        value: the object; a class in its place is an error too.
-        protocol: what it should be like.
-        needs: members of the protocol that are used here; default all.
+        value: the object. A class instead of an instance is an error too.
+        protocol: which the object should implement.
+        needs: members of the protocol that the caller uses; default all.
     """
     instance(name, value)
     if missing := lacking(value, protocol, needs):
@@ -47,14 +52,14 @@ def implements(name: str, value: object, protocol: type, needs: Sequence[str] = 
 
 
 def derives(name: str, value: object, base: type) -> None:
-    """Raise ValueError for an object whose class does not derive from a base class; it names what the object lacks."""
+    """Raise ValueError for an object whose class does not derive from a base class; the error names missing members."""
     instance(name, value)
     if not isinstance(value, base):
         raise ValueError(f"{name}: expected {_derived(value, base)}")
 
 
 def named(name: str, value: object, choices: Mapping[str, Any], base: type) -> Any:
-    """Return what a name stands for, or the user's own object. Raises ValueError for what is neither."""
+    """Return the object with this name, or the user's own object. Raises ValueError for anything else."""
     if isinstance(value, base):
         return value
     if isinstance(value, str):

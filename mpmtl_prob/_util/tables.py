@@ -1,4 +1,4 @@
-"""Tables as lines of text."""
+"""Plain-text tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> str:
-    """A head and rows as lines of text, the first column to the left and the others to the right."""
+    """Return a head and rows as lines of text, with the first column aligned left and the others right."""
     width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
     lines = [
         "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True)))

@@ -1,4 +1,4 @@
-"""One BLAS thread where matrices are small or thin: a second one mostly waits."""
+"""Limit of one BLAS thread for small or thin matrices, on which a second thread mostly waits."""
 
 from threadpoolctl import threadpool_limits
 

@@ -1,6 +1,6 @@
-"""Differential privacy: noise laws, what they give away together, guarantees, the ledger, audits.
+"""Differential privacy: mechanisms (noise), accounting and composition, guarantees, the privacy ledger, audits.
 
-It knows vectors and matrices of bounded norm, and nothing of models; what is made of tasks is in :mod:`mpmtl_prob.releases`.
+This package is about vectors and matrices of bounded norm. Releases of tasks are in :mod:`mpmtl_prob.releases`.
 """
 
 from __future__ import annotations

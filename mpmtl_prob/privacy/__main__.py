@@ -1,4 +1,4 @@
-"""``python -m mpmtl_prob.privacy`` prints what a promise that holds costs, relative to the papers' promise that does not."""
+"""Command ``python -m mpmtl_prob.privacy``: the noise of a proved guarantee relative to the noise that the papers use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
 def cost_table(
     num_features: int, delta: float, epsilons: Sequence[float], max_shape: float = SHAPES[-1]
 ) -> dict[str, list[float]]:
-    """Fluctuation of the calibrated noise, k <= max_shape, relative to the papers' of the same nominal eps, T = 1."""
+    """Return the size of the calibrated noise, k <= max_shape, relative to the papers' at the same nominal eps, for T = 1."""
     papers = [PaperWishart(num_features, epsilon).operator_norm for epsilon in epsilons]
     return {
         adjacency: [
@@ -28,20 +28,23 @@ def cost_table(
 
 
 def entry_table(num_features: int, delta: float, epsilons: Sequence[float]) -> dict[str, list[float]]:
-    """Standard deviation of an off-diagonal entry of the noise, K = 1, T = 1, by what is proved of a replacement and how."""
-    laws = [calibrate(epsilon, delta, num_features) for epsilon in epsilons]
+    """Return the standard deviation of an off-diagonal entry of the noise, K = 1, T = 1, by adjacency and by proof.
+
+    "replaced, two hops" is the cost of a simpler proof, by which a replacement is a removal followed by an addition.
+    """
+    replaced = [calibrate(epsilon, delta, num_features) for epsilon in epsilons]
     zeroed = [calibrate(epsilon, delta, num_features, adjacency="zero_out") for epsilon in epsilons]
-    hops = [
-        replace(law, scale=_two_hop_theta(at, delta, law.shape) / 2) for at, law in zip(epsilons, laws, strict=True)
+    two_hops = [
+        replace(law, scale=_two_hop_theta(at, delta, law.shape) / 2) for at, law in zip(epsilons, replaced, strict=True)
     ]
-    rows = {"replaced, two hops": hops, "replaced": laws, "zeroed": zeroed}
+    rows = {"replaced, two hops": two_hops, "replaced": replaced, "zeroed": zeroed}
     table = {name: [law.scale * np.sqrt(law.df) for law in row] for name, row in rows.items()}
     gaussian = [calibrate_gaussian(epsilon, delta, num_features).sd for epsilon in epsilons]
     return table | {"replaced, Gaussian": gaussian}
 
 
 def _two_hop_theta(epsilon: float, delta: float, shape: float) -> float:
-    """Scale at which the two steps of a replacement through zero keep (eps, delta), the best split of eps between them."""
+    """Return the scale at which a removal followed by an addition keeps (eps, delta), at the best split of eps."""
 
     def excess(theta: float) -> float:
         split = np.linspace(0, min(epsilon, 1 / theta), 200)

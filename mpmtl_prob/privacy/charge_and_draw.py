@@ -1,7 +1,7 @@
-"""The door: pay first, then draw the noise. Nothing else draws noise that is published.
+"""Payment from the ledger followed by drawing of noise: the only code that draws noise which is published.
 
-Noise on a second moment protects whoever gave a vector from all who see the sum; noise on vectors that are let out one by
-one, also from the curator.
+Noise on a second moment protects the owner of a vector from everybody who sees the sum. Noise on single published vectors
+protects it from the curator too.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ def draw_matrices(
     data: InParts | PaddedTasks | ArrayLike | None = None,
     purchases: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
-    """Pay for T rounds, then draw the noise of each.
+    """Pay for T rounds of releases of second moments, then draw the noise of each.
 
     Args:
         mechanisms: the noise law of each round, all of one dimension d.
-        epsilon: at which the guarantee is stated, > 0.
+        epsilon: where the guarantee is stated, > 0.
         adjacency: "replace" or "zero_out".
-        lattice: h, of which the vectors' entries are whole multiples, as the noise is of its square.
-        unit: whose the vectors are that the second moment sums: one of every "task", or one of every record.
-        claimed: what the papers say, if anything.
-        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        lattice: h. The entries of the vectors are whole multiples of h, and the noise of h^2.
+        unit: the owner of each vector in the second moment, such as a "task" or a record.
+        claimed: the papers' claim, if there is one.
+        unsafe_seed: draws the noise from this seed, for demonstrations. Nothing is then guaranteed.
         ledger: pays for all rounds, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
-        purchases: what was bought for this release, such as the norm that bounds the vectors; it is part of the guarantee,
-            and what the ledger has not paid for yet is charged with the rounds.
+        data: the data behind the release, for the ledger's fingerprint.
+        purchases: earlier private choices for this release, such as a clip norm. They are part of the guarantee. A purchase
+            that the ledger has not paid for yet is charged together with the rounds.
 
     Returns:
-        The noise, (T, d, d), which the caller adds and does not keep, and the guarantee of all rounds together.
+        The noise, (T, d, d), and the guarantee of all rounds together. The caller adds the noise and must not keep it.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
@@ -84,41 +84,42 @@ def draw_vectors(
     data: InParts | PaddedTasks | ArrayLike | None = None,
     purchases: Sequence[Purchase] = (),
 ) -> tuple[FloatArray, Guarantee]:
-    """Pay for T rounds, then draw fresh noise for every vector in each of them.
+    """Pay for T rounds of releases of vectors, then draw fresh noise for every vector in each of them.
 
-    A change of one unit may move one vector, by at most the mechanism's sensitivity, in every round; the other vectors of
-    the round then cost nothing more. The caller bounds the vectors, cuts them to the lattice, adds the noise to them, and
-    does not keep it.
+    In every round a change of one unit may move one vector, by at most the mechanism's sensitivity. The other vectors of the
+    round then cost nothing more. The caller must bound the vectors, truncate them to the lattice, add the noise to them, and
+    forget the noise.
 
     Args:
         mechanisms: the noise law of each round, all of one dimension d.
-        vectors: how many are let out per round: m, or one for an average.
-        epsilon: at which the guarantee is stated, > 0.
-        lattice: h, of which the vectors and the noise are whole multiples.
-        unit: what the sensitivity is about, such as a "row" of a task, or a whole "task". Adjacency is replacement.
-        claimed: what the source of the method says, if anything.
-        unproved: why the sensitivity does not bound the change, if it does not: nothing is then proved, and no ledger pays.
-        unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+        vectors: number of vectors per round: m, or one for an average.
+        epsilon: where the guarantee is stated, > 0.
+        lattice: h. The vectors and the noise are whole multiples of it.
+        unit: the unit of the sensitivity, such as a "row" of a task, or a whole "task". The adjacency is replacement.
+        claimed: the claim of the method's authors, if there is one.
+        unproved: why the sensitivity does not bound the change, where that is so. Nothing is then proved, and no ledger pays.
+        unsafe_seed: draws the noise from this seed, for demonstrations. Nothing is then guaranteed.
         ledger: pays for all rounds, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
-        purchases: what was bought for this release, such as the norm that bounds the vectors; it is part of the guarantee,
-            and what the ledger has not paid for yet is charged with the rounds.
+        data: the data behind the release, for the ledger's fingerprint.
+        purchases: earlier private choices for this release, such as a clip norm. They are part of the guarantee. A purchase
+            that the ledger has not paid for yet is charged together with the rounds.
 
     Returns:
         The noise, (T, d, vectors), and the guarantee of all rounds together.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
-        ValueError: an argument outside its range, or a ledger for what is not proved. Nothing was charged, nothing drawn.
+        ValueError: an argument outside its range, or a ledger for an unproved release. Nothing was charged, nothing drawn.
     """
     rounds = _of_one_dimension(mechanisms, VectorMechanism, "vectors")
     vectors, lattice = whole("vectors", vectors), positive("lattice", lattice)
     _check_room(vectors * sum(law.num_features for law in rounds))
     if unproved and ledger is not None:
         raise ValueError(f"ledger: expected none, as nothing is proved of this release. {unproved}")
-    held = 2.0**52 * lattice  # above, sums on the lattice are rounded, and show what was added
-    largest = max((64 + 2 * law.num_features) * law.scale for law in rounds)  # passed with next to no probability
-    if not unproved and largest >= held:
+    limit = 2.0**52 * lattice  # sums above this are rounded to doubles, and their last bits may reveal the vector
+    # The probability of larger noise than this is negligible.
+    largest = max((64 + 2 * law.num_features) * law.scale for law in rounds)
+    if not unproved and largest >= limit:
         raise ValueError(f"lattice: expected at least {largest / 2.0**52:.3g} for noise of this size, got {lattice!r}")
     guarantee = _pay(rounds, epsilon, "replace", unit, claimed, unsafe_seed, ledger, data, purchases)
     if unproved and guarantee.proved:
@@ -127,7 +128,7 @@ def draw_vectors(
         [law.draw(lattice, exact.source(unsafe_seed, t, i)) for i in range(vectors)] for t, law in enumerate(rounds)
     ]
     noise = np.swapaxes(np.array(drawn), 1, 2)
-    if guarantee.proved and np.abs(noise).max() >= held:
+    if guarantee.proved and np.abs(noise).max() >= limit:
         raise OverflowError("the noise left the lattice's range; nothing was published")
     return noise, guarantee
 
@@ -143,13 +144,13 @@ def draw_each(
     ledger: Ledger | None = None,
     data: InParts | PaddedTasks | ArrayLike | None = None,
 ) -> tuple[list[FloatArray], Guarantee]:
-    """Pay for several vectors, of any lengths, in one charge; then draw the noise of each.
+    """Pay for several vectors of any lengths in one charge, then draw the noise of each.
 
-    Later vectors may answer what was let out of the earlier ones. Arguments, errors and what the caller has to do as in
+    Later vectors may depend on the published earlier ones. Arguments, errors and the caller's duties are those of
     :func:`draw_vectors`, with a lattice for every law.
 
     Returns:
-        The noise on every vector, (d,), and the guarantee of all together.
+        The noise on every vector, (d,) each, and the guarantee of all together.
     """
     laws = tuple(mechanisms)
     if not laws or not all(isinstance(law, VectorMechanism) for law in laws) or len(lattices) != len(laws):
@@ -157,8 +158,8 @@ def draw_each(
     lattices = [positive("lattice", lattice) for lattice in lattices]
     _check_room(sum(law.num_features for law in laws))
     for law, lattice in zip(laws, lattices, strict=True):
-        held = 2.0**52 * lattice  # as in draw_vectors
-        if (64 + 2 * law.num_features) * law.scale >= held:
+        limit = 2.0**52 * lattice  # as in draw_vectors
+        if (64 + 2 * law.num_features) * law.scale >= limit:
             raise ValueError(f"lattice: expected a coarser one for noise of this size, got {lattice!r}")
     guarantee = _pay(laws, epsilon, "replace", unit, claimed, unsafe_seed, ledger, data, ())
     noise = [law.draw(h, exact.source(unsafe_seed, t)) for t, (law, h) in enumerate(zip(laws, lattices, strict=True))]
@@ -176,17 +177,17 @@ def draw_share(
     unsafe_seed: int | None = None,
     which: int = 0,
 ) -> FloatArray:
-    """One owner's step: pay for a sum that holds at least the law's shares, then draw its own, (d, d).
+    """Pay, from one owner's ledger, for a sum with at least the law's number of shares; then draw this owner's share, (d, d).
 
-    The owner adds it to what it sends, and does not keep it. What is promised of the sum: :func:`of_release`.
+    The owner adds the share to its message, and must not keep it. The guarantee of the sum comes from :func:`of_release`.
 
     Args:
-        law: of the sum, if as few stay in it as may.
+        law: noise of the sum, with the smallest number of owners that may remain in it.
         adjacency: "replace" or "zero_out".
-        ledger: of this owner; pays, on disk, before anything is drawn.
-        data: what the release is about, for the ledger's fingerprint.
+        ledger: of this owner. It pays, on disk, before anything is drawn.
+        data: the data behind the release, for the ledger's fingerprint.
         unsafe_seed: draws the share from this seed, for demonstrations.
-        which: of the owners, to tell shares of one seed apart.
+        which: number of the owner, so that owners with the same seed draw different shares.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it. Nothing was drawn.
@@ -208,7 +209,7 @@ def _pay(
     data: InParts | PaddedTasks | ArrayLike | None,
     purchases: Sequence[Purchase],
 ) -> Guarantee:
-    """What holds of all rounds together, once they are paid for."""
+    """Pay for all rounds, and return the guarantee of all of them together."""
     epsilon = positive("epsilon", epsilon)
     check_ledger(ledger, unsafe_seed)
     guarantee = of_release(
@@ -225,12 +226,13 @@ def _pay(
 
 
 def _check_room(numbers: int) -> None:
-    """Raise ValueError for more noise than there is memory for, before it is paid for."""
+    """Raise ValueError for more noise than memory can hold, before anything is paid."""
     if numbers > MANY:
         raise ValueError(f"mechanisms: expected noise of at most {MANY} numbers in all, got {numbers}")
 
 
 def _of_one_dimension[L: MatrixMechanism | VectorMechanism](laws: Sequence[L], kind: type, what: str) -> tuple[L, ...]:
+    """Return the laws as a tuple. Raises ValueError for none, for another kind of noise, and for several dimensions."""
     rounds = tuple(laws)
     if not rounds:
         raise ValueError("mechanisms: expected one per round, at least one, got none")

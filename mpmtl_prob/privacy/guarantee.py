@@ -1,4 +1,4 @@
-"""A guarantee in numbers and in words: what the papers claim, and what is proved."""
+"""Privacy guarantees in numbers and in words: what the papers claim beside what is proved."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency, Unit
 
 _SCOPE = (
-    "It holds against {against}, whatever they know besides and whatever they compute from "
+    "It holds against {against}, whatever else they know and whatever they compute from "
     "the release, now or later. {alone}\n\n"
     "It does not cover: hyper-parameters, features or a clip norm chosen by looking at these data (choose them on public "
-    "data, or pay for them); other releases from the same data (a ledger adds them up); what an owner publishes of its own "
-    "model, which depends on its own rows; and what is public: the number of tasks, the names of the features, and whether "
-    "all targets are labels -1 and 1. "
-    "Nor does it cover what can be seen while a computation runs: how long it takes, and which errors and warnings come up. "
-    "These may depend on the data. Their words show no private value, but that one comes up can tell something. So let "
-    "nobody watch the run, its clock or its logs who must not see the data, and hand out the finished release alone. "
+    "data, or pay for them); other releases from the same data (a ledger adds them up); anything that an owner publishes "
+    "of its own model, which depends on its own rows; and public information: the number of tasks, the names of the "
+    "features, and whether all targets are labels -1 and 1. "
+    "Nor does it cover side channels, that is, anything that can be observed while a computation runs: how long it takes, "
+    "and which errors and warnings come up. These may depend on the data. Their texts show no private value, but the fact "
+    "that one comes up can reveal something. So whoever must not see the data should not watch the run, its duration or its "
+    "logs; hand out the finished release alone. "
     "{arithmetic}"
 )
 
 
-#: against whom a guarantee holds, unless it says otherwise
+#: The attackers against whom a guarantee holds, unless it says otherwise.
 ANYBODY = "anybody: all other tasks' owners together"
-#: how the noise was drawn and added
+#: How the noise was drawn and added.
 EXACT, DOUBLES = "exact on a lattice (total variation 0)", "double precision, not covered"
 DISCRETE = "exact on a lattice, with discrete noise"
 
 _ARITHMETIC = {
     EXACT: (
         "Arithmetic is covered: messages are cut to a public grid, the noise is drawn as a real number and correctly "
-        "rounded to it, and sums on the grid are exact. That the operating system's random bits are random is assumed."
+        "rounded to it, and sums on the grid are exact. The operating system's random bits are assumed to be random."
     ),
     DISCRETE: (
         "Arithmetic is covered: messages are cut to a public grid on which sums are exact, the noise is discrete and drawn "
-        "exactly, and what that gives away beyond real noise is in delta. That the operating system's random bits are random "
-        "is assumed."
+        "exactly, and delta includes the small loss of privacy compared with real-valued noise. The operating system's "
+        "random bits are assumed to be random."
     ),
     DOUBLES: (
         "It does not cover floating-point arithmetic either: the proof is about real numbers, and the last bits of a sum of "
@@ -61,16 +62,16 @@ _ARITHMETIC = {
 
 
 _PERSONS = (
-    "Tasks share subjects: one person's rows may be in several tasks, up to all of them, while the promise is about any one "
+    "Tasks share subjects: one person's rows may be in several tasks, up to all of them, but the promise is about any one "
     "{unit}. A person of k {unit}s is promised less: `guarantee.for_group(k)` says what."
 )
 
 
 @dataclass(frozen=True)
 class Bound:
-    """(eps, delta)-privacy of one unit under an adjacency.
+    """Bound of (eps, delta)-differential privacy for one unit under an adjacency.
 
-    Raises ValueError for a unit or an adjacency of no such name, or two that do not go together.
+    Raises ValueError for an unknown unit or adjacency, or for two that do not combine.
     """
 
     epsilon: float
@@ -91,16 +92,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What protects one task's model, as claimed and as proved; they are never mixed.
+    """Privacy guarantee of a result, with the papers' claim and the proved bound kept apart.
 
     Attributes:
-        claimed: what the papers' theorem says, or None where they say nothing.
-        proved: what holds, or None where nothing is proved.
-        reason: why, in words.
-        arithmetic: :data:`EXACT` or :data:`DOUBLES`; empty where there is no noise.
-        mechanisms: the laws that it follows from, of every round and of what was bought besides.
-        adversary: who sees what it is about, and whatever else they know.
-        shared_subjects: tasks share subjects, so that one person's rows may be in several of them.
+        claimed: the bound in the papers' theorem, or None where they state none.
+        proved: the bound that is proved, or None where nothing is.
+        reason: why it holds, or why nothing is proved, in words.
+        arithmetic: :data:`EXACT`, :data:`DISCRETE` or :data:`DOUBLES`; empty where there is no noise.
+        mechanisms: the noise laws that it follows from: of every round, and of purchases such as a private clip norm.
+        adversary: the attackers against whom it holds, in words.
+        shared_subjects: True if one person's rows may be in several tasks.
     """
 
     claimed: Bound | None
@@ -121,20 +122,20 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`to_dict` made fields of."""
+        """Build a guarantee from the fields that :meth:`to_dict` returned."""
         claimed, proved = (None if fields[k] is None else Bound(**fields[k]) for k in ("claimed", "proved"))
         arithmetic, against = fields.get("arithmetic", DOUBLES), fields.get("against", ANYBODY)
         persons = fields.get("shared_subjects", False) is True
         return cls(claimed, proved, fields["reason"], arithmetic, adversary=against, shared_subjects=persons)
 
     def facts(self) -> dict[str, str]:
-        """For tables: what is proved and, where it differs, what the papers claim."""
-        found = {"proved": str(self.proved) if self.proved else "nothing"}
+        """Return names and texts for tables: the proved bound and, where it differs, the papers' claim."""
+        texts = {"proved": str(self.proved) if self.proved else "nothing"}
         if self.claimed and self.claimed != self.proved:
-            found["claimed by the papers"] = str(self.claimed)
+            texts["claimed by the papers"] = str(self.claimed)
         if self.adversary != ANYBODY:
-            found["against"] = self.adversary
-        return found | ({"arithmetic": self.arithmetic} if self.arithmetic else {})
+            texts["against"] = self.adversary
+        return texts | ({"arithmetic": self.arithmetic} if self.arithmetic else {})
 
     def _repr_html_(self) -> str:
         return card("Guarantee", self.facts(), self.reason)
@@ -142,17 +143,17 @@ class Guarantee:
     def explain(
         self, audience: str = "analyst", *, organisation: str = "organisation", person: str = "person", group: int = 1
     ) -> str:
-        """The guarantee in words: against whom it holds, what it compares, and what it does not cover.
+        """Explain the guarantee in words: against whom it holds, what it compares, and what it does not cover.
 
         Args:
             audience: "analyst", with eps and delta; or "board", for people who decide whether an organisation takes part:
                 patients first, and odds in plain words.
-            organisation: for a board, what it calls a task, such as "hospital".
-            person: for a board, whom data are about, such as "patient".
-            group: for a board, how many tasks belong together, such as the hospitals of one owner.
+            organisation: for a board, the word for a task, such as "hospital".
+            person: for a board, the word for the people in the data, such as "patient".
+            group: for a board, the number of tasks that belong together, such as the hospitals of one owner.
 
         Raises:
-            ValueError: another audience, a guarantee that is not about whole tasks for a board, or a group that is none.
+            ValueError: another audience; for a board, a guarantee that is not about whole tasks; or a group below 1.
         """
         if one_of("audience", audience, ("analyst", "board")) == "board":
             parts = board.paragraphs(self.promise(group), board.Words(organisation, person))
@@ -166,11 +167,10 @@ class Guarantee:
         )
 
     def promise(self, group: int = 1) -> board.Promise:
-        """What is promised to one task, or to a group that belongs together, as a board is told.
+        """Return the promise to one task, or to a group of tasks, for the words to a board.
 
         Raises:
-            ValueError: a guarantee of another unit than whole tasks, one that does not know its noise laws, or a group
-                that is none.
+            ValueError: a guarantee of another unit than whole tasks, one without its noise laws, or a group below 1.
         """
         if self.unit != Unit.TASK:
             raise ValueError(f"guarantee: expected one that protects whole tasks for a board, got one of a {self.unit}")
@@ -181,13 +181,13 @@ class Guarantee:
             moved = self.membership_odds()
             odds = board.Odds(moved.cap, moved.above, moved.typical)
         else:
-            # a privacy loss lies above eps + t with probability delta(eps) / (1 - e^-t) at most; t = log 2
+            # For any t > 0 the privacy loss exceeds eps + t with probability at most delta(eps) / (1 - e^-t). Here t = log 2.
             epsilon = self.for_group(group).epsilon(self.proved.delta) + np.log(2)
             odds = board.Odds(float(expit(epsilon)), min(1.0, 2 * self.proved.delta), None)
         return board.Promise(Adjacency.of(self.proved.adjacency), odds, self.reason, group)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for :meth:`from_dict`; without the laws."""
+        """Return plain values for :meth:`from_dict`, without the noise laws."""
         claimed, proved = (None if bound is None else asdict(bound) for bound in (self.claimed, self.proved))
         fields = {"claimed": claimed, "proved": proved, "reason": self.reason, "arithmetic": self.arithmetic}
         fields |= {} if self.adversary == ANYBODY else {"against": self.adversary}
@@ -195,33 +195,33 @@ class Guarantee:
 
     @property
     def curve(self) -> PrivacyProfile:
-        """What is proved at all eps at once.
+        """The proved privacy profile, delta at every eps.
 
-        Raises ValueError where nothing is proved, or where the laws are not known, as of a guarantee read from a posterior's
-        file (its release has them).
+        Raises ValueError where nothing is proved, or where the noise laws are not known. A guarantee that was read from a
+        posterior's file does not know them; that of its release does.
         """
         self._check_mechanisms()
         assert self.proved is not None
         return compute_profile(self.mechanisms, self.proved.adjacency)
 
     def delta(self, epsilon: float) -> float:
-        """The proved delta at another eps. Raises ValueError where nothing is proved."""
+        """Return the proved delta at another eps. Raises ValueError where nothing is proved."""
         return self.curve.delta(epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """The proved eps at another delta; inf if there is none. Raises ValueError where nothing is proved."""
+        """Return the proved eps at another delta; inf if there is none. Raises ValueError where nothing is proved."""
         return self.curve.epsilon(delta)
 
     def tradeoff(self, false_alarms: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-        """Errors of type I and the least errors of type II of any test; see :meth:`PrivacyProfile.tradeoff`."""
+        """Return the trade-off curve: the least type II errors of any test; see :meth:`PrivacyProfile.tradeoff`."""
         return self.curve.tradeoff(false_alarms)
 
     def for_group(self, k: int) -> PrivacyProfile:
-        """What k units that belong together are promised, such as the tasks of one family. Raises ValueError for k < 1."""
+        """Return the privacy profile of k units that belong together (group privacy). Raises ValueError for k < 1."""
         return self.curve.for_group(k)
 
     def gdp(self) -> float:
-        """mu of Gaussian differential privacy: no test does better than one of N(0, 1) against N(mu, 1).
+        """Return mu of Gaussian differential privacy: no test does better than one of N(0, 1) against N(mu, 1).
 
         Raises ValueError where nothing is proved, or for other than Gaussian noise.
         """
@@ -230,44 +230,44 @@ class Guarantee:
             others = ", ".join(dict.fromkeys(law.kind for law in self.mechanisms))
             raise ValueError(
                 f"guarantee: expected one of Gaussian noise, which alone is proved to have mu, rho and Renyi numbers, got "
-                f"{others}; its whole curve is guarantee.curve, and mechanism='gaussian' makes a release that has them"
+                f"{others}; use guarantee.curve for its privacy profile, or make the release with mechanism='gaussian'"
             )
         return mu
 
     def zcdp(self) -> float:
-        """rho of zero-concentrated differential privacy, mu^2 / 2. Raises ValueError as :meth:`gdp`."""
+        """Return rho of zero-concentrated differential privacy, mu^2 / 2. Raises ValueError as :meth:`gdp` does."""
         return self.gdp() ** 2 / 2
 
     def renyi(self, order: float) -> float:
-        """eps of Renyi differential privacy at an order above 1, order mu^2 / 2.
+        """Return eps of Renyi differential privacy at an order above 1, order mu^2 / 2.
 
-        Raises ValueError for an order of 1 or less, and as :meth:`gdp`.
+        Raises ValueError for an order of 1 or less, and as :meth:`gdp` does.
 
         Source: Bun and Steinke (2016), Lemma 2.4; Mironov (2017), Proposition 7.
         """
         return in_range("order", order, 1, np.inf) * self.zcdp()
 
     def to_dp_event(self) -> Any:
-        """What is proved as a ``DpEvent`` of dp-accounting, whose accountants add it to what else was spent.
+        """Return the proved guarantee as a ``DpEvent``, which dp-accounting's accountants compose with other spending.
 
-        Gaussian noise is a ``GaussianDpEvent``, as exact as here. It is about this guarantee's own neighbours: give it to an
-        accountant as it is made by default, which does not double the sensitivity, whatever the adjacency here. Any other
-        noise is an ``EpsilonDeltaDpEvent``, one point of the curve, which composes less tightly than our ledger, and which
-        dp-accounting has from the version after 0.6.0.
+        Gaussian noise becomes a ``GaussianDpEvent``, which loses nothing. The event uses this guarantee's own neighbouring
+        relation. So use an accountant with its default relation, whatever the adjacency is here: the default does not double
+        the sensitivity. Any other noise becomes an ``EpsilonDeltaDpEvent``, one point of the curve, which composes less
+        tightly than a ledger of this library; dp-accounting has this event since the version after 0.6.0.
 
         Raises:
-            ValueError: nothing is proved, the laws are not known, or no event of the installed dp-accounting says as much.
+            ValueError: nothing is proved, the noise laws are not known, or the installed dp-accounting has no such event.
         """
         self._check_mechanisms()
         assert self.proved is not None
         return dp_event(self.mechanisms, self.proved.adjacency, self.proved.epsilon, self.proved.delta)
 
     def plot(self, axes: Any = None) -> Any:
-        """delta(eps) and the trade-off curve; returns the two matplotlib axes."""
+        """Plot delta(eps) and the trade-off curve, and return the two matplotlib axes."""
         return self.curve.plot(axes)
 
     def membership_odds(self, prior: float = 0.5) -> MembershipOdds:
-        """How far the strongest attacker's odds that a task is there can move.
+        """Return membership-inference odds: how far the strongest attacker's belief that a task took part can move.
 
         Args:
             prior: the probability before the release, in (0, 1).
@@ -283,11 +283,11 @@ class Guarantee:
         if self.proved is None:
             raise ValueError(f"guarantee: expected one of which something is proved. {self.reason}")
         if not self.mechanisms and self.proved.epsilon > 0:
-            raise ValueError("guarantee: expected one that knows its noise laws; a release's does")
+            raise ValueError("guarantee: expected one that knows its noise laws, got none; use that of its release")
 
     @property
     def unit(self) -> Unit:
-        """What is protected, such as a "task" or a "row" of one."""
+        """The unit of privacy, such as a "task" or a "row" of one."""
         bound = self.proved or self.claimed
         return Unit.TASK if bound is None else Unit.of(bound.unit)
 
@@ -298,19 +298,19 @@ class Guarantee:
             return "At this eps nothing is promised: delta = 1. Treat the result as if it showed every task's model."
         if self.proved.epsilon == 0 and self.proved.delta == 0:
             return "No task can learn anything about another: nothing was shared."
-        factor, one = np.exp(min(self.proved.epsilon, 700.0)), self.unit.any_one
-        otherwise = self.unit.compared(Adjacency.of(self.proved.adjacency))
+        factor = np.exp(min(self.proved.epsilon, 700.0))
+        neighbour = self.unit.compared(Adjacency.of(self.proved.adjacency))
         return (
-            f"Take any one {one}, and any conclusion that somebody might draw from what was released. Had things been "
-            f"otherwise - {otherwise} - the probability of that conclusion would have been the same "
-            f"up to a factor of {factor:.3g} (e^eps, eps = {self.proved.epsilon:.3g}), but for a probability of at most "
-            f"{self.proved.delta:.2g} (delta). Put to a test: whoever wants to recognise the {self.unit} and accepts one "
-            f"false alarm in twenty is right about a {self.unit} that is there at most {_power(self.proved):.0%} of the time."
+            f"Take any one {self.unit.any_one}, and any conclusion that somebody might draw from the release: {neighbour}, "
+            f"the probability of that conclusion would have been the same up to a factor of {factor:.3g} "
+            f"(e^eps, eps = {self.proved.epsilon:.3g}), except for a probability of at most {self.proved.delta:.2g} (delta). "
+            f"As a test: assume an attacker who tries to recognise the {self.unit} and accepts one false alarm in twenty. "
+            f"They recognise a {self.unit} that is there at most {_power(self.proved):.0%} of the time."
         )
 
     def _odds(self) -> str:
-        told = (Unit.TASK, Unit.PERSON)  # who can be asked whether it was them
-        if self.proved is None or not self.mechanisms or self.unit not in told or self.proved.delta >= 1:
+        participants = (Unit.TASK, Unit.PERSON)  # the odds address a reader who may have taken part
+        if self.proved is None or not self.mechanisms or self.unit not in participants or self.proved.delta >= 1:
             return ""
         return str(self.membership_odds())
 
@@ -319,12 +319,12 @@ class Guarantee:
             return ""
         return (
             f"The papers claim eps = {self.claimed.epsilon:.3g} with delta = {self.claimed.delta:.3g} for this mechanism. "
-            f"That claim is not what is stated above, and must not be quoted without it."
+            f"That claim differs from the guarantee stated above, and must not be quoted without it."
         )
 
 
 def _power(bound: Bound, false_alarms: float = 0.05) -> float:
-    """The largest true-positive rate at a false-positive rate, from both sides of (eps, delta)."""
+    """Return the largest true-positive rate of any test at a false-positive rate, from both directions of (eps, delta)."""
     return min(
         1.0,
         np.exp(min(bound.epsilon, 700.0)) * false_alarms + bound.delta,
@@ -348,15 +348,15 @@ def of_release(
     unit: str = "task",
     arithmetic: str = EXACT,
 ) -> Guarantee:
-    """The guarantee of the mechanisms composed, at the given eps.
+    """Return the guarantee of the composed mechanisms at the given eps.
 
     Args:
         mechanisms: one per round.
-        epsilon: at which the true delta is computed.
+        epsilon: where the true delta is computed.
         adjacency: "replace" or "zero_out".
-        claimed: what the papers say of it.
-        seeded: the noise came from a seed, which whoever knows it can subtract.
-        unit: what the mechanisms protect, such as a "task" or a "row".
+        claimed: the papers' claim, if there is one.
+        seeded: the noise came from a seed. Whoever knows the seed can subtract the noise, so nothing is proved.
+        unit: the unit that the mechanisms protect, such as a "task" or a "row".
         arithmetic: how the noise was drawn and added.
     """
     if seeded:
@@ -369,8 +369,8 @@ def of_release(
     reason = _reason(mechanisms, adjacency)
     if true_delta >= 1:
         true_delta, reason = 1.0, reason + " delta = 1 guarantees nothing."
-    against = next((law.adversary for law in laws if law.adversary), ANYBODY)
-    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws, against)
+    adversary = next((law.adversary for law in laws if law.adversary), ANYBODY)
+    return Guarantee(claimed, Bound(epsilon, true_delta, adjacency, unit), reason, arithmetic, laws, adversary)
 
 
 def _reason(laws: Sequence[Mechanism], adjacency: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of results with their guarantees: the same rows as text, as HTML, as plain numbers and as a data frame."""
+"""Tables of results with their guarantees, as text, HTML, plain numbers or a data frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Rows by name, each with what is claimed and what is proved of it. Subclasses say how cells read.
+    """Table of named rows with a claimed and a proved guarantee each. Subclasses define the text of the cells.
 
     Attributes:
         rows: one mapping per row: ``name``, numbers, and ``claimed`` and ``proved`` (:class:`Bound` or None).
@@ -26,18 +26,18 @@ class Table:
     rows: tuple[Mapping[str, Any], ...]
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
-        """The head, then the rows."""
+        """Yield the cells of the head, then those of every row."""
         raise NotImplementedError
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per name; each bound as its epsilon and delta."""
+        """Return a data frame with one row per name, and the epsilon and delta of each bound in columns."""
         import pandas as pd
 
         return pd.DataFrame(self.to_dicts()).set_index("name")
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain numbers and strings, for JSON. A missing number is None."""
-        out = []
+        """Return the rows as plain numbers and strings, for JSON. A missing number is None."""
+        records = []
         for row in self.rows:
             flat = {k: v for k, v in row.items() if k not in ("claimed", "proved")}
             flat = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in flat.items()}
@@ -46,11 +46,11 @@ class Table:
                 flat[f"{key}_epsilon"] = None if bound is None else bound.epsilon
                 flat[f"{key}_delta"] = None if bound is None else bound.delta
                 flat[f"{key}_adjacency"] = None if bound is None else bound.adjacency
-            out.append(flat)
-        return out
+            records.append(flat)
+        return records
 
     def __getitem__(self, name: str) -> Mapping[str, Any]:
-        """The row of a name. Raises KeyError for one that is not there."""
+        """Return the row with this name. Raises KeyError where there is none."""
         for row in self.rows:
             if row["name"] == name:
                 return row
@@ -64,11 +64,14 @@ class Table:
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()
-        cell = lambda tag, row: "".join(f"<{tag}>{escape(c)}</{tag}>" for c in row)
-        rows = "".join(f"<tr>{cell('td', row)}</tr>" for row in body)
-        return f"<table><thead><tr>{cell('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+        rows = "".join(f"<tr>{_html_cells('td', row)}</tr>" for row in body)
+        return f"<table><thead><tr>{_html_cells('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _html_cells(tag: str, row: tuple[str, ...]) -> str:
+    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
 
 
 def pair(bound: Bound | None) -> str:
-    """A bound in a cell."""
+    """Return the text of a bound for a table's cell."""
     return "none" if bound is None else f"({bound.epsilon:.3g}, {bound.delta:.2g})"

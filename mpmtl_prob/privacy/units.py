@@ -1,7 +1,7 @@
-"""What a promise is about: who is protected, and what the data are compared with.
+"""Units of privacy and neighbouring relations (adjacencies), with the words that explain them.
 
-A unit is what changes, an adjacency how. Both are their own names as text, so that a string says as much; budgets of
-different units are never added.
+A unit says what changes between two neighbouring data sets, an adjacency says how. Both are strings, so that users may
+write the name instead. Budgets of different units are never added.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mpmtl_prob._util.checks import one_of
 class _Named(StrEnum):
     @classmethod
     def of(cls, value: object, name: str = "") -> Self:
-        """The member of this name. Raises ValueError for another, in the words of the argument ``name``."""
+        """Return the member with this name. Raises ValueError for another name, as an error of the argument ``name``."""
         return cls(one_of(name or cls.__name__.lower(), value, tuple(member.value for member in cls)))
 
     def __repr__(self) -> str:
@@ -23,22 +23,22 @@ class _Named(StrEnum):
 
 
 class Adjacency(_Named):
-    """How two neighbouring data sets differ in one unit."""
+    """Neighbouring relation: how two data sets differ in one unit."""
 
     REPLACE = "replace"
     ZERO_OUT = "zero_out"
 
     @property
     def unknown(self) -> str:
-        """What an attacker who knows all else does not know."""
+        """The one thing that the strongest attacker does not know, in words."""
         return {
-            Adjacency.REPLACE: "whether it was you or somebody else, whose data they know as well, that took part",
+            Adjacency.REPLACE: "whether you or somebody else took part (they know the data of both)",
             Adjacency.ZERO_OUT: "whether you took part",
         }[self]
 
 
 class Unit(_Named):
-    """Who or what is protected."""
+    """Unit of privacy: who or what is protected."""
 
     TASK = "task"
     ROW = "row"
@@ -46,13 +46,13 @@ class Unit(_Named):
     TARGET_RECORD = "target record"
 
     def protects(self, other: Unit) -> bool:
-        """A promise for this unit is one for the other too, at the same eps and delta."""
+        """Return True if a guarantee for this unit holds for the other unit too, at the same eps and delta."""
         within = {Unit.TASK: (Unit.ROW,), Unit.PERSON: (Unit.ROW,)}
         return other == self or other in within.get(self, ())
 
     @property
     def any_one(self) -> str:
-        """As in "take any one ..."."""
+        """Words for any one unit, to follow "take any one"."""
         return {
             Unit.TASK: "task",
             Unit.ROW: "row of any one task",
@@ -61,19 +61,19 @@ class Unit(_Named):
         }[self]
 
     def compared(self, adjacency: Adjacency) -> str:
-        """How things might have been otherwise. Raises ValueError where the two do not go together."""
-        otherwise = _OTHERWISE.get((self, adjacency))
-        if otherwise is None:
+        """Describe the neighbouring data set in words. Raises ValueError for a unit and an adjacency that do not combine."""
+        neighbour = _NEIGHBOURS.get((self, adjacency))
+        if neighbour is None:
             raise ValueError(f"adjacency: expected 'replace' for the unit {self!r}, got {adjacency!r}")
-        return otherwise
+        return neighbour
 
     @property
     def alone(self) -> str:
-        """What it does not protect."""
+        """The limits of a guarantee for one unit, in words."""
         return _ALONE[self]
 
 
-_OTHERWISE = {
+_NEIGHBOURS = {
     (Unit.TASK, Adjacency.REPLACE): "had this task been any other task, with any other rows",
     (Unit.TASK, Adjacency.ZERO_OUT): "had this task not taken part",
     (Unit.ROW, Adjacency.REPLACE): "had one row of this task been another row",
@@ -83,11 +83,11 @@ _OTHERWISE = {
 }
 
 _ALONE = {
-    Unit.TASK: "It protects one task; k tasks that belong together are protected less.",
+    Unit.TASK: "It protects one task. Several tasks that belong together are protected less (group privacy).",
     Unit.ROW: (
-        "It protects one row of one task and no more; k rows that belong together, such as "
-        "those of one person, are protected less, and so is the task as a whole."
+        "It protects one row of one task and no more. Several rows that belong together, such as "
+        "those of one person, are protected less (group privacy), and so is the task as a whole."
     ),
-    Unit.PERSON: "It protects one person; k persons that belong together, such as a family, are protected less.",
-    Unit.TARGET_RECORD: "It protects one record of the target and no more; what is said of the sources is not covered.",
+    Unit.PERSON: "It protects one person. Several persons, such as a family, are protected less (group privacy).",
+    Unit.TARGET_RECORD: "It protects one record of the target and no more. The records of the sources are not protected.",
 }

@@ -1,25 +1,26 @@
-"""Who sees what, what it costs, and what it leaks: threat models of multi-task and metalearning on the plainest of problems.
+"""Threat models of multi-task learning and metalearning on simple problems: views, noise, errors and attacks.
 
-t people have yes/no answers to d questions, and everybody wants to know how the population answers one of them. Whoever may
-look decides how much noise there is: one other person, k of them, all, or everybody (a billboard, which newcomers read too).
+t people have yes/no answers to d questions, and each wants to know how the population answers one of them. The amount of
+noise depends on the attackers: one other person, k of them, all of them, or everybody (a billboard, which newcomers read
+too).
 
-- ``problems``: the answers, at scale; family A (means) and B (signs), and the priors that are hard.
-- ``calibration``: (eps, delta) to noise, exactly, and by zero-concentrated privacy as in the paper.
-- ``means``: one mechanism for all views; exact errors, people needed; what is published, through the door.
-- ``plan``: how many people a wanted error needs, as a table and a picture.
+- ``problems``: answers of many people; family A (means) and B (signs), and hard priors.
+- ``calibration``: noise for an (eps, delta), exactly, and by zero-concentrated privacy as in the paper.
+- ``means``: one mechanism for all views, with exact errors, the number of people needed, and publication with exact noise.
+- ``plan``: the number of people that an error needs, as a table and a picture.
 - ``signs``: signs, classification, and the reductions between them.
-- ``metalearning``: a billboard serves newcomers; the inequality that says how well.
-- ``scores``: tracing scores, what accuracy forces them to be, and how much a promise allows.
-- ``audits``: games against every mechanism and view, with controls that have to be caught.
+- ``metalearning``: use of a billboard by newcomers, and a bound on their error.
+- ``scores``: tracing scores for membership inference, with their bounds from accuracy and from privacy.
+- ``audits``: attacks on every mechanism and view, with controls that an audit must refute.
 - ``bounds``: the paper's table, with corrected constants.
-- ``odds``: was this person in it? Bayes factors for somebody who does not know the others.
-- ``posterior``: what each seat knows of p; the population's spread is learnt in :mod:`mpmtl_prob.models.rates`.
+- ``odds``: membership inference: Bayes factors for an attacker who does not know the other people's answers.
+- ``posterior``: posterior of p for each seat; :mod:`mpmtl_prob.models.rates` learns the population's spread.
 
-Views are those of :mod:`mpmtl_prob.privacy.audit.views`. Published noise comes through
-:mod:`mpmtl_prob.privacy.charge_and_draw`; simulations are in doubles, and promise nothing.
+Views are those of :mod:`mpmtl_prob.privacy.audit.views`. Published noise comes from
+:mod:`mpmtl_prob.privacy.charge_and_draw`. Simulations are in doubles and have no guarantee.
 
 Source: Aliakbarpour, Bairaktari, Smith, Swanberg and Ullman (2024), Privacy in Metalearning and Multitask Learning: Modeling
-and Separations. What differs from it is said where it does.
+and Separations. Differences from the paper are stated where they occur.
 """
 
 from mpmtl_prob.privacy.audit import views

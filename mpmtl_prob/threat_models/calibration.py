@@ -1,7 +1,7 @@
-"""How much Gaussian noise a promise costs, and how many numbers somebody sees.
+"""Calibration of Gaussian noise to an (eps, delta), and the number of noisy means in a view.
 
-All mechanisms of this room are one Gaussian, so a promise is a number mu, and (eps, delta) follows exactly. The accounting by
-zero-concentrated privacy, as in the paper, stands beside it for comparison; it asks for up to twice the error.
+All mechanisms of this package are Gaussian, so a guarantee is a number mu, and (eps, delta) follows exactly. Accounting by
+zero-concentrated privacy, as in the paper, is here for comparison; it leads to errors that are up to twice as large.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ACCOUNTING = ("exact", "zcdp")
 
 
 def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
-    """The largest mu whose Gaussian privacy keeps (eps, delta).
+    """Return the largest mu for which mu-Gaussian differential privacy implies (eps, delta).
 
     Args:
         epsilon: > 0.
@@ -43,7 +43,7 @@ def mu_within(epsilon: float, delta: float, accounting: str = "exact") -> float:
 
 
 def rho_within(epsilon: float, delta: float) -> float:
-    """The largest rho of zero-concentrated privacy that gives (eps, delta) by eps = rho + 2 sqrt(rho log(1 / delta)).
+    """Return the largest rho of zero-concentrated privacy with eps = rho + 2 sqrt(rho log(1 / delta)).
 
     Source: Bun and Steinke (2016), Proposition 1.3, solved for rho.
     """
@@ -61,7 +61,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def others_seen(view: View, num_people: int) -> int:
-    """How many other people's outputs somebody sees who is not on the billboard.
+    """Return the number of other people's outputs that an adversary sees who is not on the billboard.
 
     Raises:
         ValueError: the billboard's view, or a coalition of more people than there are others.
@@ -75,10 +75,10 @@ def others_seen(view: View, num_people: int) -> int:
 
 
 def numbers_seen(view: View, num_people: int, num_features: int) -> int:
-    """k, the numbers with noise that the view shows: all d on the billboard, else one for each of the others, at most d.
+    """Return k, the number of noisy means in a view: all d on the billboard, otherwise one per other person, at most d.
 
-    Where the others are more than the features, one noise per feature serves them all. The number of *different* questions
-    would tell of what is protected, and does not count.
+    Where there are more other people than features, each feature has one noise for all of them. The number of *different*
+    questions is not used, as it depends on protected data.
     """
     d = whole("num_features", num_features)
     return d if view.owners is None else min(others_seen(view, num_people), d)

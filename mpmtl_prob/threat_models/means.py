@@ -1,10 +1,10 @@
-"""Means with Gaussian noise, one mechanism for every view: who is to learn nothing decides how much noise there is.
+"""Noisy means: one Gaussian mechanism for every view, where the view to protect against decides the size of the noise.
 
-What is published are sums of whole numbers plus noise that is drawn as a real number and rounded to a public grid, so that a
-guarantee holds in bits; divided by t n they are the estimates. Simulations use doubles, and promise nothing.
+Published results are sums of whole numbers plus noise, divided by t n. The noise is a real number that is rounded to a
+public grid, so the guarantee also holds for the bits of the result. Simulations use doubles and have no guarantee.
 
-Source: Aliakbarpour et al. (2024), Proposition 4.1 and Theorems 4.2 to 4.4. Their estimates are not clipped, which Theorem
-3.2 and every tracing bound need.
+Source: Aliakbarpour et al. (2024), Proposition 4.1 and Theorems 4.2 to 4.4. Their estimates are not clipped, but Theorem 3.2
+and every tracing bound need clipped estimates.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from mpmtl_prob.privacy.mechanisms import VectorGaussian
 from mpmtl_prob.threat_models.calibration import mu_within, numbers_seen, others_seen
 from mpmtl_prob.threat_models.problems import People, checked_means, questions, uniform_nodes
 
-_FINE = 2.0**-10  # the grid against the noise's sd
+_FINE = 2.0**-10  # largest step of the grid, relative to the sd of the noise
 
-#: the views of the paper's table that cost something, by name
+#: The views of the paper's table that need noise, by name.
 AGAINST = {"one other": views.single(), "all others": views.others(), "billboard": views.billboard()}
 
 
 @dataclass(frozen=True)
 class NoisyMeans:
-    """The mean answer of t people plus N(0, sd^2), once per feature (the billboard) or fresh for everybody.
+    """Mechanism that adds N(0, sd^2) to the mean answer of t people, once per feature (billboard) or anew for every person.
 
     Attributes:
         num_people: t.
         num_features: d.
-        sd: s, of the noise on a mean; 0 for none.
-        view: against whom the noise is meant. On a billboard all d noisy means are published and everybody reads its own;
-            else each person is sent one number, with noise of its own, or of its feature's if that is less.
+        sd: s, of the noise on a mean; 0 for no noise.
+        view: the view that the noise protects against. On a billboard all d noisy means are published, and everybody reads
+            their own. Otherwise each person is sent one number, with noise of its own, or with one noise per feature where
+            that needs less noise.
         samples: n, of each person.
         clipped: whether estimates are cut to [-1, 1], which never makes them worse.
 
@@ -67,13 +68,15 @@ class NoisyMeans:
 
     @classmethod
     def at(cls, mu: float, num_people: int, num_features: int, *, view: View, **options: Any) -> NoisyMeans:
-        """Of mu-Gaussian privacy against the view: s = 2 sqrt(k) / (mu t), as a person moves k numbers by at most 2 / t each.
+        """Build the mechanism with mu-Gaussian differential privacy against a view.
+
+        A person moves k numbers by at most 2 / t each, so s = 2 sqrt(k) / (mu t).
 
         Args:
             mu: > 0; rho = mu^2 / 2 in zero-concentrated privacy.
             num_people: t.
             num_features: d.
-            view: against whom.
+            view: the view to protect against.
             **options: ``samples`` and ``clipped``.
         """
         k = numbers_seen(view, num_people, num_features)
@@ -92,7 +95,7 @@ class NoisyMeans:
         accounting: str = "exact",
         **options: Any,
     ) -> NoisyMeans:
-        """The least noise that keeps (eps, delta) of one person against the view; arguments as :meth:`at`.
+        """Build the mechanism with the least noise that is (eps, delta)-private for a person; arguments as :meth:`at`.
 
         >>> from mpmtl_prob.threat_models import NoisyMeans, views
         >>> for view in (views.single(), views.others(), views.billboard()):
@@ -105,20 +108,20 @@ class NoisyMeans:
 
     @property
     def on_billboard(self) -> bool:
-        """One result for all to see, not one number to each."""
+        """True if one result is published for everybody, False if each person is sent a number."""
         return self.view.owners is None
 
     @property
     def shared(self) -> bool:
-        """One noise per feature, whoever asks: on a billboard, or where more people are guarded against than features."""
+        """True if each feature has one noise for all people: on a billboard, or against more people than features."""
         return self.on_billboard or others_seen(self.view, self.num_people) > self.num_features
 
     def numbers(self, view: View) -> int | None:
-        """How many different noisy numbers somebody sees; None where it is more than was meant for other eyes.
+        """Return the number of different noisy numbers in a view; None where the view shows a person's own number.
 
-        Numbers that were sent one by one and are put on a billboard show each person's own, which depends on its question.
-        Of a billboard, views of other people are of those who are told their numbers and no more, as the paper's definitions
-        have it: whoever can read it sees all d.
+        If numbers that were sent to single people are put on a billboard, it shows each person's own number, which depends
+        on their question. For a mechanism on a billboard, a view of other people is of people who are told only their own
+        numbers, as in the paper's definitions; whoever reads the billboard sees all d.
         """
         if view.owners is None:
             return self.num_features if self.on_billboard else None
@@ -126,12 +129,12 @@ class NoisyMeans:
         return min(k, self.num_features) if self.shared else k
 
     def mu(self, view: View | None = None) -> float:
-        """mu of Gaussian privacy of one person against a view, default the one that the noise is meant for; inf for none."""
+        """Return mu of Gaussian privacy for one person against a view, default the mechanism's own; inf for no privacy."""
         k = self.numbers(self.view if view is None else view)
         return float(2 * np.sqrt(k) / (self.num_people * self.sd)) if k and self.sd else np.inf
 
     def law(self, view: View | None = None) -> VectorGaussian:
-        """The noise on the sums of answers that a view shows. Raises ValueError where mu is infinite."""
+        """Return the law of the noise on the sums of answers in a view. Raises ValueError where mu is infinite."""
         k = self.numbers(self.view if view is None else view)
         if not (k and self.sd):
             raise ValueError("view: expected one that the noise covers, got one that shows more")
@@ -139,26 +142,26 @@ class NoisyMeans:
         return VectorGaussian(k, self.sd * total, 2 * self.samples * np.sqrt(k))
 
     def check(self, people: People) -> None:
-        """Raises ValueError for other numbers of people, samples or features than it is for."""
+        """Raise ValueError for people whose number, samples or features differ from the mechanism's."""
         shape = (self.num_people, self.samples, self.num_features)
         if people.answers.shape != shape:
             raise ValueError(f"people: expected answers of shape {shape}, got {people.answers.shape}")
 
     def estimate(self, value: ArrayLike) -> FloatArray:
-        """A noisy mean as an estimate: cut to [-1, 1] if clipped."""
+        """Return noisy means as estimates: truncated to [-1, 1] if ``clipped``."""
         return np.clip(value, -1, 1) if self.clipped else np.asarray(value, dtype=np.float64)
 
     def publish(
         self, people: People, epsilon: float, *, ledger: Ledger | None = None, unsafe_seed: int | None = None
     ) -> Published:
-        """Pay, then add exact noise to the sums of answers.
+        """Pay from the ledger, then add exact noise to the sums of answers.
 
         Args:
-            people: as many as the mechanism is for.
-            epsilon: at which the guarantee is stated, > 0.
-            ledger: of unit "person", pays, on disk, before noise is drawn. For a billboard alone: a ledger counts what
-                anybody may see.
-            unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
+            people: the people, whose number must be the mechanism's.
+            epsilon: where the guarantee is stated, > 0.
+            ledger: of unit "person". It pays, on disk, before noise is drawn. It is accepted for a billboard only, as a
+                ledger counts what anybody may see.
+            unsafe_seed: draws the noise from this seed, for demonstrations. Nothing is then guaranteed.
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
@@ -170,12 +173,12 @@ class NoisyMeans:
         if ledger is not None and not self.on_billboard:
             raise ValueError("ledger: expected none, as it counts what anybody sees, and this is meant for single eyes")
         law = self.law()
-        # whole numbers lie on any grid of 2^-b; the noise may then be as coarse as they are, but no coarser
+        # Sums are whole numbers, and lie on any grid of step 2^-b. So the step of the noise is at most 1.
         lattice = float(2.0 ** min(0.0, np.floor(np.log2(law.sd * _FINE))))
-        wanted = self.num_features if self.shared else self.num_people
+        size = self.num_features if self.shared else self.num_people
         noise, guarantee = draw_vectors(
             [law],
-            -(-wanted // law.num_features),  # any k of the numbers are one vector to the law, as all are independent
+            -(-size // law.num_features),  # as all noise is independent, any k numbers may form one vector
             epsilon=epsilon,
             lattice=lattice,
             unit="person",
@@ -184,18 +187,18 @@ class NoisyMeans:
             data=people.answers.reshape(self.num_people, -1),
         )
         sums = people.totals if self.shared else people.totals[people.index]
-        values = (sums + noise[0].T.ravel()[:wanted]) / (self.num_people * self.samples)
+        values = (sums + noise[0].T.ravel()[:size]) / (self.num_people * self.samples)
         return Published(self, values, replace(guarantee, adversary=against(self.view)))
 
     def simulate(self, rng: np.random.Generator, totals: ArrayLike, index: ArrayLike) -> FloatArray:
-        """What everybody is sent, or reads, given sums of answers (..., d): (..., t), in doubles, not clipped."""
+        """Simulate the numbers that people receive or read, given sums of answers (..., d): (..., t), not clipped."""
         j, means = questions(index, np.size(index), self.num_features), self._means(totals)
         if self.shared:
             return self.board(rng, totals)[..., j]
         return means[..., j] + self.sd * rng.standard_normal((*means.shape[:-1], len(j)))
 
     def board(self, rng: np.random.Generator, totals: ArrayLike) -> FloatArray:
-        """The mean of every feature with a noise, given sums of answers: (..., d), in doubles, not clipped."""
+        """Simulate a billboard, the noisy mean of every feature, given sums of answers: (..., d), not clipped."""
         means = self._means(totals)
         return means + self.sd * rng.standard_normal(means.shape)
 
@@ -207,8 +210,11 @@ class NoisyMeans:
         return np.asarray(totals) / (self.num_people * self.samples)
 
     def error(self, p: ArrayLike) -> FloatArray:
-        """Expected loss where the mean is p: (1/4) ((1 - p^2) / (t n) + s^2) unless clipped, and then a sum over counts."""
-        from scipy.stats import binom  # which takes a second to import
+        """Compute the expected loss where the mean is p.
+
+        It is (1/4) ((1 - p^2) / (t n) + s^2) for estimates that are not clipped, and a sum over counts for clipped ones.
+        """
+        from scipy.stats import binom  # a second to import
 
         p = checked_means(p)
         total = self.num_people * self.samples
@@ -219,19 +225,19 @@ class NoisyMeans:
         return np.sum(binom.pmf(counts, total, q) * _clipped_square(means, self.sd, p[..., None]), axis=-1) / 4
 
     def uniform_error(self) -> float:
-        """Expected loss under p ~ U[-1, 1]: (1/4) (2 / (3 t n) + s^2) unless clipped."""
+        """Compute the expected loss under p ~ U[-1, 1]: (1/4) (2 / (3 t n) + s^2) unless clipped."""
         p, weights = uniform_nodes()
         return float(self.error(p) @ weights)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Published(HidesArrays):
-    """Noisy means with what they promise. On a billboard they are public; else each is for one person's eyes.
+    """Noisy means with their guarantee. On a billboard they are public, otherwise each number is for one person only.
 
     Attributes:
-        mechanism: which made it.
+        mechanism: which made them.
         values: noisy means, one per feature, (d,), where noise is shared, else one per person, (t,).
-        guarantee: of one person.
+        guarantee: for one person.
     """
 
     mechanism: NoisyMeans
@@ -239,7 +245,7 @@ class Published(HidesArrays):
     guarantee: Guarantee
 
     def estimates(self, index: ArrayLike) -> FloatArray:
-        """Everybody's estimate: of the t people, given their questions, (t,)."""
+        """Return the estimates of the t people, given their questions, (t,)."""
         shared = self.mechanism.shared
         people = np.size(index) if shared else len(self.values)
         j = questions(index, people, self.mechanism.num_features)
@@ -247,7 +253,7 @@ class Published(HidesArrays):
 
 
 def against(view: View) -> str:
-    """Who is looking, in words."""
+    """Return the attackers of a view in words."""
     if view.owners is None:
         return ANYBODY
     if view.owners == -1:
@@ -258,14 +264,14 @@ def against(view: View) -> str:
 def people_needed(
     error: float, epsilon: float | None, delta: float | None, num_features: int, view: View, *, samples: int = 1
 ) -> int:
-    """The fewest people with whom the expected loss, at the worst p and not clipped, is at most so large.
+    """Compute the smallest number of people with an expected loss of at most ``error``, at the worst p, not clipped.
 
     Args:
-        error: > 0.
+        error: the largest acceptable expected loss, > 0.
         epsilon: None for no privacy, and then delta is None too.
-        delta: beside it.
+        delta: of the guarantee, None without privacy.
         num_features: d.
-        view: against whom; a coalition of more people than there are is not possible, and asks for as many and one.
+        view: the view to protect against. A coalition needs at least one person more than its own number.
         samples: n, of each.
 
     Raises:
@@ -289,7 +295,7 @@ def people_needed(
     high = least
     while not enough(high):
         high *= 2
-    low = max(high // 2, least - 1)  # too few, or fewer than there may be: the error falls with t
+    low = max(high // 2, least - 1)  # too few people, as the error decreases with t, or fewer than the view allows
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -297,18 +303,21 @@ def people_needed(
 
 
 def one_of_each(mu: float, num_people: int, num_features: int, **options: Any) -> dict[str, NoisyMeans]:
-    """The mechanisms of the paper's table, by name: no privacy, one other person, all others, the billboard.
+    """Return the mechanisms of the paper's table, by name: no privacy, one other person, all others, the billboard.
 
     Arguments as :meth:`NoisyMeans.at`.
     """
-    found = {name: NoisyMeans.at(mu, num_people, num_features, view=view, **options) for name, view in AGAINST.items()}
-    return {"none": NoisyMeans(num_people, num_features, 0.0, views.billboard(), **options)} | found
+    private = {
+        name: NoisyMeans.at(mu, num_people, num_features, view=view, **options) for name, view in AGAINST.items()
+    }
+    return {"none": NoisyMeans(num_people, num_features, 0.0, views.billboard(), **options)} | private
 
 
 def _clipped_square(means: FloatArray, sd: float, p: FloatArray) -> FloatArray:
-    """E (clip(m + sd Z) - p)^2, Z standard normal, by the moments of a truncated normal."""
+    """Compute E (clip(m + sd Z) - p)^2, Z standard normal, by the moments of a truncated normal."""
     a, b = (-1 - means) / sd, (1 - means) / sd
     phi = lambda z: np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-    inside, off = ndtr(b) - ndtr(a), means - p
-    middle = off**2 * inside + 2 * off * sd * (phi(a) - phi(b)) + sd**2 * (inside + a * phi(a) - b * phi(b))
+    inside = ndtr(b) - ndtr(a)
+    bias = means - p
+    middle = bias**2 * inside + 2 * bias * sd * (phi(a) - phi(b)) + sd**2 * (inside + a * phi(a) - b * phi(b))
     return (1 + p) ** 2 * ndtr(a) + (1 - p) ** 2 * ndtr(-b) + middle

@@ -1,11 +1,11 @@
-"""Newcomers: what t people put on a billboard serves somebody who was not there, and how much worse is known.
+"""Metalearning from a billboard: newcomers use the published result of t people, with a bound on their error.
 
-A billboard algorithm learns h from everybody and lets everybody personalise it with its own data. The same two steps serve a
-newcomer. If the h of t people is (eps, delta)-private per person, losses lie in [0, 1] and people are exchangeable, then
+A billboard algorithm learns h from everybody's data, and everybody personalises h with their own data. Newcomers can do the
+second step too. If h is (eps, delta)-private per person, losses lie in [0, 1] and people are exchangeable, then
 
     error of newcomers <= e^eps error of those who took part + delta.
 
-Source: Aliakbarpour et al. (2024), Theorem 3.2: with a fresh person in i's place h would have been nearly the same.
+Source: Aliakbarpour et al. (2024), Theorem 3.2: h would be nearly the same with a new person in the place of a participant.
 """
 
 from __future__ import annotations
@@ -30,44 +30,47 @@ from mpmtl_prob.threat_models.problems import People, questions
 
 
 class Billboard(Protocol):
-    """An algorithm with one public result: anything with these two methods."""
+    """Protocol of an algorithm with one public result."""
 
     def learn(self, data: Any, seed: int) -> Any:
-        """h, from everybody's data."""
+        """Compute the public result h from everybody's data."""
         ...
 
     def personalise(self, h: Any, own: Any) -> Any:
-        """What somebody makes of h and of data of its own, which nobody else sees."""
+        """Combine h with a person's own data, which nobody else sees."""
         ...
 
 
 @dataclass(frozen=True)
 class Metalearner:
-    """A billboard algorithm for newcomers: :func:`to_metalearner`."""
+    """Metalearner: a billboard algorithm that newcomers can use, from :func:`to_metalearner`."""
 
     algorithm: Billboard
 
     def learn(self, data: Any, seed: int = 0) -> Any:
-        """h, from the data of those who take part. What is promised to them is the algorithm's own promise."""
+        """Compute h from the participants' data, with the algorithm's own privacy guarantee for them."""
         return self.algorithm.learn(data, seed)
 
     def adapt(self, h: Any, newcomer: Any) -> Any:
-        """What a newcomer makes of h. It shows nobody anything, and nothing is promised or needed."""
+        """Combine h with a newcomer's own data. The newcomer publishes nothing, so no guarantee is needed."""
         return self.algorithm.personalise(h, newcomer)
 
 
 def to_metalearner(algorithm: Billboard) -> Metalearner:
-    """Let newcomers read a billboard (Theorem 3.2). Raises ValueError for what has no ``learn`` and ``personalise``."""
+    """Return a metalearner for a billboard algorithm (Theorem 3.2).
+
+    Raises ValueError for an object without ``learn`` and ``personalise``.
+    """
     implements("algorithm", algorithm, Billboard)
     return Metalearner(algorithm)
 
 
 @dataclass(frozen=True)
 class BillboardMeans:
-    """Noisy means on a billboard, as an algorithm; in doubles, for simulations. Own data is a question, or several.
+    """Billboard algorithm of noisy means, in doubles, for simulations. A person's own data is one or several questions.
 
     Attributes:
-        mechanism: for the billboard's view, or without noise.
+        mechanism: one for the billboard's view, or without noise.
 
     Raises:
         ValueError: a mechanism that sends numbers to people one by one.
@@ -80,29 +83,29 @@ class BillboardMeans:
             raise ValueError("mechanism: expected one for a billboard, got one that sends numbers one by one")
 
     def learn(self, data: People, seed: int) -> FloatArray:
-        """The noisy mean of every feature, (d,). Raises ValueError for other people than the mechanism is for."""
+        """Compute the noisy mean of every feature, (d,). Raises ValueError for people who do not fit the mechanism."""
         self.mechanism.check(data)
         return self.mechanism.board(np.random.default_rng(seed), data.totals)
 
     def personalise(self, h: FloatArray, own: ArrayLike) -> FloatArray:
-        """The estimates of the questions in ``own``. Raises ValueError for questions that were not asked."""
+        """Return the estimates for the questions in ``own``. Raises ValueError for unknown questions."""
         j = questions(own, np.size(own), self.mechanism.num_features)
         return self.mechanism.estimate(h[..., j.reshape(np.shape(own))])
 
 
 @dataclass(frozen=True)
 class BillboardRelease:
-    """Model-protected multi-task learning as a billboard: one release, its public posterior, and what owners make of it.
+    """Billboard algorithm of model-protected multi-task learning: one release, its public posterior, and owners' posteriors.
 
     Attributes:
         epsilon: of the release, per task.
-        delta: beside it; default the release's.
+        delta: of the release; default that of :func:`mpmtl_prob.release`.
         chains: of the public posterior.
         warmup: iterations of adaptation per chain.
-        draws: kept per chain.
+        draws: number of draws per chain.
 
     Raises:
-        ValueError: an argument outside its range; before there is a release that it could be too late for.
+        ValueError: an argument outside its range. It is checked here, before a release is paid for.
     """
 
     epsilon: float
@@ -118,7 +121,7 @@ class BillboardRelease:
         normalise_fields(self, whole, "chains", "warmup", "draws")
 
     def learn(self, data: TaskData, seed: int) -> SharedPosterior:
-        """What everybody may read. The release's noise is the operating system's; the seed is of the chains."""
+        """Compute the public posterior. The release's noise comes from the operating system; the seed is for the chains."""
         published = release(data, self.epsilon, self.delta)
         shared = shared_covariance(
             published, chains=self.chains, warmup=self.warmup, draws=self.draws, seed=seed, progress_bar=False
@@ -127,17 +130,17 @@ class BillboardRelease:
         return shared
 
     def personalise(self, h: SharedPosterior, own: TaskData) -> OwnerPosteriors:
-        """Weights and predictions of tasks, new or in the release: a message of their own that is in it stays in it."""
+        """Return the posteriors of tasks, new ones or participants; a participant's own message stays in the release."""
         return task_posteriors(own, h, leave_one_out="not_in_release")
 
 
 def newcomers_error(participants_error: float, epsilon: float, delta: float) -> float:
-    """At most e^eps alpha + delta, by Theorem 3.2.
+    """Return the bound e^eps alpha + delta on newcomers' expected loss, by Theorem 3.2.
 
     Args:
-        participants_error: alpha, expected loss of those who took part, in [0, 1].
+        participants_error: alpha, the expected loss of participants, in [0, 1].
         epsilon: of the billboard, per person.
-        delta: beside it.
+        delta: of the billboard, per person.
     """
     alpha = in_range("participants_error", participants_error, 0, 1 + 1e-12, left_closed=True)
     delta = in_range("delta", delta, 0, 1, left_closed=True)
@@ -149,13 +152,13 @@ def newcomers_error(participants_error: float, epsilon: float, delta: float) -> 
 def generalisation_gap(
     newcomers: ArrayLike, participants: ArrayLike, delta: float, confidence: float = 0.99
 ) -> Interval:
-    """What eps Theorem 3.2 says there must be: log((alpha_new - delta) / alpha), from losses that were measured.
+    """Estimate the least eps that Theorem 3.2 allows for measured losses: log((alpha_new - delta) / alpha).
 
     Args:
         newcomers: losses in [0, 1] of people who did not take part, one from each independent run, (n,).
-        participants: of people who did, one from each run, (m,).
+        participants: losses of people who did, one from each run, (m,).
         delta: of the claim.
-        confidence: of the limits (Hoeffding's, which hold for any n), both sides together.
+        confidence: of both limits together (Hoeffding's, which hold for any n).
 
     Returns:
         The estimate with its limits, each at least 0. A lower limit above the claimed eps refutes the claim.
@@ -178,19 +181,19 @@ class LeftOut:
     """Losses of tasks that took part and of tasks that did not, from independent runs.
 
     Attributes:
-        participants: the mean over those who took part, in each run, (runs,).
-        newcomers: over those who did not, (runs,).
+        participants: mean loss of the tasks that took part, in each run, (runs,).
+        newcomers: mean loss of those that did not, (runs,).
     """
 
     participants: FloatArray
     newcomers: FloatArray
 
     def allowed(self, epsilon: float, delta: float) -> float:
-        """What Theorem 3.2 makes of the participants' mean loss."""
+        """Return the bound of Theorem 3.2 on newcomers' loss, from the participants' mean loss."""
         return newcomers_error(float(self.participants.mean()), epsilon, delta)
 
     def gap(self, delta: float, confidence: float = 0.99) -> Interval:
-        """What eps there must be: :func:`generalisation_gap`."""
+        """Estimate the least eps that these losses allow, by :func:`generalisation_gap`."""
         return generalisation_gap(self.newcomers, self.participants, delta, confidence)
 
 
@@ -204,18 +207,18 @@ def leave_out(
     runs: int = 20,
     seed: int = 0,
 ) -> LeftOut:
-    """Leave tasks out at random, learn from the others, and let both read what was learnt.
+    """Measure losses of participants and newcomers: leave tasks out at random, learn from the others, and adapt to both.
 
-    Which tasks take part is drawn anew in every run, so that they are exchangeable, whatever they are.
+    The tasks that are left out are drawn anew in every run. This makes participants and newcomers exchangeable.
 
     Args:
-        learner: what is learnt and read.
+        learner: the metalearner.
         train: rows of all tasks.
-        test: rows of the same tasks, unseen.
-        loss: of what the reader made of it on unseen rows of its tasks, in [0, 1], (tasks,).
-        share: of the tasks that are left out, in (0, 1); at least one is, and one is not.
-        runs: so many times.
-        seed: of who is left out, and of what the learner seeds.
+        test: unseen rows of the same tasks.
+        loss: function of an adapted result and unseen rows that returns losses in [0, 1], (tasks,).
+        share: of the tasks that are left out, in (0, 1); at least one task is left out, and at least one is not.
+        runs: number of runs.
+        seed: of the choice of tasks, and of the learner.
 
     Raises:
         ValueError: an argument outside its range, different tasks, or losses outside [0, 1].
@@ -226,7 +229,8 @@ def leave_out(
             f"test: expected the {m} tasks of train, at least two, got {test.num_tasks}, or in another order"
         )
     out = int(np.clip(round(in_range("share", share, 0, 1) * m), 1, m - 1))
-    rng, found = np.random.default_rng(whole("seed", seed, 0)), np.empty((2, whole("runs", runs)))
+    rng = np.random.default_rng(whole("seed", seed, 0))
+    mean_losses = np.empty((2, whole("runs", runs)))
     for run in range(runs):
         order = rng.permutation(m)
         h = learner.learn(_some(train, order[out:]), seed + run)
@@ -234,17 +238,17 @@ def leave_out(
             losses = _loss("loss", loss(learner.adapt(h, _some(train, chosen)), _some(test, chosen)))
             if len(losses) != len(chosen):
                 raise ValueError(f"loss: expected one for each of {len(chosen)} tasks, got {len(losses)}")
-            found[kind, run] = losses.mean()
-    return LeftOut(*found)
+            mean_losses[kind, run] = losses.mean()
+    return LeftOut(*mean_losses)
 
 
 def clipped_loss(prediction: Prediction, test: TaskData, unit: float) -> FloatArray:
-    """The mean over a task's rows of ((y - mean) / unit)^2, at most 1 each, (tasks,).
+    """Compute every task's mean of ((y - prediction) / unit)^2 over its rows, with at most 1 per row, (tasks,).
 
     Args:
         prediction: of the rows.
         test: the rows.
-        unit: an error so large, or larger, is a loss of 1; chosen without looking at the data.
+        unit: the error whose loss is 1, as is that of any larger error; chosen without looking at the data.
     """
     square = np.minimum(((test.targets - prediction.means) / positive("unit", unit)) ** 2, 1.0)
     return np.add.reduceat(square, test.offsets[:-1]) / test.row_counts
@@ -255,7 +259,8 @@ def _some(tasks: TaskData, chosen: ArrayLike) -> TaskData:
 
 
 def _loss(name: str, values: ArrayLike) -> FloatArray:
-    found = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    if found.ndim != 1 or not len(found) or not ((found >= 0) & (found <= 1)).all():
-        raise ValueError(f"{name}: expected losses in [0, 1], at least one, got shape {found.shape}")
-    return found
+    """Return losses as an array. Raises ValueError for none, for several dimensions, and for losses outside [0, 1]."""
+    losses = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if losses.ndim != 1 or not len(losses) or not ((losses >= 0) & (losses <= 1)).all():
+        raise ValueError(f"{name}: expected losses in [0, 1], at least one, got shape {losses.shape}")
+    return losses

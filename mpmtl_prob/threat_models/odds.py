@@ -1,14 +1,14 @@
-"""Was this person in it? Bayes factors for somebody who knows the person's answers, and of the others what is seen.
+"""Membership inference: Bayes factors of an attacker who knows a person's answers, and sees noisy means.
 
-In the alternative a fresh person stands in the place. For every number g that is seen, with y of the person's n answers
+In the alternative a new person takes the person's place. For every number g that is seen, with y of the person's n answers
 positive and N(.) the noise,
 
     log BF = log sum_c' P(c' of (t - 1) n) N(g; 2 (c' + y) / (t n) - 1, s^2)
            - log sum_c P(c of t n) N(g; 2 c / (t n) - 1, s^2),
 
-P beta-binomial of the prior of the mean updated by the person's own answers, or binomial if p is known. Whatever the attacker
-knows or does not, the mean of log BF when the person is there is at most rho = mu^2 / 2: it is the divergence of a part of
-what the promise is about. The strongest attacker, who knows all other answers too, has log BF ~ N(mu^2 / 2, mu^2).
+P is beta-binomial, by the prior of the mean updated with the person's own answers, or binomial if p is known. Whatever the
+attacker knows, the mean of log BF if the person took part is at most rho = mu^2 / 2, as it is the divergence of a part of the
+data that the guarantee covers. The strongest attacker, who knows all other answers too, has log BF ~ N(mu^2 / 2, mu^2).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def log_factor(
     beta: tuple[float, float] = UNIFORM,
     p: ArrayLike | None = None,
 ) -> FloatArray:
-    """The log Bayes factor of a person's presence, (...,).
+    """Compute the log Bayes factor of a person's participation, (...,).
 
     Args:
-        values: the noisy means that are seen, before they are clipped, of different features, (..., k).
-        own: sums of the person's n answers to these, (..., k) or (k,).
-        mechanism: which made them.
+        values: the noisy means of different features that the attacker sees, before clipping, (..., k).
+        own: sums of the person's n answers on these features, (..., k) or (k,).
+        mechanism: which made the noisy means.
         beta: (a, b) of the prior of (1 + p) / 2; default uniform.
         p: the means, (..., k) or (k,), for an attacker who knows them.
 
@@ -65,22 +65,24 @@ def log_factor(
     y = (n + x) / 2
     if not ((y >= 0) & (y <= n) & (y == np.rint(y))).all():
         raise ValueError(f"own: expected sums of {n} answers of -1 and 1, got others")
-    a, b = (positive("beta", each) for each in beta)
+    a, b = (positive("beta", parameter) for parameter in beta)
     q = None if p is None else np.broadcast_to((1 + checked_means(p)) / 2, g.shape)
     k = g.shape[-1]
-    flat = lambda values: values.reshape(-1, k)
+    flat_g, flat_y = g.reshape(-1, k), y.reshape(-1, k)
+    flat_q = None if q is None else q.reshape(-1, k)
     rows = max(_CELLS // (k * (t * n + 1)), 1)
-    found = []
-    for start in range(0, len(flat(g)), rows):
+    log_factors = []
+    for start in range(0, len(flat_g), rows):
         part = slice(start, start + rows)
-        G, Y = flat(g)[part], flat(y)[part].astype(np.int64)
-        known = None if q is None else flat(q)[part]
-        inside = _mixed(G, Y, (t - 1) * n, Y, mechanism, (a, b), known)
-        found.append((inside - _mixed(G, Y, t * n, 0, mechanism, (a, b), known)).sum(axis=-1))
-    return np.concatenate(found).reshape(g.shape[:-1])
+        G, Y = flat_g[part], flat_y[part].astype(np.int64)
+        known = None if flat_q is None else flat_q[part]
+        present = _log_density(G, Y, (t - 1) * n, Y, mechanism, (a, b), known)
+        absent = _log_density(G, Y, t * n, 0, mechanism, (a, b), known)
+        log_factors.append((present - absent).sum(axis=-1))
+    return np.concatenate(log_factors).reshape(g.shape[:-1])
 
 
-def _mixed(
+def _log_density(
     g: FloatArray,
     y: Ints,
     unknown: int,
@@ -89,12 +91,14 @@ def _mixed(
     beta: tuple[float, float],
     q: FloatArray | None,
 ) -> FloatArray:
-    """log sum_c P(c of unknown) N(g; 2 (c + added) / (t n) - 1, s^2), (rows, k)."""
-    from scipy.stats import betabinom  # which takes a second to import
+    """Compute log sum_c P(c of unknown) N(g; 2 (c + added) / (t n) - 1, s^2), (rows, k)."""
+    from scipy.stats import betabinom  # a second to import
 
     c, n = np.arange(unknown + 1), mechanism.samples
-    if q is None:  # one table for every possible number of own positive answers
-        log_p = np.stack([betabinom.logpmf(c, unknown, beta[0] + own, beta[1] + n - own) for own in range(n + 1)])[y]
+    if q is None:  # one row of the table for every possible number of the person's positive answers
+        a, b = beta
+        table = np.stack([betabinom.logpmf(c, unknown, a + yes, b + n - yes) for yes in range(n + 1)])
+        log_p = table[y]
     else:
         q = q[..., None]
         log_p = xlogy(c, q) + xlog1py(unknown - c, -q) - betaln(c + 1, unknown - c + 1) - np.log(unknown + 1)
@@ -104,13 +108,13 @@ def _mixed(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Suspected(HidesArrays):
-    """Log Bayes factors of people who were there and of people whose place a fresh one took.
+    """Log Bayes factors of people who took part, and of people whose place a new person took.
 
     Attributes:
-        mechanism: what was played against.
+        mechanism: the mechanism under attack.
         view: what the attacker saw.
-        inside: log BF of those who were there, (n,).
-        outside: of those who were not, (n,).
+        inside: log BF of people who took part, (n,).
+        outside: log BF of people who did not, (n,).
     """
 
     mechanism: NoisyMeans
@@ -119,14 +123,14 @@ class Suspected(HidesArrays):
     outside: FloatArray
 
     def probability(self, prior: float = 0.5) -> tuple[FloatArray, FloatArray]:
-        """That each was there, after seeing it: of those who were, and of those who were not."""
+        """Return the attacker's posterior probabilities of participation, of participants and of other people."""
         start = logit(in_range("prior", prior, 0, 1))
         return expit(start + self.inside), expit(start + self.outside)
 
     def information(self, confidence: float = 0.99) -> Interval:
-        """E[log BF] of those who were there, in nats, between limits by the central limit theorem.
+        """Estimate E[log BF] of participants, in nats, with limits by the central limit theorem.
 
-        A lower limit above rho refutes the promise of mu^2 / 2 = rho, by an attacker who does not know the others.
+        A lower limit above rho refutes a guarantee of mu^2 / 2 = rho, even though the attacker does not know the others.
         """
         z = -ndtri((1 - in_range("confidence", confidence, 0, 1)) / 2)
         mean, width = self.inside.mean(), z * self.inside.std(ddof=1) / np.sqrt(len(self.inside))
@@ -142,48 +146,49 @@ def suspect(
     trials: int = 2000,
     seed: int = 0,
 ) -> Suspected:
-    """Play against people whose p comes from the prior, new every time, in doubles.
+    """Play the membership-inference attack many times, with new means p from the prior; in doubles.
 
     Args:
-        mechanism: what to play against, with noise.
-        view: what the attacker sees, default what the noise is meant for; others ask about different features.
+        mechanism: the mechanism under attack, with noise.
+        view: what the attacker sees; default the view that the noise protects against. The people ask about different
+            features.
         beta: (a, b) of the prior of (1 + p) / 2, which the attacker knows.
         known: whether the attacker knows p too.
-        trials: of each kind.
+        trials: number of games with the person, and as many without.
         seed: of everything.
 
     Raises:
         ValueError: an argument outside its range, or a view that shows a person's own number.
     """
-    looking = mechanism.view if view is None else view
-    k = mechanism.numbers(looking)
+    attacked = mechanism.view if view is None else view
+    k = mechanism.numbers(attacked)
     if k is None:
         raise ValueError("view: expected other people's numbers, got the billboard, which shows a person's own")
     t, n = mechanism.num_people, mechanism.samples
     rng, shape = np.random.default_rng(whole("seed", seed, 0)), (whole("trials", trials, 2), k)
-    a, b = (positive("beta", each) for each in beta)
+    a, b = (positive("beta", parameter) for parameter in beta)
     q = rng.beta(a, b, shape)
-    rest = 2 * rng.binomial((t - 1) * n, q) - (t - 1) * n
-    own, other = (2 * rng.binomial(n, q) - n for _ in range(2))
-    found = []
-    for there in (own, other):
-        seen = (rest + there) / (t * n) + mechanism.sd * rng.standard_normal(shape)
-        found.append(log_factor(seen, own, mechanism, beta=beta, p=2 * q - 1 if known else None))
-    return Suspected(mechanism, looking, *found)
+    others = 2 * rng.binomial((t - 1) * n, q) - (t - 1) * n
+    own, fresh = (2 * rng.binomial(n, q) - n for _ in range(2))
+    log_factors = []
+    for participant_sums in (own, fresh):
+        seen = (others + participant_sums) / (t * n) + mechanism.sd * rng.standard_normal(shape)
+        log_factors.append(log_factor(seen, own, mechanism, beta=beta, p=2 * q - 1 if known else None))
+    return Suspected(mechanism, attacked, *log_factors)
 
 
 @dataclass(frozen=True)
 class Participant:
-    """What somebody could learn about a person's taking part, for that person; str() says it in words.
+    """Membership-inference risk of one participant; str() explains it to them in words.
 
     Attributes:
-        view: who looks.
-        prior: how likely they thought it.
-        typical: the median of how likely they think it then, if they know the person's answers and the population's means,
-            and no others' answers.
-        tenth: what one in ten of these is beyond.
-        most: e^eps times the odds, as a probability.
-        passed: the probability that the strongest attacker, who knows all others' answers too, gets beyond.
+        view: what the attacker sees.
+        prior: the attacker's probability, before the release, that the person took part.
+        typical: the median of the probability after the release, for an attacker who knows the person's answers and the
+            population's means, but not the answers of others.
+        tenth: the 90 % quantile of the same.
+        most: the probability whose odds are e^eps times the prior odds.
+        passed: the probability with which the strongest attacker, who knows all other answers too, exceeds ``most``.
     """
 
     view: View
@@ -196,10 +201,10 @@ class Participant:
     def __str__(self) -> str:
         who = "anybody" if self.view.owners is None else against(self.view)
         return (
-            f"Against {who}: if somebody thought it {self.prior:.0%} likely that you took part, then after seeing this it is "
-            f"typically {self.typical:.0%} (in one case of ten more than {self.tenth:.0%}) for whoever knows your answers "
-            f"and the population's means. Whoever knows all others' answers too does not get beyond {self.most:.0%}, except "
-            f"with a probability of {self.passed:.2g}."
+            f"Against {who}: assume an attacker who thought it {self.prior:.0%} likely that you took part. If they know your "
+            f"answers and the population's means, then after seeing this they typically find it {self.typical:.0%} likely "
+            f"(in one case of ten more than {self.tenth:.0%}). If they know all others' answers too, they do not get beyond "
+            f"{self.most:.0%}, except with a probability of {self.passed:.2g}."
         )
 
 
@@ -211,14 +216,14 @@ def participant(
     trials: int = 2000,
     seed: int = 0,
 ) -> Participant:
-    """What a mechanism lets somebody learn about a person who took part, before the view that it is meant for.
+    """Compute the membership-inference risk of a participant, in the view that the mechanism protects against.
 
     Args:
         mechanism: with noise.
-        epsilon: of the promise; the cap is e^eps times the odds.
-        prior: how likely somebody thought it, in (0, 1).
-        trials: simulations behind the typical case.
-        seed: of these.
+        epsilon: of the guarantee, by which odds grow by at most a factor of e^eps.
+        prior: the attacker's probability, before the release, that the person took part, in (0, 1).
+        trials: number of simulations for the typical case.
+        seed: of the simulations.
 
     Raises:
         ValueError: an argument outside its range.
@@ -226,5 +231,5 @@ def participant(
     eps, mu = positive("epsilon", epsilon), mechanism.mu()
     inside, _ = suspect(mechanism, known=True, trials=trials, seed=seed).probability(prior)
     passed = ndtr(mu / 2 - eps / mu)  # log BF ~ N(mu^2 / 2, mu^2)
-    typical, tenth = (float(each) for each in np.quantile(inside, (0.5, 0.9)))
+    typical, tenth = (float(quantile) for quantile in np.quantile(inside, (0.5, 0.9)))
     return Participant(mechanism.view, prior, typical, tenth, float(expit(logit(prior) + eps)), float(passed))

@@ -1,4 +1,4 @@
-"""How many people a wanted error needs, and what error so many people have, in every threat model: ``mpmtl-prob plan``."""
+"""Planning of studies: people needed for an error, and error of a number of people, by threat model (``mpmtl-prob plan``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpmtl_prob.privacy import views
 from mpmtl_prob.threat_models.calibration import mu_within
 from mpmtl_prob.threat_models.means import AGAINST, NoisyMeans, people_needed
 
-#: of a mechanism of :func:`one_of_each`, whom its noise is meant for
+#: The attackers that each mechanism of :func:`one_of_each` protects against.
 NAMES = {
     "none": "nobody: no privacy",
     "one other": "any one other person",
@@ -25,23 +25,23 @@ NAMES = {
     "billboard": "everybody: a billboard",
 }
 COLORS = {"none": "0.45", "one other": "#1b6ca8", "all others": "#e08a1e", "billboard": "#c8472b"}
-_NOTHING_KNOWN = 0.25  # the worst error of answering 0
+_NOTHING_KNOWN = 0.25  # the expected loss, in the worst case, of answering 0 without any data
 
 
 @dataclass(frozen=True)
 class Plan:
-    """People and errors in every threat model; str() is a table.
+    """Plan of a study: people and errors in every threat model; str() is a table.
 
-    Errors are expected losses, (estimate - mean)^2 / 4, at the worst p and not clipped:
-    :func:`~mpmtl_prob.threat_models.people_needed`. Where noise makes an estimate worse than that, everybody answers 0, whose
-    error is at most 1/4 without any data. Newcomers who read a billboard have the error of those who are on it.
+    Errors are expected losses, (estimate - mean)^2 / 4, at the worst p and not clipped, as in
+    :func:`~mpmtl_prob.threat_models.people_needed`. An answer of 0 without any data has an error of at most 1/4. So where the
+    noise would lead to a larger error, 1/4 is reported. Newcomers who read a billboard have the same error as participants.
 
     Attributes:
-        epsilon: of one person, > 0.
-        delta: beside it, in (0, 1).
-        num_features: d, questions.
-        error: wanted, in (0, 1/4); None if only errors are asked for.
-        num_people: t, whose error is asked for; None if only people are.
+        epsilon: of the guarantee for one person, > 0.
+        delta: of the same, in (0, 1).
+        num_features: d, the number of questions.
+        error: the wanted error, in (0, 1/4); None to compute errors only.
+        num_people: t, to compute the errors of this number of people; None to compute numbers of people only.
 
     Raises:
         ValueError: an argument outside its range, or neither an error nor people.
@@ -62,7 +62,7 @@ class Plan:
         object.__setattr__(self, "delta", in_range("delta", self.delta, 0, 1))
         normalise_fields(self, whole, "num_features")
         if self.error is None and self.num_people is None:
-            raise ValueError("error: expected the error that is wanted, or num_people, got neither")
+            raise ValueError("error: expected an error or num_people, got neither")
         if self.error is not None:
             normalise_fields(self, positive, "error")
             if self.error >= _NOTHING_KNOWN:
@@ -73,15 +73,15 @@ class Plan:
 
     @property
     def needed(self) -> dict[str, int] | None:
-        """People for the wanted error, by whom the noise is meant for; None if no error is wanted."""
+        """Numbers of people for the wanted error, by threat model; None if no error was given."""
         if self.error is None:
             return None
-        wanted, eps, d = self.error, self.epsilon, self.num_features
-        private = {name: people_needed(wanted, eps, self.delta, d, view) for name, view in AGAINST.items()}
-        return {"none": people_needed(wanted, None, None, d, views.billboard())} | private
+        error, eps, d = self.error, self.epsilon, self.num_features
+        private = {name: people_needed(error, eps, self.delta, d, view) for name, view in AGAINST.items()}
+        return {"none": people_needed(error, None, None, d, views.billboard())} | private
 
     def errors(self, num_people: int) -> dict[str, float | None]:
-        """Return the errors of so many people, at most 1/4; None where one person alone has no others."""
+        """Return the errors of a number of people, at most 1/4; None for one person alone in views of other people."""
         return {
             name: None if m is None else min(float(m.error(0.0)), _NOTHING_KNOWN)
             for name, m in self._mechanisms(num_people)
@@ -99,7 +99,7 @@ class Plan:
         return mu_within(self.epsilon, self.delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON: what was asked, and a row for each threat model. What was not asked is None."""
+        """Return the arguments and a row per threat model as plain values, for JSON; None for what was not computed."""
         needed, errors = self.needed, None if self.num_people is None else self.errors(self.num_people)
         rows = [
             {"name": name, "against": who}
@@ -113,40 +113,40 @@ class Plan:
         return asked | {"error": self.error, "num_people": self.num_people, "threat_models": rows}
 
     def __str__(self) -> str:
-        asked = [("people_needed", f"people for an error of {self.error:g}", "d")] if self.error is not None else []
+        columns = [("people_needed", f"people for an error of {self.error:g}", "d")] if self.error is not None else []
         if self.num_people is not None:
-            asked.append(("error", f"error of {self.num_people} people", ".3g"))
+            columns.append(("error", f"error of {self.num_people} people", ".3g"))
         cell = lambda value, form: "-" if value is None else format(value, form)
         rows = [
-            (row["against"], *(cell(row[key], form) for key, _, form in asked))
+            (row["against"], *(cell(row[key], form) for key, _, form in columns))
             for row in self.to_dict()["threat_models"]
         ]
         promise = f"({self.epsilon:g}, {self.delta:g})"
         head = f"{promise} of one person, {self.num_features} questions; errors are expected losses at the worst mean"
-        table = aligned([("noise against", *(title for _, title, _ in asked)), *rows])
+        table = aligned([("noise against", *(title for _, title, _ in columns)), *rows])
         known = self.num_people is None or _NOTHING_KNOWN not in self.errors(self.num_people).values()
         note = "" if known else f"\n\n{_NOTHING_KNOWN}: answering 0 without any data, as an estimate is no better"
         return f"{head}\n\n{table}{note}"
 
     def plot(self, ax: Any) -> None:
-        """Error against people, the wanted error and the people who were asked for, on matplotlib axes."""
+        """Plot errors over numbers of people on matplotlib axes, and mark the wanted error and number of people."""
         needed, t = self.needed, self.num_people
-        asked = {} if t is None else self.errors(t)
-        people = self._shown()
-        curves = [self.errors(int(each)) for each in people]
+        errors = {} if t is None else self.errors(t)
+        people = self._people_on_axis()
+        curves = [self.errors(int(number)) for number in people]
         for name, who in NAMES.items():
             label = who if needed is None else f"{who}, {needed[name]} people"
             ax.plot(people, [curve[name] for curve in curves], color=COLORS[name], lw=1.8, label=label)
             if needed is not None:
                 ax.plot(needed[name], self.error, "o", color=COLORS[name], ms=6, zorder=3)
-            if asked.get(name) is not None:
-                ax.plot(t, asked[name], "o", color=COLORS[name], mfc="white", ms=6, zorder=3)
+            if errors.get(name) is not None:
+                ax.plot(t, errors[name], "o", color=COLORS[name], mfc="white", ms=6, zorder=3)
         for value, text in ((_NOTHING_KNOWN, "answering 0 without any data"), (self.error, "wanted")):
             if value is not None:
                 ax.axhline(value, color="0.6", lw=0.8, ls=":", zorder=0)
-                at = (0.99, value)
+                place = (0.99, value)
                 ax.annotate(
-                    text, at, (0, 2), ax.get_yaxis_transform(), "offset points", ha="right", fontsize=8, color="0.4"
+                    text, place, (0, 2), ax.get_yaxis_transform(), "offset points", ha="right", fontsize=8, color="0.4"
                 )
         if t is not None:
             ax.axvline(t, color="0.6", lw=0.8, ls=":", zorder=0)
@@ -154,17 +154,17 @@ class Plan:
         scales = {"xscale": "log", "yscale": "log", "ylim": (low / 1.5, 4 * _NOTHING_KNOWN)}
         ax.set(xlabel="people", ylabel="expected loss, worst case", **scales)
         promise = f"({self.epsilon:g}, {self.delta:g}), {self.num_features:,} questions"
-        ax.set_title(f"Who is to learn nothing decides what it costs\n{promise}", fontsize=10)
+        ax.set_title(f"Error by the attackers that the noise protects against\n{promise}", fontsize=10)
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=8, loc="lower left")
 
-    def _shown(self) -> FloatArray:
-        """Numbers of people from 2 on, evenly on a logarithmic axis, beyond all that is asked for."""
+    def _people_on_axis(self) -> FloatArray:
+        """Return numbers of people for a logarithmic axis, from 2 to beyond all numbers in the plan."""
         most = max(*(self.needed or {"": 1}).values(), self.num_people or 1, 100)
         return np.unique(np.geomspace(2, 3 * most, 80).round())
 
     def picture(self, path: Path) -> None:
-        """The plot as a file. Raises ImportError without matplotlib."""
+        """Save the plot as a file. Raises ImportError without matplotlib."""
         try:
             from matplotlib.figure import Figure
         except ImportError:

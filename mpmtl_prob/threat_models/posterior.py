@@ -1,15 +1,16 @@
-"""What each seat knows of the means: the law of the noise is public, so that what is seen is data with a likelihood.
+"""Posterior distributions of the means for each seat. The law of the noise is public, so noisy means have a likelihood.
 
-- :func:`public`: a billboard, for anybody. From many questions the population is learnt, and serves each of them.
-- :func:`owner`: one number, and the own answers to that question.
-- :func:`coalition`: what several people were sent, and the answers of all of them.
-- :func:`newcomer`: a public posterior, and own answers that are not in it.
+- :func:`public`: from a billboard, for anybody. All questions inform the population's law, which improves the estimate of
+  each (partial pooling).
+- :func:`owner`: from one number, and a person's own answers to that question.
+- :func:`coalition`: from the numbers that several people were sent, and all their answers.
+- :func:`newcomer`: from a public posterior, and own answers that are not in it.
 
-Everything is post-processing: it costs no one any privacy. All posteriors are computed on nodes q = sin^2(angle), on which
-the count behind a noisy mean is summed out; nodes are dense enough for that many people.
+All of this is post-processing, and has no privacy cost. Posteriors are computed on nodes q = sin^2(angle), and the unknown
+count behind a noisy mean is summed out at every node. The nodes are dense enough for the number of people.
 
-Coverage is over the prior: what is learnt from a billboard that is nearly all noise is what the prior of phi and k says, and
-:func:`sensitivity` shows how much another one would change.
+Coverage is on average over the prior. Where a billboard is nearly all noise, the result depends mostly on the prior of phi
+and k; :func:`sensitivity` shows how much another prior would change.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MeanPosterior", "coalition", "newcomer", "owner", "public", "sensitivity"]
 
-#: (a, b) of a uniform mean
+#: Parameters (a, b) of the Beta law of a uniform mean.
 UNIFORM = (1.0, 1.0)
-_MANY = 1000  # variance of a count above which it is as good as normal; below, it is summed out
-_AT_ONCE = 20_000_000  # numbers in memory
+_MANY = 1000  # a count with a larger variance is treated as normal; otherwise it is summed out
+_AT_ONCE = 20_000_000  # numbers in memory at once
 
 REMEDIES = Remedies(
     "Call public with more draws, or a longer warmup.",
@@ -52,17 +53,17 @@ REMEDIES = Remedies(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeanPosterior(HidesArrays):
-    """The posterior of p for some questions, from one seat.
+    """Posterior of p for some questions, from one seat.
 
     Attributes:
         seat: "public", "owner", "coalition" or "newcomer".
         index: the questions, (k,).
-        seen: what is seen of them, at the nodes.
-        phi: draws of the population's mean rate given what the public sees, (chain, draw); constant where the prior is given.
-        log_k: of how alike the rates are.
+        seen: the likelihood of everything that the seat sees, at the nodes.
+        phi: draws of the population's mean rate given the public data, (chain, draw); constant where the prior is given.
+        log_k: draws of log k, the similarity of the rates, (chain, draw).
         statistics: of the sampler; empty where nothing was sampled.
         seed: of the draws of p.
-        board: of ``seen.likelihood``, what the public sees too, (k, nodes); None where that is all of it.
+        board: the part of ``seen.likelihood`` that comes from public data, (k, nodes); None where that is all of it.
     """
 
     seat: str
@@ -76,57 +77,60 @@ class MeanPosterior(HidesArrays):
 
     @property
     def nodes(self) -> FloatArray:
-        """Of p, ascending, (nodes,)."""
+        """The nodes of p, ascending, (nodes,)."""
         return 2 * np.exp(np.asarray(self.seen.log_odds)[0]) - 1
 
     @property
     def probabilities(self) -> FloatArray:
-        """Of the nodes, for each question, averaged over the draws of phi and k, (k, nodes)."""
+        """Posterior probabilities of the nodes for each question, averaged over the draws of phi and k, (k, nodes)."""
         L, W = np.asarray(self.seen.likelihood), self._priors()
-        # a draw of phi and k counts as its evidence with own answers over that without: L @ W.T / (board @ W.T)
+        # Own answers change the weight of a draw of phi and k: to its evidence with them over that without, that is
+        # L @ W.T / (board @ W.T).
         board = np.maximum((L if self.board is None else self.board) @ W.T, 1e-300)  # (k, draws)
-        found: FloatArray = L * ((1 / board) @ W)
-        return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-300)
+        weights: FloatArray = L * ((1 / board) @ W)
+        return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
 
     @property
     def mean(self) -> FloatArray:
-        """The estimate with the least expected square error, (k,)."""
+        """The posterior mean, which has the least expected square error, (k,)."""
         return self.probabilities @ self.nodes
 
     @property
     def positive(self) -> FloatArray:
-        """P(p > 0), (k,)."""
+        """The posterior probability P(p > 0), (k,)."""
         return self.probabilities @ (self.nodes > 0)
 
     @property
     def sign(self) -> Signs:
-        """Of the posterior median, (k,)."""
+        """The sign of the posterior median, (k,)."""
         return sign(self.positive - 0.5)
 
     @property
     def excess(self) -> FloatArray:
-        """E |p| 1{the sign is wrong}, (k,)."""
-        against = np.where(self.sign[:, None] * self.nodes < 0, np.abs(self.nodes), 0.0)
-        return np.sum(self.probabilities * against, axis=-1)
+        """The expected loss of the sign, E |p| 1{the sign is wrong}, (k,)."""
+        losses = np.where(self.sign[:, None] * self.nodes < 0, np.abs(self.nodes), 0.0)
+        return np.sum(self.probabilities * losses, axis=-1)
 
     def interval(self, probability: float = 0.9) -> FloatArray:
-        """Central intervals of p, (2, k). Raises ValueError for a probability outside (0, 1)."""
+        """Return central posterior intervals of p, (2, k). Raises ValueError for a probability outside (0, 1)."""
         tail = (1 - in_range("probability", probability, 0, 1)) / 2
-        return np.stack([self._quantile(np.full(len(self.index), each)) for each in (tail, 1 - tail)])
+        return np.stack([self._quantile(np.full(len(self.index), level)) for level in (tail, 1 - tail)])
 
     def draws(self) -> FloatArray:
-        """Of p, jointly with phi and k of :meth:`to_arviz`, (chain, draw, k)."""
-        rng, W = np.random.default_rng([self.seed, 3]), self._priors()[self._kept()]
-        L, found = np.asarray(self.seen.likelihood), np.empty((len(W), len(self.index)))
+        """Draw p jointly with phi and k of :meth:`to_arviz`, (chain, draw, k)."""
+        rng = np.random.default_rng([self.seed, 3])
+        W = self._priors()[self._resampled()]
+        L = np.asarray(self.seen.likelihood)
+        p = np.empty((len(W), len(self.index)))
         for j, row in enumerate(L):
-            found[:, j] = _draw(row * W, self._edges(), rng.random(len(W)))
-        return found.reshape(*self.phi.shape, -1)
+            p[:, j] = _draw(row * W, self._edges(), rng.random(len(W)))
+        return p.reshape(*self.phi.shape, -1)
 
     def to_arviz(self) -> xr.DataTree:
-        """A DataTree: ``posterior`` with ``p`` (chain, draw, feature), ``phi`` and ``k``, and ``sample_stats``."""
+        """Return a DataTree: ``posterior`` with ``p`` (chain, draw, feature), ``phi`` and ``k``, and ``sample_stats``."""
         import arviz as az
 
-        phi, log_k = (each.ravel()[self._kept()].reshape(each.shape) for each in (self.phi, self.log_k))
+        phi, log_k = (draws.ravel()[self._resampled()].reshape(draws.shape) for draws in (self.phi, self.log_k))
         groups = {"posterior": {"p": self.draws(), "phi": phi, "k": np.exp(log_k)}}
         if self.statistics:
             groups["sample_stats"] = dict(self.statistics)
@@ -135,17 +139,20 @@ class MeanPosterior(HidesArrays):
         return tree
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes of the public's phi and log k. Raises ValueError where the prior was given."""
+        """Return r-hat and effective sample sizes of the public draws of phi and log k.
+
+        Raises ValueError where the prior was given, so that nothing was sampled.
+        """
         if not self.statistics:
             raise ValueError("posterior: expected one whose population was learnt, got one of a given prior")
         return diagnose({"phi": self.phi, "log k": self.log_k}, self.statistics, remedies=REMEDIES)
 
     def _priors(self) -> FloatArray:
-        """At every draw of phi and k, over the nodes, (draws, nodes)."""
+        """Return the prior weights of the nodes at every draw of phi and k, (draws, nodes)."""
         return np.exp(np.asarray(rates.log_prior(self.phi.ravel(), self.log_k.ravel(), self.seen)))
 
-    def _kept(self) -> Ints:
-        """Which draws of phi and k stand for those given own answers too: every one as often as it counts, (draws,)."""
+    def _resampled(self) -> Ints:
+        """Resample the public draws of phi and k by their importance weights given own answers: indices, (draws,)."""
         draws = np.arange(self.phi.size)
         if self.board is None:
             return draws
@@ -155,7 +162,7 @@ class MeanPosterior(HidesArrays):
         return rng.permutation(np.minimum(np.searchsorted(np.cumsum(ratio), height), len(draws) - 1))
 
     def _edges(self) -> FloatArray:
-        """Between nodes, as angles, (nodes + 1,)."""
+        """Return the edges between nodes, as angles, (nodes + 1,)."""
         angle = np.arcsin(np.exp(np.asarray(self.seen.log_odds)[0] / 2))
         return np.concatenate([[0.0], (angle[1:] + angle[:-1]) / 2, [np.pi / 2]])
 
@@ -174,12 +181,12 @@ def public(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> MeanPosterior:
-    """From a billboard, for anybody.
+    """Compute the public posterior from a billboard.
 
     Args:
-        values: the noisy means, before they are clipped, (d,).
+        values: the noisy means, before clipping, (d,).
         mechanism: which published them.
-        population: (a, b) of (1 + p) / 2, where it is given; default: learnt, by NUTS on (phi, log k).
+        population: a given Beta prior (a, b) of (1 + p) / 2; default: the prior is learnt, by NUTS on (phi, log k).
         chains: side by side.
         warmup: iterations of adaptation per chain.
         draws: kept per chain.
@@ -196,7 +203,7 @@ def public(
     if population is not None:
         return MeanPosterior("public", index, seen, *_fixed(population, chains, draws), seed=seed)
     start = {"phi": 0.0, "log_k": rates.LOG_K_MEAN}
-    found, statistics = run_nuts(
+    samples, statistics = run_nuts(
         rates.population,
         seen,
         start=start,
@@ -206,7 +213,7 @@ def public(
         seed=seed,
         progress_bar=progress_bar,
     )
-    return MeanPosterior("public", index, seen, found["phi"], found["log_k"], statistics, seed)
+    return MeanPosterior("public", index, seen, samples["phi"], samples["log_k"], statistics, seed)
 
 
 def owner(
@@ -219,13 +226,13 @@ def owner(
     draws: int = 300,
     seed: int = 0,
 ) -> MeanPosterior:
-    """Of one person, from the number that it was sent and its own answers to its question, which are part of it.
+    """Compute one person's posterior, from the number that they were sent and their own answers, which it contains.
 
     Args:
-        value: the number, before it is clipped.
-        answers: its own, to its question, (n,).
-        mechanism: which sent it.
-        beta: (a, b) of (1 + p) / 2: from one number no population is learnt.
+        value: the number, before clipping.
+        answers: the person's own answers to their question, (n,).
+        mechanism: which sent the number.
+        beta: prior (a, b) of (1 + p) / 2, as one number cannot inform the population.
         chains: of draws.
         draws: kept per chain.
         seed: of the draws.
@@ -252,12 +259,12 @@ def coalition(
     draws: int = 300,
     seed: int = 0,
 ) -> MeanPosterior:
-    """Of several people together, for the questions that they have, from what they were sent and all their answers.
+    """Compute the joint posterior of several people for their questions, from their numbers and all their answers.
 
     Args:
-        values: what each was sent, before it is clipped, (k,).
-        people: who they are.
-        mechanism: which sent it. Equal questions have noises of their own, or one.
+        values: the number that each was sent, before clipping, (k,).
+        people: their answers and questions.
+        mechanism: which sent the numbers. People with the same question have separate noise, or the same.
         beta: as :func:`owner`.
         chains: of draws.
         draws: kept per chain.
@@ -281,10 +288,10 @@ def coalition(
 
 
 def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
-    """Of somebody who reads a billboard that it is not on, with its own answers to its question.
+    """Compute the posterior of a newcomer, who reads a billboard and has own answers that are not part of it.
 
     Args:
-        posterior: of the public.
+        posterior: the public posterior.
         people: the newcomer, one person.
 
     Raises:
@@ -295,11 +302,11 @@ def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
     if people.num_features != len(posterior.index):
         raise ValueError(f"people: expected {len(posterior.index)} features, as published, got {people.num_features}")
     j = people.index
-    log_q, log_rest = np.asarray(posterior.seen.log_odds)
+    log_q, log_q_no = np.asarray(posterior.seen.log_odds)
     ones = (people.samples + people.totals[j]) / 2
-    own = ones * log_q + (people.samples - ones) * log_rest
+    own_log_likelihood = ones * log_q + (people.samples - ones) * log_q_no
     board = np.asarray(posterior.seen.likelihood)[j]
-    likelihood = board * np.exp(own - own.max())
+    likelihood = board * np.exp(own_log_likelihood - own_log_likelihood.max())
     seen = posterior.seen._replace(likelihood=likelihood / likelihood.max())
     return MeanPosterior(
         "newcomer", j, seen, posterior.phi, posterior.log_k, posterior.statistics, posterior.seed, board
@@ -307,7 +314,7 @@ def newcomer(posterior: MeanPosterior, people: People) -> MeanPosterior:
 
 
 def sensitivity(posterior: MeanPosterior, beta: tuple[float, float] = UNIFORM) -> str:
-    """How far estimates would move under a given prior, in a line."""
+    """Describe in a sentence how far estimates would move under a given prior."""
     other = MeanPosterior(posterior.seat, posterior.index, posterior.seen, *_fixed(beta, 1, 1))
     moved = np.sqrt(np.mean((posterior.mean - other.mean) ** 2))
     spread = np.sqrt(np.mean(posterior.probabilities @ posterior.nodes**2 - posterior.mean**2))
@@ -320,12 +327,12 @@ def sensitivity(posterior: MeanPosterior, beta: tuple[float, float] = UNIFORM) -
 def seen_at(
     values: ArrayLike, mechanism: NoisyMeans, own: ArrayLike = 0, known: int = 0, sd: ArrayLike | None = None
 ) -> rates.Seen:
-    """The likelihood of rates q, given noisy means (k,) and the sums ``own`` of ``known`` of the answers in them.
+    """Compute the likelihood of rates q from noisy means (k,), which contain ``known`` answers with the sums ``own``.
 
-    Known answers speak for q by themselves; the count of the others is summed out.
+    Known answers have their own factor in the likelihood. The count of the other answers is summed out.
 
     Raises:
-        ValueError: no noise, or more known answers than there are.
+        ValueError: no noise, or more known answers than the means contain.
     """
     g, total = np.asarray(values, dtype=np.float64), mechanism.num_people * mechanism.samples
     sd = np.broadcast_to(mechanism.sd if sd is None else sd, g.shape)
@@ -336,56 +343,58 @@ def seen_at(
     size = max(160, int(np.ceil(4 * np.sqrt(total))))
     x, w = np.polynomial.legendre.leggauss(size)
     angle = (x + 1) * np.pi / 4
-    q, rest = np.sin(angle) ** 2, np.cos(angle) ** 2
+    q, q_no = np.sin(angle) ** 2, np.cos(angle) ** 2  # the rates of positive and of negative answers
     own = np.broadcast_to(own, g.shape)
     ones = (known + own) / 2
-    found = _log_likelihood(g - own / total, q, rest, sd, total - known, total)
-    found = found + xlogy(ones[:, None], q) + xlogy(known - ones[:, None], rest)
-    likelihood = np.exp(found - found.max(axis=1, keepdims=True))
-    return rates.Seen(likelihood, np.stack([np.log(q), np.log(rest)]), np.log(w * np.sin(2 * angle)))
+    log_likelihood = _log_likelihood(g - own / total, q, q_no, sd, total - known, total)
+    log_likelihood = log_likelihood + xlogy(ones[:, None], q) + xlogy(known - ones[:, None], q_no)
+    likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+    return rates.Seen(likelihood, np.stack([np.log(q), np.log(q_no)]), np.log(w * np.sin(2 * angle)))
 
 
 def _log_likelihood(
-    g: FloatArray, q: FloatArray, rest: FloatArray, sd: FloatArray, unknown: int, total: int
+    g: FloatArray, q: FloatArray, q_no: FloatArray, sd: FloatArray, unknown: int, total: int
 ) -> FloatArray:
-    """log p(g | q) of what unknown answers and noise add up to, up to a constant for each g, (k, nodes)."""
-    expected = q * rest * unknown
+    """Compute log p(g | q) for the sum of unknown answers and noise, up to a constant for each g, (k, nodes)."""
+    expected = q * q_no * unknown
     variance = sd[:, None] ** 2 + 4 * expected / total**2
-    found = -((g[:, None] - unknown * (q - rest) / total) ** 2) / (2 * variance) - np.log(variance) / 2
-    # counts are whole: where noise shows it, a number is the likelier the nearer it is to one
+    log_likelihood = -((g[:, None] - unknown * (q - q_no) / total) ** 2) / (2 * variance) - np.log(variance) / 2
+    # Counts are whole numbers. Where the noise is small enough to show this, values near whole counts are more likely.
     count, step = (g * total + unknown) / 2, 2 / (total * sd)
     off = ((count - np.rint(count))[:, None] - np.arange(-10, 11)) * step[:, None]
-    found += np.where(step > 0.7, logsumexp(-(off**2) / 2, axis=1) + np.log(step) - np.log(2 * np.pi) / 2, 0.0)[:, None]
-    for side, p, other in ((1, q, rest), (-1, rest, q)):  # few answers of yes, few of no
+    near_whole = logsumexp(-(off**2) / 2, axis=1) + np.log(step) - np.log(2 * np.pi) / 2
+    log_likelihood += np.where(step > 0.7, near_whole, 0.0)[:, None]
+    for side, p, other in ((1, q, q_no), (-1, q_no, q)):  # few positive answers, then few negative ones
         few = (expected <= _MANY) & (p <= other)
-        found[:, few] = _summed(side * g, p[few], other[few], sd, unknown, total)
-    return found
+        log_likelihood[:, few] = _summed(side * g, p[few], other[few], sd, unknown, total)
+    return log_likelihood
 
 
-def _summed(g: FloatArray, q: FloatArray, rest: FloatArray, sd: FloatArray, unknown: int, total: int) -> FloatArray:
-    """The same where q are small, over every count that has a chance."""
+def _summed(g: FloatArray, q: FloatArray, q_no: FloatArray, sd: FloatArray, unknown: int, total: int) -> FloatArray:
+    """Compute the same for small q, by a sum over all counts that are not too unlikely."""
     most = unknown * q.max(initial=0.0)
     c = np.arange(min(unknown, int(most + 12 * np.sqrt(most) + 60)) + 1)
-    log_count = xlogy(c, q[:, None]) + xlogy(unknown - c, rest[:, None]) - betaln(c + 1, unknown - c + 1)
+    log_count = xlogy(c, q[:, None]) + xlogy(unknown - c, q_no[:, None]) - betaln(c + 1, unknown - c + 1)
     pmf = np.exp(log_count - logsumexp(log_count, axis=1, keepdims=True)).T  # (counts, nodes)
-    found = np.empty((len(g), len(q)))
-    for start in range(0, len(g), rows := max(_AT_ONCE // len(c), 1)):
+    log_likelihood = np.empty((len(g), len(q)))
+    rows = max(_AT_ONCE // len(c), 1)
+    for start in range(0, len(g), rows):
         part = slice(start, start + rows)
         square = ((g[part, None] - (2 * c - unknown) / total) / sd[part, None]) ** 2 / 2
         least = square.min(axis=1, keepdims=True)
-        found[part] = np.log(np.maximum(np.exp(least - square) @ pmf, 1e-300)) - least - np.log(sd[part, None])
-    return found
+        log_likelihood[part] = np.log(np.maximum(np.exp(least - square) @ pmf, 1e-300)) - least - np.log(sd[part, None])
+    return log_likelihood
 
 
 def _fixed(beta: tuple[float, float], chains: int, draws: int) -> tuple[FloatArray, FloatArray]:
-    """phi and log k of a given Beta law, as constant draws."""
-    a, b = (positive("beta", each) for each in beta)
+    """Return phi and log k of a given Beta law, as constant draws."""
+    a, b = (positive("beta", parameter) for parameter in beta)
     chains, draws = whole("chains", chains), whole("draws", draws)
     return np.full((chains, draws), a / (a + b)), np.full((chains, draws), np.log(a + b))
 
 
 def _draw(weights: FloatArray, edges: FloatArray, u: FloatArray) -> FloatArray:
-    """p at the quantiles u (n,) of laws on nodes (n, nodes), each node spread evenly between its edges."""
+    """Return p at the quantiles u (n,) of laws on nodes (n, nodes), whose mass is spread evenly between each node's edges."""
     below = np.cumsum(weights, axis=1)
     target = u * below[:, -1]
     cell = np.minimum((below <= target[:, None]).sum(axis=1), weights.shape[1] - 1)

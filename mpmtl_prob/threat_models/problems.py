@@ -1,8 +1,8 @@
-"""The two problems: everybody has yes/no answers to d questions, and wants to know how the population answers one of them.
+"""Problems of the threat models: each person has yes/no answers to d questions, and asks how the population answers one.
 
-P_X(p): independent answers x_j in {-1, 1} with mean p_j. Person i has n such vectors and a question j_i, which is private
-too. Family A asks for the mean p_{j_i}, family B for its sign, or for a classifier that predicts a label from it
-(:mod:`mpmtl_prob.threat_models.signs`).
+P_X(p) is the law of independent answers x_j in {-1, 1} with mean p_j. Person i has n such vectors and a question j_i, which
+is private too. Family A asks for the mean p_{j_i}, family B for its sign, or for a classifier that predicts a label from
+the answer (:mod:`mpmtl_prob.threat_models.signs`).
 
 Source: Aliakbarpour et al. (2024), sections 4 and 5.
 """
@@ -23,14 +23,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class People(HidesArrays):
-    """What t people know: their answers and the question that each has.
+    """Private data of t people: their answers, and the question of each.
 
     Attributes:
         answers: -1 or 1, (t, n, d).
-        index: each one's question, 0 to d - 1, (t,).
+        index: question of each person, 0 to d - 1, (t,).
 
     Raises:
-        ValueError: other values, nobody, no answers, or an index out of range.
+        ValueError: other values, no people, no answers, or an index out of range.
     """
 
     answers: NDArray[np.int8]
@@ -54,7 +54,7 @@ class People(HidesArrays):
 
     @property
     def samples(self) -> int:
-        """n, of each."""
+        """n, the number of answers of each person to each question."""
         return self.answers.shape[1]
 
     @property
@@ -64,11 +64,11 @@ class People(HidesArrays):
 
     @property
     def totals(self) -> Ints:
-        """The sums of all answers, (d,): whole numbers, and so exact."""
+        """The sums of all answers, (d,). They are whole numbers, and so exact."""
         return self.answers.sum(axis=(0, 1), dtype=np.int64)
 
     def without(self, i: int) -> People:
-        """All but person i, of two or more. Raises ValueError for somebody who is not there, and for the last one."""
+        """Return all people except person i. Raises ValueError for an unknown person, and for the only one."""
         if not 0 <= whole("i", i, 0) < self.num_people > 1:
             raise ValueError(f"i: expected one of two or more people, got {i} of {self.num_people}")
         return People(np.delete(self.answers, i, axis=0), np.delete(self.index, i))
@@ -76,11 +76,11 @@ class People(HidesArrays):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Population(HidesArrays):
-    """Where the answers come from.
+    """Population from which people and their answers are drawn.
 
     Attributes:
         p: mean answers, in [-1, 1], (d,).
-        index: who asks what, (t,).
+        index: question of each person, (t,).
         samples: n.
 
     Raises:
@@ -106,27 +106,27 @@ class Population(HidesArrays):
 
     @property
     def asked(self) -> FloatArray:
-        """The mean that each person wants to know, p_{j_i}, (t,)."""
+        """The mean that each person asks for, p_{j_i}, (t,)."""
         return self.p[self.index]
 
     def person(self, rng: np.random.Generator, size: int = 1) -> NDArray[np.int8]:
-        """Answers of as many fresh people, (size, n, d)."""
+        """Draw the answers of new people, (size, n, d)."""
         drawn = rng.random((size, self.samples, len(self.p))) < (1 + self.p) / 2
         return 2 * drawn.astype(np.int8) - 1
 
     def people(self, rng: np.random.Generator) -> People:
-        """Everybody's answers, bit by bit."""
+        """Draw the single answers of all people."""
         return People(self.person(rng, self.num_people), self.index)
 
     def totals(self, rng: np.random.Generator, size: int = 1, people: int | None = None) -> Ints:
-        """Sums of all answers of t people, or of so many, in as many repetitions, (size, d): one binomial draw per number."""
+        """Draw sums of the answers of t people (or ``people``) in several repetitions, (size, d), by binomial draws."""
         total = self.samples * (self.num_people if people is None else people)
         return 2 * rng.binomial(total, (1 + self.p) / 2, (size, len(self.p))) - total
 
 
 @dataclass(frozen=True)
 class HardPrior:
-    """p ~ U[-spread, spread]^d and j ~ U[d]^t: the priors behind the lower bounds.
+    """Prior of hard problems, as in the lower bounds: p ~ U[-spread, spread]^d and j ~ U[d]^t.
 
     Attributes:
         num_people: t.
@@ -152,51 +152,51 @@ class HardPrior:
             raise ValueError(f"distinct: expected at most {self.num_features} people, got {self.num_people}")
 
     def population(self, rng: np.random.Generator) -> Population:
-        """Drawn from the prior."""
+        """Draw a population from the prior."""
         t, d = self.num_people, self.num_features
         p = rng.uniform(-self.spread, self.spread, d)
         return Population(p, rng.permutation(d)[:t] if self.distinct else rng.integers(d, size=t), self.samples)
 
 
 def questions(index: ArrayLike, people: int, num_features: int) -> Ints:
-    """One index per person. Raises ValueError for another number of them, and for one that is out of range."""
-    found = np.atleast_1d(np.asarray(index))
-    if found.shape != (people,) or not people:
-        raise ValueError(f"index: expected {people or 'some'} whole numbers, one per person, got shape {found.shape}")
-    if not np.issubdtype(found.dtype, np.integer):
+    """Return one question per person as an array. Raises ValueError for a wrong number, and for one out of range."""
+    numbers = np.atleast_1d(np.asarray(index))
+    if numbers.shape != (people,) or not people:
+        raise ValueError(f"index: expected {people or 'some'} whole numbers, one per person, got shape {numbers.shape}")
+    if not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError("index: expected whole numbers, got others")
-    if ((found < 0) | (found >= num_features)).any():
+    if ((numbers < 0) | (numbers >= num_features)).any():
         raise ValueError(f"index: expected whole numbers from 0 to {num_features - 1}, got one out of range")
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def checked_means(p: ArrayLike) -> FloatArray:
-    """p, any shape. Raises ValueError for means outside [-1, 1]."""
-    found = np.asarray(p, dtype=np.float64)
-    if not (np.abs(found) <= 1).all():  # NaN is no number in the interval either
+    """Return p as an array of any shape. Raises ValueError for means outside [-1, 1]."""
+    means = np.asarray(p, dtype=np.float64)
+    if not (np.abs(means) <= 1).all():  # also refuses NaN
         raise ValueError("p: expected means in [-1, 1], got others")
-    return found
+    return means
 
 
 def at_most_one(name: str, value: float) -> float:
-    """A number in (0, 1]."""
+    """Return the value as a float. Raises ValueError unless it is in (0, 1]."""
     if positive(name, value) > 1:
         raise ValueError(f"{name}: expected a number in (0, 1], got {value!r}")
     return float(value)
 
 
 def mean_loss(estimate: ArrayLike, p: ArrayLike) -> FloatArray:
-    """(p^ - p)^2 / 4: in [0, 1] for estimates in [-1, 1]."""
+    """Compute (p^ - p)^2 / 4, which is in [0, 1] for estimates in [-1, 1]."""
     return (np.asarray(estimate) - np.asarray(p)) ** 2 / 4
 
 
 def sign_loss(sign: ArrayLike, p: ArrayLike) -> FloatArray:
-    """|p| where the sign is wrong, else 0: (|p| - s p) / 2."""
+    """Compute |p| where the sign is wrong, else 0: (|p| - s p) / 2."""
     p = np.asarray(p, dtype=np.float64)
     return (np.abs(p) - np.asarray(sign) * p) / 2
 
 
 def uniform_nodes(spread: float = 1.0, size: int = 160) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre nodes on [-spread, spread] and weights that add up to 1: means over p ~ U[-spread, spread]."""
+    """Return Gauss-Legendre nodes and weights for means over p ~ U[-spread, spread]; the weights add up to 1."""
     nodes, weights = np.polynomial.legendre.leggauss(whole("size", size))
     return at_most_one("spread", spread) * nodes, weights / 2

@@ -10,7 +10,7 @@ from helpers.studies import IDS, STUDY, patients
 import mpmtl_prob as mp
 from mpmtl_prob import desk
 from mpmtl_prob.cli import main
-from mpmtl_prob.privacy import board
+from mpmtl_prob.privacy import Adjacency, board
 
 #: Words that a board does not know.
 JARGON = ("lattice", "Gamma", "clip", "Wishart", "second moment", "eps", "delta")
@@ -83,7 +83,7 @@ def test_a_release_of_which_nothing_is_proved_says_so(made):
     root, study, *_ = made
     seeded = desk.publish(desk.collect(study, root / "inbox"), unsafe_seed=0)
     words = plain(desk.report(seeded, study))
-    assert "nothing is proved" in words
+    assert "Nothing is proved" in words
     assert "How much can be learnt" not in words
 
 
@@ -129,6 +129,22 @@ def test_several_hospitals_are_promised_less():
 
 def test_no_rounding_makes_a_certainty():
     assert [board.percent(share) for share in (0.9999, 0.5, 0.001)] == ["more than 99 %", "50 %", "less than 1 %"]
+
+
+@pytest.mark.parametrize(
+    ("chance", "said"),
+    [
+        (0.0, "no exception"),
+        (1e-13, "less than one case of a trillion"),
+        (0.03, "one case of 33"),
+        (0.7, "nothing useful"),
+    ],
+)
+def test_an_exception_is_denied_only_where_there_is_none(chance, said):
+    """A chance of 1e-13 was no exception, and one of 0.7 "one case of 1"."""
+    odds = board.Odds(0.7, chance, None)
+    words = dict(board.paragraphs(board.Promise(Adjacency.REPLACE, odds, ""), board.Words()))
+    assert said in words["How much can be learnt"]
 
 
 def test_how_often_the_odds_are_passed_is_no_less_than_is_true():

@@ -436,7 +436,7 @@ def test_thresholds_named_beforehand_share_the_confidence():
     many = audit.Bonferroni(tuple(np.linspace(0.0, 3.0, 31))).epsilon_lower(absent, present, 1e-3, 0.98)
     best = max(audit.Explicit(level).epsilon_lower(absent, present, 1e-3, 0.98) for level in np.linspace(0.0, 3.0, 31))
     assert 0 < many < best
-    with pytest.raises(ValueError, match="levels: expected one threshold at least, got none"):
+    with pytest.raises(ValueError, match="levels: expected at least one threshold, got none"):
         audit.Bonferroni(()).epsilon_lower(absent, present, 1e-3, 0.98)
 
 

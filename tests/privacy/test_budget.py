@@ -41,3 +41,33 @@ def test_a_geometric_schedule_grows_by_one_over_q():
 def test_a_bad_argument_is_named(arguments, name):
     with pytest.raises(ValueError, match=f"^{name}: expected"):
         schedule(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"alpha": np.nan}, "alpha"),
+        ({"alpha": 400.0}, "alpha"),
+        ({"q": 0.0}, "q"),
+        ({"q": 1e-9}, "q"),
+        ({"q": 1e9}, "q"),
+    ],
+)
+def test_a_growth_for_which_budgets_leave_the_doubles_is_named(options, name):
+    """Budgets of 0 or NaN went on to the mechanisms."""
+    with pytest.raises(ValueError, match=f"^{name}: expected"):
+        schedule(1.0, 0.1, 40, **options)
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "delta", "name"),
+    [([1.0, -0.5], 0.1, "epsilons"), ([np.nan], 0.1, "epsilons"), ([1.0], 1.5, "delta"), ([1.0], -0.1, "delta")],
+)
+def test_a_bound_of_no_budgets_is_refused(epsilons, delta, name):
+    """A negative budget lowered the bound, and a delta outside [0, 1) gave a number or NaN."""
+    with pytest.raises(ValueError, match=f"^{name}: expected"):
+        composition_bound(epsilons, delta)
+
+
+def test_rounds_that_spend_nothing_cost_nothing():
+    assert composition_bound([0.0, 0.0], 0.1) == 0.0

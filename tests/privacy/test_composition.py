@@ -270,5 +270,5 @@ def test_noise_of_any_size_has_a_delta_or_a_named_error(rounds):
         found = compute_delta(1.0, rounds)
     except ValueError as error:
         found = str(error)
-    named = "mechanisms: expected noise whose privacy loss can be worked out in doubles, got "
+    named = "mechanisms: expected noise whose privacy loss can be computed in doubles, got "
     assert found.startswith(named) if isinstance(found, str) else 0 <= found <= 1

@@ -79,12 +79,12 @@ def newcomer(d):
         # somebody else in the place refutes no promise about a person who stays away, or about a task
         (
             lambda: audits.likelihood_ratio(SINGLE, Bound(1.0, 0.1, "zero_out", "person")),
-            "claim: expected one of a person",
+            "claim: expected one with unit 'person'",
         ),
-        (lambda: audits.likelihood_ratio(SINGLE, Bound(1.0, 0.1, "replace")), "claim: expected one of a person"),
+        (lambda: audits.likelihood_ratio(SINGLE, Bound(1.0, 0.1, "replace")), "claim: expected one with unit 'person'"),
         (
             lambda: audits.trace(SINGLE, trials=50).threshold(Bound(1.0, 0.1, "replace")),
-            "claim: expected one of a person",
+            "claim: expected one with unit 'person'",
         ),
         (lambda: audits.trace(SINGLE, trials=50).threshold(PERSON, 2.0), "confidence: expected a number in"),
         (lambda: audits.trace(SINGLE, trials=50).moments(-1.0), "delta: expected a number in"),

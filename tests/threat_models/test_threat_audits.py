@@ -314,6 +314,7 @@ def test_losses_and_estimates_fit_together():
         (lambda m: audits.trace(m, trials=1), "trials: expected a whole number >= 2"),
         (lambda m: audits.trace(m, spread=2.0), r"spread: expected a number in \(0, 1\]"),
         (lambda m: audits.one_time_pad(views.billboard(), None), "view: expected what other people receive"),
+        (lambda m: audits.one_time_pad(views.single(), None, confidence=1.5), "confidence: expected a number in"),
         (
             lambda m: audits.trace(NoisyMeans.at(1.0, 8, 12, view=views.single(), samples=2)),
             "mechanism: expected one of a single sample",

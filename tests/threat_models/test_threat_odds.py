@@ -91,9 +91,9 @@ def test_what_a_participant_is_told():
     mu = mechanism.mu()
     assert told.passed == pytest.approx(stats.norm(mu**2 / 2, mu).sf(1.0))
     assert "all other people together" in str(told)
-    assert "does not get beyond 73%" in str(told)
+    assert "do not get beyond 73%" in str(told)
     board = odds.participant(NoisyMeans.within(1.0, 1e-3, 40, 25, view=views.billboard()), 1.0, trials=300)
-    assert "Against anybody: if" in str(board)  # people, not tasks' owners
+    assert "Against anybody: assume" in str(board)  # people, not tasks' owners
 
 
 def test_the_bounds_of_the_table():

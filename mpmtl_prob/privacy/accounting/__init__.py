@@ -1,4 +1,4 @@
-"""What several draws give away together, and the least noise that keeps a promise."""
+"""Privacy accounting: composition of several draws, privacy filters, and calibration of noise."""
 
 #: Modules.
 __all__ = ["budgets", "calibration", "composition", "convolution", "curves", "filters"]

@@ -1,7 +1,8 @@
-"""The papers' budget: what they claim for T rounds, and how they spread it over rounds.
+"""Budgets as in the papers: their claim for T rounds, and its division over the rounds.
 
-Source: TPAMI 2022, equation (6) and section 4.5; Kairouz, Oh and Viswanath (2015), Theorem 3.5. What is true of a release
-is in :mod:`mpmtl_prob.privacy.mechanisms.closed_forms`.
+The proved privacy of a release is in :mod:`mpmtl_prob.privacy.mechanisms.closed_forms`.
+
+Source: TPAMI 2022, equation (6) and section 4.5; Kairouz, Oh and Viswanath (2015), Theorem 3.5.
 """
 
 from __future__ import annotations
@@ -14,18 +15,24 @@ from mpmtl_prob._util.checks import in_range, positive, whole
 
 
 def composition_bound(epsilons: ArrayLike, delta: float) -> float:
-    """CB({eps_t}, delta), the least of three bounds on the eps of rounds that are (eps_t, 0) each.
+    """Compute CB({eps_t}, delta), the least of three bounds on the total eps of rounds that are (eps_t, 0)-private each.
 
     Args:
-        epsilons: budgets of the rounds, (T,).
-        delta: in [0, 1); at 0 only the plain sum is left.
+        epsilons: budgets of the rounds, each at least 0, (T,).
+        delta: in [0, 1). With 0 the bound is the plain sum.
+
+    Raises:
+        ValueError: an argument outside its range.
     """
     eps = np.asarray(epsilons, dtype=np.float64)
+    if not np.all(np.isfinite(eps) & (eps >= 0)):
+        raise ValueError("epsilons: expected a finite number of at least 0 for every round, got others")
+    delta = in_range("delta", delta, 0, 1, left_closed=True)
     total = float(eps.sum())
-    if delta == 0:
+    q = float(np.sum(eps**2))
+    if delta == 0 or q == 0:
         return total
     base = float(np.sum(eps * np.tanh(eps / 2)))  # B = sum eps (e^eps - 1) / (e^eps + 1)
-    q = float(np.sum(eps**2))
     return min(
         total,
         base + np.sqrt(2 * q * -np.log(delta)),
@@ -34,7 +41,7 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
 
 
 def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q: float | None = None) -> FloatArray:
-    """Budgets of T rounds: the largest eps_0 with CB({eps_t}, delta) <= epsilon.
+    """Divide a total budget over T rounds, with the largest eps_0 for which CB({eps_t}, delta) <= epsilon.
 
     Args:
         epsilon: the total claimed, > 0.
@@ -60,8 +67,14 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     if q is not None:
         q = positive("q", q)
     t = np.arange(1, rounds + 1, dtype=np.float64)
-    shape = t**alpha if q is None else q**-t
-    shape /= shape.sum()  # CB <= sum, so eps_0 = epsilon is the smallest it can be
+    with np.errstate(all="ignore"):
+        shape = t**alpha if q is None else q**-t
+        shape /= shape.sum()  # as CB is at most the sum, a factor of 1 is always possible
+    if not np.all(shape > 0):  # also refuses NaN
+        name, value = ("alpha", alpha) if q is None else ("q", q)
+        raise ValueError(
+            f"{name}: expected a number with which all {rounds} budgets are positive doubles, got {value!r}"
+        )
 
     def excess(factor: float) -> float:
         return composition_bound(factor * epsilon * shape, delta) - epsilon
@@ -70,13 +83,13 @@ def schedule(epsilon: float, delta: float, rounds: int, *, alpha: float = 0.0, q
     while excess(upper) <= 0:
         upper *= 2
     factor = brentq(excess, upper / 2, upper, xtol=1e-300, rtol=1e-14) if upper > 1 else 1.0
-    while excess(factor) > 0:  # never over the total, not by a rounding error
+    while excess(factor) > 0:  # the total must not be exceeded, also not by a rounding error
         factor = np.nextafter(factor, 0)
     return factor * epsilon * shape
 
 
 def best_alpha(*, accelerated: bool, pure: bool = False) -> float:
-    """The alpha of eps_t = eps_0 t^alpha that minimises the papers' utility bounds for a convex loss.
+    """Return the alpha of eps_t = eps_0 t^alpha that minimises the papers' utility bounds for a convex loss.
 
     Args:
         accelerated: with beta_t = (t-1)/(t+2) rather than 0.
@@ -88,7 +101,7 @@ def best_alpha(*, accelerated: bool, pure: bool = False) -> float:
 
 
 def best_q(ratio: float, *, accelerated: bool, pure: bool = False) -> float:
-    """The Q of eps_t = eps_0 Q^{-t} that minimises the papers' utility bounds for a strongly convex loss.
+    """Return the Q of eps_t = eps_0 Q^{-t} that minimises the papers' utility bounds for a strongly convex loss.
 
     Args:
         ratio: mu / L, in (0, 1).

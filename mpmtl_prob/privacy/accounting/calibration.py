@@ -1,4 +1,4 @@
-"""The least noise that keeps a promise."""
+"""Calibration: the least noise that satisfies a given (eps, delta)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, Wishart
 from mpmtl_prob.privacy.units import Adjacency
 
-#: The grid of k that is searched. Beyond its end the noise is nearly Gaussian, and its fluctuation could fall by no more
-#: than another per cent under replacement (``python -m mpmtl_prob.privacy`` prints how much), while the density would
-#: lose digits.
+#: Values of k in the search. Beyond the largest one the noise is nearly Gaussian: its fluctuation could decrease by at most
+#: another per cent under replacement (``python -m mpmtl_prob.privacy`` prints this), and the density would lose digits.
 SHAPES = tuple(np.geomspace(1.5, 3072.0, 23).tolist())
-#: Of the log of a noise scale: louder noise changes no promise any more.
+#: Largest log of a noise scale in the search; more noise does not reduce delta any further.
 LOUDEST = 300.0
-#: Cells of the loss grid while k is being chosen; the scale at the chosen k is found on the grid of the guarantee itself.
+#: Cells of the loss grid while k is being chosen. The scale at the chosen k is computed on the grid of the guarantee itself.
 ROUGH_CELLS = 200
 
 
@@ -67,17 +66,17 @@ def calibrate(
     composed_with: Sequence[Mechanism] = (),
     max_shape: float = SHAPES[-1],
 ) -> Wishart | tuple[Wishart, ...]:
-    """The Wishart noise with the least fluctuation whose T releases are together (eps, delta)-private.
+    """Calibrate Wishart noise: the least fluctuation with which T releases together are (eps, delta)-private.
 
-    More degrees of freedom give a smoother likelihood and less fluctuation round a larger, known mean. Exact for one
-    release; composed pessimistically for more.
+    More degrees of freedom give a smoother likelihood, and less fluctuation around a larger, known mean. The result is exact
+    for one release, and slightly pessimistic for more.
 
     Args:
         epsilon: > 0.
         delta: in (0, 1).
         num_features: d.
         rounds: T; default 1, or the length of the schedule.
-        schedule: a positive weight per round, (T,), such as the budgets of :func:`mpmtl_prob.privacy.schedule`: as in the
+        schedule: a positive weight per round, (T,), such as the budgets of :func:`mpmtl_prob.privacy.schedule`. As in the
             papers, a round's noise scale is inversely proportional to its weight.
         clip: K, the largest norm of a message.
         adjacency: "replace" or "zero_out".
@@ -85,10 +84,10 @@ def calibrate(
         max_shape: the largest k to consider, >= 1.5; the degrees of freedom are d - 1 + 2k.
 
     Returns:
-        The law of every round, or with a schedule one law per round.
+        One law that all rounds use, or with a schedule a tuple with one law per round.
 
     Raises:
-        ValueError: an argument outside its range, or a delta so small that no noise reaches it: about 1e-18.
+        ValueError: an argument outside its range, or a delta below about 1e-18, which no noise reaches.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
     >>> print(f"{mp.privacy.compute_delta(1.0, law):.4f}, noise of norm {law.operator_norm:.0f}, messages of {law.clip:g}")
@@ -103,11 +102,11 @@ def calibrate(
     shapes = tuple(shape for shape in SHAPES if shape <= max_shape * (1 + 1e-9))
     if not shapes:
         raise ValueError(f"max_shape: expected a number >= {SHAPES[0]}, got {max_shape!r}")
-    found = _least_noise(epsilon, delta, d, tuple(weights.tolist()), clip, adjacency, tuple(composed_with), shapes)
-    return found if schedule is not None else found[0]
+    least = _least_noise(epsilon, delta, d, tuple(weights.tolist()), clip, adjacency, tuple(composed_with), shapes)
+    return least if schedule is not None else least[0]
 
 
-@lru_cache(maxsize=256)  # an experiment asks for the same noise again and again
+@lru_cache(maxsize=256)  # experiments calibrate the same noise many times
 def _least_noise(
     epsilon: float,
     delta: float,
@@ -129,8 +128,9 @@ def _least_noise(
 
         return at
 
-    guess, best = float(np.log(len(weights)) / 2), (np.inf, shapes[-1], 0.0)
-    for shape in reversed(shapes):  # roughly: the fluctuation has one minimum, and is flat round it
+    guess = float(np.log(len(weights)) / 2)
+    best = (np.inf, shapes[-1], 0.0)
+    for shape in reversed(shapes):  # a rough search suffices, as the fluctuation has one minimum and is flat around it
         guess = crossing(excess(shape, ROUGH_CELLS), guess, 1e-3)
         fluctuation = sum(law.operator_norm for law in laws(shape, guess))
         if fluctuation > best[0]:
@@ -140,7 +140,6 @@ def _least_noise(
     return laws(shape, crossing(excess(shape), guess, 1e-10, width=1e-2))
 
 
-@former_arguments(besides="composed_with")
 @overload
 def calibrate_gaussian(
     epsilon: float,
@@ -167,6 +166,7 @@ def calibrate_gaussian(
 ) -> tuple[Gaussian, ...]: ...
 
 
+@former_arguments(besides="composed_with")
 def calibrate_gaussian(
     epsilon: float,
     delta: float,
@@ -178,9 +178,9 @@ def calibrate_gaussian(
     adjacency: str = "replace",
     composed_with: Sequence[Mechanism] = (),
 ) -> Gaussian | tuple[Gaussian, ...]:
-    """The Gaussian noise whose T releases are together (eps, delta)-private, exactly. Arguments as :func:`calibrate`.
+    """Calibrate Gaussian noise with which T releases together are (eps, delta)-private, exactly.
 
-    Of a schedule the weights are budgets too: a round's standard deviation is inversely proportional to its weight.
+    Arguments as :func:`calibrate`. With a schedule, a round's standard deviation is inversely proportional to its weight.
     """
     epsilon, delta = positive("epsilon", epsilon), fraction("delta", delta)
     d, clip = whole("num_features", num_features), positive("clip", clip)
@@ -199,15 +199,15 @@ def calibrate_gaussian(
 
 
 def _check_price(epsilon: float, delta: float, composed_with: Sequence[Mechanism], adjacency: str) -> None:
-    """Raise ValueError for other mechanisms that leave nothing of (epsilon, delta)."""
+    """Raise ValueError for other mechanisms that use up all of (epsilon, delta)."""
     if composed_with and composition.compute_delta(epsilon, tuple(composed_with), adjacency) >= delta:
         raise ValueError(
-            "composed_with: expected something left of (epsilon, delta) after it, got a price that spends all"
+            "composed_with: expected mechanisms that leave some of (epsilon, delta), got mechanisms that use all of it"
         )
 
 
 def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
-    """One positive weight per round, with mean 1."""
+    """Return one positive weight per round, with mean 1."""
     if schedule is None:
         return np.ones(whole("rounds", 1 if rounds is None else rounds))
     weights = np.asarray(schedule, dtype=np.float64)
@@ -219,16 +219,16 @@ def _weights(rounds: int | None, schedule: ArrayLike | None) -> FloatArray:
 
 
 def crossing(excess: Callable[[float], float], guess: float, tolerance: float, width: float = 0.5) -> float:
-    """Where a falling function crosses zero, to the tolerance, and on the side where it is below.
+    """Return a point just beyond the zero of a decreasing function, where it is negative.
 
     Args:
-        excess: of a promise by the log of its noise: log of its delta over the one that is wanted.
-        guess: near it.
-        tolerance: of what is found.
-        width: of the interval round the guess that is tried first; it grows.
+        excess: log of delta over the wanted delta, as a function of the log of the noise.
+        guess: a number near the zero.
+        tolerance: of the zero.
+        width: half the width of the first interval around the guess; the interval grows until it contains the zero.
 
     Raises:
-        ValueError: it does not cross, for a delta below what rounds that are composed in doubles, or doubles, can promise.
+        ValueError: there is no zero, as the wanted delta is below what composition in doubles can prove.
     """
     from scipy.optimize import brentq  # a quarter of a second to import
 
@@ -240,7 +240,7 @@ def crossing(excess: Callable[[float], float], guess: float, tolerance: float, w
         low, high = high, min(high + 2 * (high - low), LOUDEST + 1)
     while excess(low) <= 0:
         low, high = low - 2 * (high - low), low
-    found = brentq(excess, low, high, xtol=tolerance)
-    while excess(found) > -1e-12:
-        found += tolerance
-    return found
+    zero = brentq(excess, low, high, xtol=tolerance)
+    while excess(zero) > -1e-12:
+        zero += tolerance
+    return zero

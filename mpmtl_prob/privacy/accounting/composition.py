@@ -1,8 +1,8 @@
-"""What several releases give away together: their privacy-loss distributions on one grid, composed.
+"""Composition of several releases: the sum of their privacy losses, from privacy-loss distributions on one grid.
 
-The composition is pessimistic: its delta is never too small. :func:`delta_bracket` puts the optimistic bound beside it,
-so that the gap is visible. Every law has a dominating pair under either adjacency, and the pairs of all rounds multiply:
-privacy losses add up, in each direction on its own.
+The composition is pessimistic: its delta is never too small. :func:`delta_bracket` also returns the optimistic bound, which
+shows the gap. Every law has a dominating pair of distributions under either adjacency, and the composition is the product
+of the pairs of all rounds. So privacy losses add up, separately in each direction.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mpmtl_prob.privacy.mechanisms.pld import cells, directions
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile, smallest_epsilon
 from mpmtl_prob.privacy.units import Adjacency
 
-#: Cells on the width of the widest round's loss. Four times as many change nothing in the fourth digit of delta.
+#: Grid cells across the width of the widest round's loss. Four times as many do not change the fourth digit of delta.
 CELLS = 1000
-#: Cells for the optimistic side, whose error is of first order in the grid.
+#: Grid cells for the optimistic bound, whose error is of first order in the grid.
 FINE_CELLS = 4000
-#: What a quadrature in a round's loss may hide of its delta.
+#: Error in delta from the quadrature in a round's loss.
 ROUND_OFF = 1e-12
 
 
@@ -38,35 +38,33 @@ ROUND_OFF = 1e-12
 def profile(
     mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool = True, cells: int | None = None
 ) -> PrivacyProfile:
-    """delta(eps) of the mechanisms composed, one per round, in the two directions.
+    """Compute the privacy profile of composed mechanisms, one per round, in both directions.
 
-    Exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round when a task
-    is zeroed; a bound otherwise.
+    It is exact for Gaussian noise, for any number of rounds of the papers' noise (k = 1), and for one Wishart round with a
+    zeroed task. Otherwise it is an upper bound.
     """
     for law in mechanisms:
         derives("mechanisms", law, Mechanism)
     with _in_doubles(mechanisms):
-        known = (law.compose_closed_form(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
-        if (found := next(filter(None, known), None)) is not None:
-            return found
+        closed_forms = (law.compose_closed_form(mechanisms, adjacency) for law in dict.fromkeys(mechanisms))
+        if (closed_form := next(filter(None, closed_forms), None)) is not None:
+            return closed_form
         remove, add = _compose(mechanisms, adjacency, pessimistic, cells or (CELLS if pessimistic else FINE_CELLS))
-    by_quadrature = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
-    pure = Counter(law.max_loss(adjacency) for law in mechanisms)
-    total = sum(Fraction(each) * times for each, times in pure.items()) if max(pure) < np.inf else np.inf
+    quadrature_error = sum(law.by_quadrature for law in mechanisms) * ROUND_OFF
+    max_losses = Counter(law.max_loss(adjacency) for law in mechanisms)
+    total = sum(Fraction(loss) * times for loss, times in max_losses.items()) if max(max_losses) < np.inf else np.inf
 
     def read(losses: LossSum) -> Callable[[float], float]:
         def curve(epsilon: float) -> float:
-            if epsilon >= total:  # plain addition needs no grid
+            if epsilon >= total:  # the sum of the largest losses needs no grid
                 return 0.0
             lower, upper = losses.delta(epsilon)
             if not pessimistic:
-                return max(lower - by_quadrature, 0.0)
-            bound = min(upper + by_quadrature, 1.0)
-            return (
-                min(bound, delta_pure(epsilon, *next(iter(pure.items()))))
-                if len(pure) == 1 and total < np.inf
-                else bound
-            )
+                return max(lower - quadrature_error, 0.0)
+            bound = min(upper + quadrature_error, 1.0)
+            if len(max_losses) == 1 and total < np.inf:
+                bound = min(bound, delta_pure(epsilon, *next(iter(max_losses.items()))))
+            return bound
 
         return curve
 
@@ -74,7 +72,7 @@ def profile(
 
 
 def compute_delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
-    """The delta at which the mechanisms, one per round, are together (eps, delta)-private for one task.
+    """Compute the delta at which the mechanisms, one per round, are together (eps, delta)-private for one unit.
 
     Args:
         epsilon: >= 0.
@@ -82,9 +80,9 @@ def compute_delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], a
         adjacency: "zero_out" (the task's vector against zero) or "replace" (against any other vector).
 
     Raises:
-        ValueError: an argument outside its range, or a mechanism of which nothing is proved.
+        ValueError: an argument outside its range, or a mechanism without a proof.
 
-    Of the papers' noise of eps = 1, when a task is missing:
+    The papers' noise of eps = 1, with a task left out:
 
     >>> round(mp.privacy.compute_delta(1.0, mp.privacy.PaperWishart(4, 1.0), "zero_out"), 2)
     0.63
@@ -93,9 +91,9 @@ def compute_delta(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], a
 
 
 def delta_bracket(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> Bracket:
-    """delta(eps) with every loss rounded down, and as :func:`compute_delta` has it; they differ by the grid's error only.
+    """Compute a lower bound on delta(eps), and the upper bound of :func:`compute_delta`; the difference is the grid's error.
 
-    Arguments and errors as :func:`compute_delta`. For a closed form both are the same number.
+    Arguments and errors as :func:`compute_delta`. Both numbers are the same where delta has a closed form.
     """
     rounds = as_rounds(mechanisms)
     upper = _delta(epsilon, rounds, adjacency)
@@ -103,7 +101,7 @@ def delta_bracket(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], a
 
 
 def compute_epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str = "replace") -> float:
-    """The smallest eps at which the mechanisms composed are (eps, delta)-private, to six digits; inf if none up to 1e9 is.
+    """Compute the smallest eps at which the composed mechanisms are (eps, delta)-private, to six digits; inf above 1e9.
 
     Arguments and errors as :func:`compute_delta`.
 
@@ -117,17 +115,18 @@ def compute_epsilon(delta: float, mechanisms: Mechanism | Sequence[Mechanism], a
 
 
 def loss_when_there(mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> tuple[FloatArray, FloatArray]:
-    """The privacy loss of all rounds when the unit is there: its values, ascending, and their probabilities."""
+    """Return the total privacy loss of all rounds if the unit took part: its ascending values, and their probabilities."""
     rounds = as_rounds(mechanisms)
     with _in_doubles(rounds):
         return _compose(rounds, adjacency, True, CELLS)[0].masses()
 
 
 def loss_above(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adjacency: str) -> float:
-    """The probability that the privacy loss of all rounds is above eps when the unit is there.
+    """Compute the probability that the total privacy loss of all rounds exceeds eps if the unit took part.
 
-    As delta = P(loss > eps) - e^eps Q(loss > eps), that is delta less its derivative. The derivative is that to the right, so
-    that a loss of eps itself is not above, from three points: masses on the grid would be off by those of a cell.
+    As delta = P(loss > eps) - e^eps Q(loss > eps), this probability is delta minus its derivative. The right-hand derivative
+    is used, as a loss of exactly eps does not exceed it. It is computed from three points; masses on the grid would have an
+    error of one cell's mass.
     """
     rounds = as_rounds(mechanisms)
     remove = profile(rounds, Adjacency.of(adjacency), cells=4 * CELLS).remove
@@ -138,7 +137,7 @@ def loss_above(epsilon: float, mechanisms: Mechanism | Sequence[Mechanism], adja
 
 
 def as_rounds(mechanisms: Mechanism | Sequence[Mechanism]) -> tuple[Mechanism, ...]:
-    """One mechanism per round. Raises ValueError for none, or for one of which nothing is proved."""
+    """Return a tuple with one mechanism per round. Raises ValueError for none, or for a mechanism without a proof."""
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
     if not rounds:
         raise ValueError("mechanisms: expected at least one round, got none")
@@ -157,7 +156,7 @@ def _delta(epsilon: float, rounds: tuple[Mechanism, ...], adjacency: str, pessim
 def _compose(
     mechanisms: tuple[Mechanism, ...], adjacency: str, pessimistic: bool, num_cells: int
 ) -> tuple[LossSum, LossSum]:
-    """The sums of all rounds' losses, of "remove" and of "add"."""
+    """Return the sums of all rounds' losses, for "remove" and for "add"."""
     counted = Counter(mechanisms)
     step = max(law.loss_spread for law in counted) / num_cells
     if not 0 < step < np.inf:
@@ -167,7 +166,7 @@ def _compose(
         there, absent = directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
         rounds.append((there, absent, times))
     remove = LossSum([Losses(*cells(there), times) for there, _, times in rounds], step)
-    if all(there is absent for there, absent, _ in rounds):  # the same law of the loss in both directions
+    if all(there is absent for there, absent, _ in rounds):  # the loss has the same law in both directions
         return remove, remove
     return remove, LossSum([Losses(*cells(absent), times) for _, absent, times in rounds], step)
 
@@ -181,8 +180,8 @@ def _in_doubles(mechanisms: Sequence[Mechanism]) -> Iterator[None]:
     except (ArithmeticError, MemoryError, ValueError):
         kinds = ", ".join(dict.fromkeys(map(repr, mechanisms)))
         raise ValueError(
-            f"mechanisms: expected noise whose privacy loss can be worked out in doubles, got {kinds:.400}: one is too small "
-            "or too large beside what it protects, or beside the others, or they are too many"
+            f"mechanisms: expected noise whose privacy loss can be computed in doubles, got {kinds:.400}: the noise is too "
+            "small or too large for its sensitivity, or its sizes differ too much, or there are too many rounds"
         ) from None
 
 

@@ -1,8 +1,8 @@
-r"""Sums of many independent privacy losses on one grid, with a proved bound on what rounding errors hide.
+r"""Sums of many independent privacy losses on one grid, with a proved bound on all rounding errors.
 
 A round's loss takes the values (first, first + 1, ...) h with masses p_j, or is infinite. The masses of a sum of losses are
-what the product of their Fourier transforms goes back to. In doubles that is right to some 1e-16 of the *largest* mass for
-every round, which of 300 000 rounds leaves nothing of a delta of 1e-11. So masses are tilted before,
+the inverse transform of the product of their Fourier transforms. In doubles this has an error of about 1e-16 of the *largest*
+mass for every round. After 300 000 rounds the error is larger than a delta of 1e-11. So masses are tilted first,
 
     q_j = p_j e^(s l_j) / M(s),      M(s) = sum_j p_j e^(s l_j),
 
@@ -12,25 +12,25 @@ q_T(l) = p_T(l) e^(s l) / M(s)^T, so
     delta(eps) = sum_{l > eps} p_T(l) (1 - e^(eps - l)) = A sum_{l > eps} q_T(l) w(l - eps),
     A = M(s)^T e^(-s eps),      w(x) = e^(-s x) (1 - e^-x) <= 1.
 
-A is Chernoff's bound on the probability of a loss above eps, and not far above delta at the best s: what is wrong with q_T
+A is Chernoff's bound on the probability of a loss above eps, and at the best s it is not far above delta. So the error of q_T
 counts relative to delta, not to 1.
 
-**Transforms.** N is a power of two, u = 2^-53. A fast transform's error is at most c = 8 u log2(N) of the result in Euclidean
-norm (Higham 2002, theorem 24.2, where 8 stands for 6.7), so that of q has an error of at most c sqrt(N) |q|, and no element
-of it is larger than 1. In a product of T of them every error counts at most (1 + c sqrt(N) |q|)^T times, and every
-multiplication adds 3 u. Back on the grid, q_T is wrong by at most
+**Transforms.** N is a power of two, u = 2^-53. The error of a fast transform is at most c = 8 u log2(N) of the result in
+Euclidean norm (Higham 2002, theorem 24.2, with 8 for 6.7). So the transform of q has an error of at most c sqrt(N) |q|, and
+none of its elements is larger than 1. In a product of T transforms every error counts at most (1 + c sqrt(N) |q|)^T times,
+and every multiplication adds 3 u. After the inverse transform, the error of q_T is at most
 
     e = ((c + 3 u) sum_t |q_t| + c max_t |q_t|) exp(c sqrt(N) sum_t |q_t|),
 
-again in Euclidean norm, and sum q_T w by at most e |w| (Cauchy and Schwarz).
+again in Euclidean norm, and that of sum q_T w at most e |w| (Cauchy and Schwarz).
 
-**Windows.** What lies outside of N cells comes back inside at the other end. For any s' above s, of q_T a share of at most
-M(s')^T / M(s)^T e^(-(s' - s) x) lies above x, and likewise below for s' < s: the window is as wide as leaves e^-46 on
-either side.
+**Windows.** Mass outside the N cells wraps around and appears at the other end. For any s' above s, the mass of q_T above x
+is at most M(s')^T / M(s)^T e^(-(s' - s) x), and likewise below x for s' < s. The window is so wide that at most e^-46 is
+outside on either side.
 
-**The rest**: q_j and M(s) are right to u (4 + 2 s h cells) relatively, the sum to N u, and masses of a round are right to
-:data:`MASS` of the round's tail, which moves the deltas of T rounds by no more than that T times, relatively: integrated by
-parts, every round enters by its tail with a positive weight.
+**Other errors.** The relative errors of q_j and M(s) are at most u (4 + 2 s h cells), that of the sum N u. The masses of a
+round have an error of at most :data:`MASS` of the round's tail. This changes the delta of T rounds by a relative error of at
+most T times as much: after integration by parts, every round enters by its tail with a positive weight.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ import numpy as np
 from mpmtl_prob._util.arrays import FloatArray
 
 U = 2.0**-53
-#: By how much the tail of a round's loss may be wrong, relatively: twice what SciPy's incomplete gamma functions are.
+#: Relative error of the tail of a round's loss: twice that of SciPy's incomplete gamma functions.
 MASS = 5e-13
-_OUTSIDE = float(np.exp(-46.0))  # of what is tilted, at either end of a window
-#: Orders to choose from, in units of one over the standard deviation of the sum.
+_OUTSIDE = float(np.exp(-46.0))  # largest tilted mass outside either end of a window
+#: Orders s to choose from, in units of one over the standard deviation of the sum.
 _ORDERS = 2.0 ** np.arange(-6, 6.5, 0.5)
-#: Cells of all transforms that are kept.
-_KEPT = 2**22
-#: Cells of the largest transform: a second, and half a gigabyte.
+#: Total cells of the tilted sums in a cache.
+_CACHED = 2**22
+#: Cells of the largest transform, which takes a second and half a gigabyte.
 _LARGEST = 2**25
 
 
 class Losses(NamedTuple):
-    """The loss of one round in one direction, and how many such rounds there are.
+    """Privacy loss of one round in one direction, with the number of such rounds.
 
     Attributes:
         first: the least loss, in steps of the grid.
         mass: probabilities of first, first + 1, ..., (n,), none below 0.
         infinite: the probability of an infinite loss.
-        times: rounds.
+        times: number of rounds.
     """
 
     first: int
@@ -72,14 +72,14 @@ class Losses(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """A number known from both sides."""
+    """Lower and upper bound of a number."""
 
     lower: float
     upper: float
 
 
 class _Tilted(NamedTuple):
-    """Masses of the tilted sum from cell ``first`` on, what they are wrong by in Euclidean norm, and the rest relatively."""
+    """Tilted sum from cell ``first`` on: its masses, their error in Euclidean norm, and their other errors, relative."""
 
     first: int
     mass: FloatArray
@@ -88,14 +88,14 @@ class _Tilted(NamedTuple):
 
 
 class LossSum:
-    """The sum of independent losses in one direction.
+    """Sum of independent privacy losses in one direction.
 
     Args:
-        parts: whose losses, on one grid.
+        parts: the losses of the rounds, on one grid.
         step: h of the grid.
 
     Raises:
-        MemoryError: a sum that needs a larger transform than this machine should do.
+        MemoryError: a sum that needs a larger transform than the limit.
     """
 
     def __init__(self, parts: Sequence[Losses], step: float) -> None:
@@ -116,10 +116,10 @@ class LossSum:
         size = self._size(*self._window(self._zero))
         if size > _LARGEST:
             raise MemoryError(f"a sum of privacy losses on a grid of {size} cells")
-        self._tilted = lru_cache(maxsize=max(2, _KEPT // size))(self._tilt)
+        self._tilted = lru_cache(maxsize=max(2, _CACHED // size))(self._tilt)
 
     def delta(self, epsilon: float) -> Bracket:
-        """delta(eps) of these losses, from both sides."""
+        """Compute a lower and an upper bound on delta(eps)."""
         finite = (
             Bracket(0.0, 0.0)
             if self._nothing or epsilon > self._top * self.step * (1 + 4 * U)
@@ -129,7 +129,7 @@ class LossSum:
         return Bracket(float(np.clip(low, 0.0, 1.0)), float(np.clip(high, 0.0, 1.0)))
 
     def masses(self) -> tuple[FloatArray, FloatArray]:
-        """The losses, ascending, the last infinite, and their probabilities."""
+        """Return the values of the sum, ascending with the infinite one last, and their probabilities."""
         if self._nothing:
             return np.array([np.inf]), np.array([1.0])
         tilted = self._tilted(self._zero)
@@ -138,7 +138,7 @@ class LossSum:
         return np.append(losses, np.inf), np.append(mass, self.infinite)
 
     def _finite(self, epsilon: float) -> Bracket:
-        """The part of delta that is due to finite losses."""
+        """Compute bounds on the part of delta that comes from finite losses."""
         exponents = self._moments[self._zero :] - self._orders[self._zero :] * epsilon
         best = self._zero + int(np.argmin(exponents))
         order, tilted = self._orders[best], self._tilted(best)
@@ -154,7 +154,7 @@ class LossSum:
         return Bracket(chernoff * (value - error) * (1 - relative), float(np.nextafter(upper, np.inf)))  # never 0
 
     def _tilt(self, which: int) -> _Tilted:
-        """The sum tilted by the order of this number."""
+        """Compute the sum tilted by the order with this index."""
         low, high = self._window(which)
         size = self._size(low, high)
         transform_error, order = 8 * U * np.log2(size), self._orders[which]
@@ -174,10 +174,10 @@ class LossSum:
         return _Tilted(low, mass, float(error), float(relative))
 
     def _window(self, which: int) -> tuple[int, int]:
-        """The cells between which the tilted sum lies, but for next to nothing."""
-        gained = self._moments - self._moments[which] - np.log(_OUTSIDE)
+        """Return the first and the last cell of a window, outside of which the tilted sum has negligible mass."""
+        log_ratio = self._moments - self._moments[which] - np.log(_OUTSIDE)
         with np.errstate(divide="ignore", invalid="ignore"):
-            edges = gained / (self._orders - self._orders[which]) / self.step
+            edges = log_ratio / (self._orders - self._orders[which]) / self.step
         highs, lows = edges[which + 1 :], edges[:which]
         high = min(self._top, int(np.ceil(highs.min())) if highs.size else self._top)
         low = max(self._bottom, int(np.floor(lows.max())) if lows.size else self._bottom)
@@ -188,7 +188,7 @@ class LossSum:
         return 2 ** int(np.ceil(np.log2(max(longest, 2))))
 
     def _deviation(self) -> float:
-        """The standard deviation of the sum of finite losses."""
+        """Compute the standard deviation of the sum of finite losses."""
         variance = 0.0
         for part in self._parts:
             index, mass = np.arange(len(part.mass)), part.mass / part.mass.sum()
@@ -196,7 +196,7 @@ class LossSum:
         return float(self.step * np.sqrt(variance))
 
     def _log_moment(self, order: float) -> float:
-        """log M(s) of all rounds together."""
+        """Compute log M(s) of all rounds together."""
         total = 0.0
         for part, logs in zip(self._parts, self._logs, strict=True):
             tilted = logs + order * self.step * np.arange(len(logs))
@@ -206,7 +206,7 @@ class LossSum:
 
 
 def _trimmed(part: Losses) -> Losses:
-    """The same without the empty cells at either end."""
+    """Remove the empty cells at either end."""
     inside = np.flatnonzero(part.mass > 0)
     if inside.size == 0:
         return part._replace(mass=np.zeros(0))
@@ -215,7 +215,7 @@ def _trimmed(part: Losses) -> Losses:
 
 
 def _power(base: np.ndarray, times: int) -> np.ndarray:
-    """The same as base**times, by multiplications alone, whose errors add up."""
+    """Compute base**times by multiplications alone, for which rounding errors are known to add up."""
     result = np.ones_like(base) if times % 2 == 0 else base
     while times := times // 2:
         base = base * base

@@ -1,4 +1,4 @@
-"""Privacy profiles of mechanisms, and the odds that somebody took part (membership inference)."""
+"""Privacy profiles of composed mechanisms, and membership-inference odds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def compute_profile(
     """Return the privacy profile of mechanisms, one per round: delta at every eps, trade-off curves, groups.
 
     Args:
-        mechanisms: one, or one per round, in any mixture; of none nothing is released.
-        adjacency: what is compared: "replace" or "zero_out".
-        group: how many units change together.
+        mechanisms: one, or one per round, in any mixture; an empty sequence means that nothing is released.
+        adjacency: neighbouring relation, "replace" or "zero_out".
+        group: number of units that change together (group privacy).
 
     Raises:
-        ValueError: an argument outside its range, or a mechanism of which nothing is proved.
+        ValueError: an argument outside its range, or a mechanism without a proof.
 
     >>> law = mp.privacy.calibrate(1.0, 1e-3, num_features=4)
     >>> [round(mp.privacy.compute_profile(law, group=k).epsilon(1e-3), 1) for k in (1, 2, 3)]
@@ -42,20 +42,20 @@ def compute_profile(
 
 @dataclass(frozen=True, eq=False)
 class MembershipOdds:
-    """What the strongest attacker can learn of one task: the law of its posterior odds.
+    """Membership-inference odds: the distribution of the strongest attacker's posterior probability that a task took part.
 
-    The attacker knows all other data, the task's own vector, and what stands in its place if it is not there (nothing, or
-    another vector), and computes the Bayes factor of the release.
+    The attacker knows all other data, the task's own vector, and the vector that replaces it if the task is absent (zero, or
+    that of another task). They compute the Bayes factor of the release.
 
     Attributes:
-        prior: the probability, before the release, that the task is there.
-        adjacency: what stands in its place if it is not.
+        prior: the probability, before the release, that the task took part.
+        adjacency: what replaces an absent task.
         log_factor: values of the log Bayes factor, ascending; the last may be infinite.
-        mass: their probabilities when the task is there, (n,).
-        epsilon: of the guarantee that is stated.
-        delta: of the same.
-        above: the probability with which the cap is passed when the task is there. It is more than delta, which weighs every
-            case by how far it goes beyond.
+        mass: their probabilities if the task took part, (n,).
+        epsilon: of the stated guarantee.
+        delta: of the stated guarantee.
+        above: probability that the posterior exceeds the cap, if the task took part. It is larger than delta, as delta
+            weights every case by how far the cap is exceeded.
     """
 
     prior: float
@@ -72,36 +72,36 @@ class MembershipOdds:
         return float(expit(logit(self.prior) + self.epsilon))
 
     def quantile(self, q: float) -> float:
-        """The posterior probability that the task is there which is not passed with probability q, when it is there."""
+        """Return the q-quantile of the posterior probability that the task took part, if it did."""
         index = min(int(np.searchsorted(np.cumsum(self.mass), in_range("q", q, 0, 1))), len(self.mass) - 1)
         return float(expit(logit(self.prior) + self.log_factor[index]))
 
     @property
     def typical(self) -> float:
-        """The median."""
+        """The median posterior probability."""
         return self.quantile(0.5)
 
     def __str__(self) -> str:
         unknown = Adjacency.of(self.adjacency).unknown
         return (
-            f"Whoever knows everything but {unknown}, and thought it {self.prior:.0%} likely that you are "
-            f"in it, will after seeing this typically think it {self.typical:.0%} likely if you are (in one case of ten more "
-            f"than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.above:.2g}."
+            f"Assume an attacker who knows everything except {unknown}, and thought it {self.prior:.0%} likely that you are "
+            f"in it. If you are, then after seeing this they typically find it {self.typical:.0%} likely (in one case of ten "
+            f"more than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.above:.2g}."
         )
 
 
 def membership_odds(
     mechanisms: Mechanism | Sequence[Mechanism], adjacency: str, epsilon: float, prior: float = 0.5
 ) -> MembershipOdds:
-    """Return the odds of membership that releases allow, from the law of their privacy loss.
+    """Return the membership-inference odds that releases allow, from the distribution of their privacy loss.
 
-    For Wishart noise that law is exact where a task is zeroed, and a bound where it is replaced.
+    For Wishart noise this distribution is exact where a task is zeroed, and a bound where it is replaced.
 
     Args:
         mechanisms: one, or one per round.
-        adjacency: what stands in a task's place if it is not there.
-        epsilon: at which the guarantee is stated.
-        prior: in (0, 1).
+        adjacency: what replaces an absent task.
+        epsilon: of the stated guarantee.
+        prior: the attacker's probability, before the release, that the task took part, in (0, 1).
     """
     prior = in_range("prior", prior, 0, 1)
     loss, mass = composition.loss_when_there(mechanisms, adjacency)

@@ -1,4 +1,4 @@
-"""Mechanisms as dp-accounting's events, by which its accountants add them to what other programs have spent."""
+"""Conversion of mechanisms to events of dp-accounting, for composition with the spending of other programs."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from mpmtl_prob.privacy.units import Adjacency
 
 
 def dp_event(mechanisms: Sequence[Mechanism], adjacency: str, epsilon: float, delta: float) -> Any:
-    """Return the event of all mechanisms together, one per round.
+    """Return the dp-accounting event of all mechanisms together, one per round.
 
-    A Gaussian one, which tells neighbours apart as N(0, 1) and N(mu, 1), is ``GaussianDpEvent(1 / mu)``, and several are
-    composed. With any other among them it is one ``EpsilonDeltaDpEvent(epsilon, delta)``.
+    A Gaussian mechanism, whose neighbours differ like N(0, 1) and N(mu, 1), becomes ``GaussianDpEvent(1 / mu)``, and several
+    are composed. If any mechanism is not Gaussian, the result is one ``EpsilonDeltaDpEvent(epsilon, delta)``.
 
     Args:
         mechanisms: one per round.
-        adjacency: which neighbours the event is about.
-        epsilon: at which the mechanisms together have this delta.
-        delta: beside it.
+        adjacency: neighbouring relation of the event.
+        epsilon: eps of all mechanisms together at this delta.
+        delta: delta of all mechanisms together.
 
     Raises:
-        ValueError: other than Gaussian noise, of which the installed dp-accounting has no event.
+        ValueError: noise that is not Gaussian, where the installed dp-accounting has no (eps, delta) event.
     """
     import dp_accounting  # a second to import
 
-    each = [profile((law,), Adjacency.of(adjacency)).mu for law in as_rounds(mechanisms)]
-    known = [mu for mu in each if mu is not None]
-    if len(known) < len(each):
+    mus = [profile((law,), Adjacency.of(adjacency)).mu for law in as_rounds(mechanisms)]
+    gaussian = [mu for mu in mus if mu is not None]
+    if len(gaussian) < len(mus):
         kind = getattr(dp_accounting.dp_event, "EpsilonDeltaDpEvent", None)
         if kind is None:
-            others = ", ".join(dict.fromkeys(law.kind for law, mu in zip(mechanisms, each, strict=True) if mu is None))
+            others = ", ".join(dict.fromkeys(law.kind for law, mu in zip(mechanisms, mus, strict=True) if mu is None))
             raise ValueError(
                 f"mechanisms: expected Gaussian noise, of which dp-accounting has an event, got {others}, and the installed "
-                "dp-accounting has none of (eps, delta). Compose the losses instead, which is tighter: every mechanism has "
-                "its loss_distribution(adjacency), a PrivacyLossDistribution of dp-accounting's"
+                "dp-accounting has no event for (eps, delta). Compose privacy losses instead, which is tighter: every "
+                "mechanism has loss_distribution(adjacency), a PrivacyLossDistribution of dp-accounting"
             )
         return kind(epsilon, delta)
     rounds = [
         event if times == 1 else dp_accounting.SelfComposedDpEvent(event, times)
-        for event, times in Counter(dp_accounting.GaussianDpEvent(1 / mu) for mu in known).items()
+        for event, times in Counter(dp_accounting.GaussianDpEvent(1 / mu) for mu in gaussian).items()
     ]
     return rounds[0] if len(rounds) == 1 else dp_accounting.ComposedDpEvent(rounds)

@@ -1,14 +1,15 @@
-"""Tests that try to break a claim.
+"""Privacy audits: statistical attacks that try to refute a claimed (eps, delta).
 
-Every test plays the same game many times: a release with the task, and one without it, or with another in its place, as the
-claim's adjacency says. It scores both, and reports a lower confidence bound on eps at the claimed delta (Clopper-Pearson).
-The threshold is chosen on one half of the games and judged on the other (:class:`Split`), or named beforehand. A bound above
-the claim breaks it. A bound below proves nothing: it is what this adversary found.
+Every audit plays the same game many times: a release with the task, and a release without it or with another task in its
+place, by the claim's adjacency. It scores both kinds of releases, and reports a lower confidence bound on eps at the claimed
+delta (Clopper-Pearson). The threshold on the score is chosen on one half of the games and judged on the other
+(:class:`Split`), or named in advance. A bound above the claimed eps refutes the claim. A bound below it proves nothing:
+another attack may do better.
 
-Noise is drawn as releases draw it, and messages are cut as releases cut them, unless a test is told otherwise. That the
-noise is of the law that is stated at all is what :func:`drawn` looks at.
+Noise is drawn and messages are truncated exactly as in releases, unless an option says otherwise. :func:`drawn` tests
+whether the published noise follows the stated distribution.
 
-A claim for replacement is a claim for zeroing too, since a zero vector is a replacement: audit it under both adjacencies.
+A claim for replacement implies the claim for zeroing, as a zero vector is a replacement. Audit it under both adjacencies.
 """
 
 from mpmtl_prob.privacy.audit.attempts import (

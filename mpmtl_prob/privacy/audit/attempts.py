@@ -1,4 +1,4 @@
-"""The tests: each plays a game and says whether it broke the claim."""
+"""Audits of a claimed guarantee: each attack plays a game and reports whether it refuted the claim."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mpmtl_prob.privacy.mechanisms import MatrixMechanism, Mechanism, VectorMech
 
 
 def support(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
-    """Can the task have been there at all? With it, Sigma - A is positive semi-definite for noise that is.
+    """Test whether the task can have taken part at all: positive semi-definite noise makes Sigma - A such a matrix too.
 
     Args:
         mechanism: the law of one release.
-        claim: what to break, (eps, delta) for one release, and with which adjacency.
+        claim: the claim to refute, (eps, delta) for one release, with its adjacency.
         **options: ``view`` (default the release itself), ``num_tasks`` (default 3 d), ``trials`` of each kind (default
-            5,000; of noise in shares fewer, as every owner's is drawn), ``confidence``, ``seed``, ``progress_bar``;
-            ``threshold`` (default :class:`Split`; else :class:`Explicit` or :class:`Bonferroni`); ``exact=False``
-            to draw noise in doubles, 20,000 times by default, where releases cut messages to a lattice and draw exactly;
-            and ``sampler`` to audit other noise than the law's under its claim.
+            5,000; fewer for noise in shares, as every owner's share is drawn), ``confidence``, ``seed``, ``progress_bar``;
+            ``threshold`` (default :class:`Split`; else :class:`Explicit` or :class:`Bonferroni`); ``exact=False`` for
+            noise in doubles instead of exact noise on a lattice (default 20,000 trials); and ``sampler`` to audit other
+            noise under the law's claim.
 
     Raises:
         ValueError: an argument outside its range.
@@ -39,37 +39,38 @@ def support(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
 
 
 def likelihood_ratio(mechanisms: Mechanism | Sequence[Mechanism], claim: Bound, **options: Any) -> Audit:
-    """The best test there is, for an adversary who knows all but the task: the privacy loss itself, summed over rounds.
+    """Play the likelihood-ratio test, the best test of an adversary who knows everything except the task.
 
-    Arguments as :func:`support`; with several mechanisms of one dimension the task's vector and the others' are the same in
-    every round. Noise on vectors and bought clip norms are played too: see :class:`game.Vectors` and :class:`game.Quantiles`.
-    A view of fewer than d owners does not determine the density and is refused.
+    Its score is the privacy loss, summed over rounds. Arguments as :func:`support`; with several mechanisms of one dimension
+    the vectors of all tasks are the same in every round. Noise on vectors and private clip norms can be audited too: see
+    :class:`game.Vectors` and :class:`game.Quantiles`. A view of fewer than d owners is refused, as it does not determine the
+    density.
     """
     rounds = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
     games = [game(law, claim, **options) for law in rounds]
-    if any(isinstance(each, SecondMoments) and each.knows_little for each in games):
-        raise ValueError("view: expected at least d owners, who know Sigma; fewer do not know its density")
-    fewest = min(each.trials for each in games)
-    for each in games:
-        each.trials = fewest
-    played = [each.play("likelihood ratio", each.loss, stream=t) for t, each in enumerate(games)]
+    if any(isinstance(one, SecondMoments) and one.knows_little for one in games):
+        raise ValueError("view: expected at least d owners, who together know Sigma, got fewer")
+    fewest = min(one.trials for one in games)
+    for one in games:
+        one.trials = fewest
+    played = [one.play("likelihood ratio", one.loss, stream=t) for t, one in enumerate(games)]
     absent = np.sum([audit.absent for audit in played], axis=0)
     present = np.sum([audit.present for audit in played], axis=0)
     return replace(played[0], absent=absent, present=present, mechanisms=rounds)
 
 
 def ledger(book: Ledger, **options: Any) -> Audit:
-    """All that a ledger paid for, seen together, against the total that it says is spent.
+    """Audit everything that a ledger paid for together, against the total that it reports as spent.
 
-    The total is that of noise which was settled in advance. Of a bought clip norm the game finds four fifths
-    of what it may cost.
+    The audited total assumes that all noise was fixed in advance. For a private clip norm the game reaches four fifths of
+    its eps.
 
     Args:
-        book: with one charge at least.
+        book: with at least one charge.
         **options: as :func:`support`.
 
     Raises:
-        ValueError: a ledger that has paid for nothing.
+        ValueError: a ledger without charges.
     """
     laws = tuple(law for charge in book.charges() for law in charge.mechanisms)
     if not laws:
@@ -78,22 +79,24 @@ def ledger(book: Ledger, **options: Any) -> Audit:
 
 
 def tracing(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> Audit:
-    """Does the release lean towards the task's vector? w'(Sigma - E Sigma)w, the others unknown and different every time.
+    """Play a tracing attack, whose score w'(Sigma - E Sigma)w is how far the release leans towards the task's vector w.
 
-    Arguments as :func:`support`. Where a task is replaced, the same of the other vector is taken off.
+    The other tasks are unknown to the attacker and different in every game. Where a task is replaced by one with vector u,
+    the score is the difference between that of u and that of w. Arguments as :func:`support`.
     """
     played = _second_moments(mechanism, claim, **options)
     return played.play("tracing", played.leaning)
 
 
 def representable(mechanism: MatrixMechanism, claim: Bound, *, shuffled: bool = False, **options: Any) -> Audit:
-    """Is there a double E with A + E = Sigma, entry by entry? The last bits of a sum show what was added.
+    """Play Mironov's attack on floating-point noise: can a double E exist with A + E = Sigma, entry by entry?
 
-    The adversary knows both data sets bit for bit, and counts the entries that the one cannot have led to and the other can.
+    The last bits of a sum may reveal what was added. The adversary knows both data sets bit for bit, and counts the entries
+    that are possible with one data set and impossible with the other.
 
     Args:
         mechanism: the law of one release.
-        claim: what to break.
+        claim: the claim to refute.
         shuffled: the curator adds up the tasks in an order that the adversary does not know.
         **options: as :func:`support`.
 
@@ -109,24 +112,24 @@ def representable(mechanism: MatrixMechanism, claim: Bound, *, shuffled: bool = 
 
     def score(rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         sigma = release(rng, n, there)
-        cannot = {which: ~reachable(sigma, A) for which, A in played.moments.items()}
-        return np.sum(cannot[True], axis=(1, 2), dtype=np.float64) - np.sum(cannot[False], axis=(1, 2))
+        impossible = {which: ~reachable(sigma, A) for which, A in played.moments.items()}
+        return np.sum(impossible[True], axis=(1, 2), dtype=np.float64) - np.sum(impossible[False], axis=(1, 2))
 
     return played.play("representable", score)
 
 
 def reachable(sigma: FloatArray, A: FloatArray) -> NDArray[np.bool_]:
-    """Whether a double E exists with A + E = sigma in double precision, entry by entry."""
-    nearest = sigma - A  # if any double does, this one or one beside it does
+    """Return, entry by entry, whether a double E exists with A + E = sigma in double precision."""
+    nearest = sigma - A  # if a double E exists, it is this one or one of its two neighbours
     tried = [nearest, np.nextafter(nearest, np.inf), np.nextafter(nearest, -np.inf)]
     return np.any([sigma == A + E for E in tried], axis=0)
 
 
 def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> dict[str, Audit]:
-    """Three releases that are not what they claim; an auditor that does not break all of them is asleep.
+    """Audit three releases whose claims are false; an audit that does not refute all three does not work.
 
     Args:
-        mechanism: whose own guarantee is claimed for all three.
+        mechanism: its true guarantee is claimed for all three.
         adjacency: of the claim, "replace" or "zero_out".
         **options: as :func:`support`.
 
@@ -146,17 +149,17 @@ def controls(mechanism: Wishart, adjacency: str = "replace", **options: Any) -> 
 def drawn(
     mechanism: MatrixMechanism | VectorMechanism, *, trials: int = 10_000, confidence: float = 0.99, seed: int = 0
 ) -> Drawn:
-    """Is the noise that is published of the law that is stated?
+    """Test whether published noise follows the stated distribution.
 
-    A few per cent too little of it change eps by as much, which a few thousand releases of two data sets cannot show. The
-    noise itself shows it: published draws are compared with simulations in doubles, which other code draws, by their log
-    densities, in which size and shape are, by the first entry and by one beside it (Kolmogorov and Smirnov), and by the mean
-    of the log densities (Welch).
+    Noise that is a few per cent too small changes eps by a few per cent, which a few thousand games cannot show. Draws of
+    the noise can show it. Published draws are compared with simulations in doubles, which come from other code. The tests
+    compare log densities, which depend on size and shape, the first entry and the entry beside it (Kolmogorov and Smirnov),
+    and the means of the log densities (Welch).
 
     Args:
         mechanism: noise on second moments or vectors.
-        trials: published draws; there are ten times as many simulations.
-        confidence: with which noise that is drawn as stated passes.
+        trials: number of published draws. There are ten times as many simulations.
+        confidence: probability that correctly drawn noise passes.
         seed: of all draws.
 
     Raises:
@@ -171,26 +174,27 @@ def drawn(
         rng, np.broadcast_to(nothing, (trials, *nothing.shape))
     )
     simulated = mechanism.sample(rng, np.broadcast_to(nothing, (10 * trials, *nothing.shape)))
-    compared: dict[str, Callable[[FloatArray], FloatArray]] = {
+    statistics: dict[str, Callable[[FloatArray], FloatArray]] = {
         "log density": lambda noise: mechanism.log_prob(noise, nothing),
         "first entry": lambda noise: noise.reshape(len(noise), -1)[:, 0],
         "entry beside it": lambda noise: noise.reshape(len(noise), -1)[:, min(1, nothing.size - 1)],
     }
-    p_values = {name: surprise(of(on_grid), of(simulated)) for name, of in compared.items()}
-    p_values["mean log density"] = distance(*map(compared["log density"], (on_grid, simulated)))
+    p_values = {name: surprise(statistic(on_grid), statistic(simulated)) for name, statistic in statistics.items()}
+    p_values["mean log density"] = distance(*map(statistics["log density"], (on_grid, simulated)))
     return Drawn(mechanism, confidence, p_values)
 
 
 def own_claim(mechanisms: Mechanism | Sequence[Mechanism], delta: float = 0.05, adjacency: str = "replace") -> Bound:
-    """The guarantee of the mechanisms, at a delta that a few thousand releases resolve."""
+    """Return the true guarantee of the mechanisms, at a delta large enough for an audit of a few thousand releases."""
     rounds = composition.as_rounds(mechanisms)
-    at = composition.compute_epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
-    at = at if np.isfinite(at) else 1.0  # delta has a floor above it, as the papers' noise has: state what it is there
-    return Bound(at, composition.compute_delta(at, rounds, adjacency), adjacency)
+    epsilon = composition.compute_epsilon(in_range("delta", delta, 0, 1), rounds, adjacency)
+    if not np.isfinite(epsilon):  # the papers' noise has a larger delta at every eps: state its delta at eps = 1
+        epsilon = 1.0
+    return Bound(epsilon, composition.compute_delta(epsilon, rounds, adjacency), adjacency)
 
 
 def _second_moments(mechanism: MatrixMechanism, claim: Bound, **options: Any) -> SecondMoments:
-    """The game of noise on second moments. Raises ValueError for a law of another kind."""
+    """Return the game for noise on second moments. Raises ValueError for a law of another kind."""
     played = game(mechanism, claim, **options)
     if not isinstance(played, SecondMoments):
         raise ValueError(f"mechanism: expected noise on second moments, got {type(mechanism).__name__}")
@@ -198,7 +202,7 @@ def _second_moments(mechanism: MatrixMechanism, claim: Bound, **options: Any) ->
 
 
 def _same_seed(mechanism: Wishart, claim: Bound, **options: Any) -> Audit:
-    """Two rounds with one draw of noise: the difference shows how the task moved between them."""
+    """Audit two rounds with the same draw of noise: their difference shows how the task's message changed."""
     played = SecondMoments(mechanism, claim, **options)
     moved = np.roll(played.w, 1) if played.d > 1 else played.w / 2
     step = np.outer(moved, moved) - np.outer(played.w, played.w)

@@ -1,4 +1,4 @@
-"""What a test found: scores of two kinds of releases, a bound on eps that they prove, and a verdict."""
+"""Results of audits: scores of both kinds of releases, a lower bound on eps, and a verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured number with a confidence interval."""
+    """Estimate with a confidence interval."""
 
     estimate: float
     lower: float
@@ -30,17 +30,18 @@ class Interval:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit:
-    """What a test found.
+    """Result of a privacy audit.
 
     Attributes:
-        test: its name.
+        test: name of the attack.
         view: what its adversary sees.
-        claim: what it tried to break.
-        absent: scores of the releases without the task, or with another in its place, (n,); high scores speak for them.
-        present: scores of those with it, (n,).
+        claim: the claim that it tried to refute.
+        absent: scores of the releases without the task, or with another in its place, (n,). A high score is evidence that
+            the task is absent.
+        present: scores of the releases with the task, (n,).
         confidence: of every bound.
         mechanisms: the laws that the claim is about, for the proved curve.
-        threshold: how the score is chosen above which a release counts as one without the task.
+        threshold: rule that chooses the score above which a release counts as one without the task.
     """
 
     test: str
@@ -59,16 +60,16 @@ class Audit:
 
     @property
     def broken(self) -> bool:
-        """Whether the claim is refuted."""
+        """True if the claim is refuted."""
         return self.epsilon_lower > self.claim.epsilon
 
     def delta_at(self, epsilon: float, threshold: float | None = None, direction: str = "add") -> Interval:
-        """delta at eps as measured by the event "score above the threshold" ("add"), or below it ("remove").
+        """Measure delta at eps, by the event "score above the threshold" ("add"), or below it ("remove").
 
         Args:
             epsilon: any number.
-            threshold: of the score; default eps, which is the best one for a score that is the privacy loss ("remove": -eps).
-            direction: "add" (absence likelier) or "remove".
+            threshold: of the score; default eps ("remove": -eps), which is the best one where the score is the privacy loss.
+            direction: "add" (the task's absence is more likely) or "remove".
         """
         sign = 1.0 if direction == "add" else -1.0
         p, q = (self.absent, self.present) if direction == "add" else (self.present, self.absent)
@@ -81,7 +82,7 @@ class Audit:
         return Interval(float(estimate), float(p_low - factor * q_high), float(p_high - factor * q_low))
 
     def roc(self) -> tuple[FloatArray, FloatArray]:
-        """False-positive and true-positive rates of "the task was not there", at every threshold."""
+        """Return false-positive and true-positive rates of the verdict "the task was not there", at every threshold."""
         thresholds = np.unique(np.concatenate([self.absent, self.present]))[::-1]
         rates = [
             1 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
@@ -90,7 +91,7 @@ class Audit:
         return np.append(0.0, rates[0]), np.append(0.0, rates[1])
 
     def plot(self, ax: Any = None) -> Any:
-        """The measured trade-off under the proved and the claimed one; returns the matplotlib axes."""
+        """Plot the measured ROC curve below the proved and the claimed ones, and return the matplotlib axes."""
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(4.6, 4.2))[1] if ax is None else ax
@@ -110,9 +111,10 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        verb, found = "BROKEN" if self.broken else "not broken", f"eps >= {self.epsilon_lower:.3g}"
-        return f"{verb}: {found} at delta = {self.claim.delta:.3g}, claimed {self.claim.epsilon:.3g}"
+        """The result in words."""
+        result = "BROKEN" if self.broken else "not broken"
+        measured = f"eps >= {self.epsilon_lower:.3g}"
+        return f"{result}: {measured} at delta = {self.claim.delta:.3g}, claimed {self.claim.epsilon:.3g}"
 
     def __repr__(self) -> str:
         return (
@@ -123,12 +125,12 @@ class Audit:
 
 @dataclass(frozen=True)
 class Drawn:
-    """How published noise compares with the law that is stated.
+    """Comparison of published noise with its stated distribution.
 
     Attributes:
-        mechanism: the law.
-        confidence: with which noise that is drawn as stated passes.
-        p_values: of what was compared, by its name.
+        mechanism: the stated law.
+        confidence: probability that correctly drawn noise passes.
+        p_values: p-value of every compared statistic, by its name.
     """
 
     mechanism: Mechanism
@@ -137,26 +139,26 @@ class Drawn:
 
     @property
     def broken(self) -> bool:
-        """Whether the noise is not of the law."""
+        """True if the noise does not follow the stated law."""
         return min(self.p_values.values()) < (1 - self.confidence) / len(self.p_values)
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         name, least = min(self.p_values.items(), key=lambda item: item[1])
-        verb = "BROKEN: noise of another law than is stated" if self.broken else "not broken"
-        return f"{verb}; least p-value {least:.2g}, of the {name}"
+        result = "BROKEN: noise of another law than is stated" if self.broken else "not broken"
+        return f"{result}; least p-value {least:.2g}, of the {name}"
 
 
 def surprise(one: FloatArray, other: FloatArray) -> float:
-    """The p-value of the test of Kolmogorov and Smirnov that two samples are of one law."""
+    """Return the p-value of Kolmogorov and Smirnov's test that two samples have the same distribution."""
     from scipy.stats import ks_2samp  # a second to import
 
     return float(ks_2samp(one, other).pvalue)
 
 
 def distance(one: FloatArray, other: FloatArray) -> float:
-    """The p-value of Welch's test that two samples have one mean; 0 where one has none, or does not vary."""
+    """Return the p-value of Welch's test that two samples have the same mean; 0 for infinite or constant values."""
     from scipy.stats import ttest_ind  # a second to import
 
     if not all(np.all(np.isfinite(sample)) and np.ptp(sample) > 0 for sample in (one, other)):
@@ -165,5 +167,5 @@ def distance(one: FloatArray, other: FloatArray) -> float:
 
 
 def proved_power(mechanisms: Sequence[Mechanism], false_alarms: FloatArray, adjacency: str = "replace") -> FloatArray:
-    """The largest probability of recognising that a task is not there at given false-alarm rates, from all eps at once."""
+    """Return the largest probability of recognising an absent task at given false-alarm rates, from the whole profile."""
     return composition.profile(composition.as_rounds(mechanisms), adjacency).one_sided_power(false_alarms)

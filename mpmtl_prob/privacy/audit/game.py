@@ -1,4 +1,4 @@
-"""The games that audits play: releases of two data sets that differ in one task, and what an adversary makes of them."""
+"""Games that audits play: releases of two neighbouring data sets, and an adversary's scores of them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mpmtl_prob.privacy.units import Adjacency
 
 Sampler = Callable[[np.random.Generator, FloatArray], FloatArray]
 
-#: Releases of either kind, drawn as they are published: seconds for a few features, half a minute for 27.
+#: Default number of releases of either kind with exact noise. They take seconds for a few features, half a minute for 27.
 TRIALS = 5000
-#: The same in doubles, which take no time.
+#: Default number of releases of either kind with noise in doubles, which are fast.
 IN_DOUBLES = 20_000
 _CHUNK = 1000
-_ROUNDING = 1e-9  # relative: eigenvalues this far below zero are rounding errors
+_ROUNDING = 1e-9  # relative size of negative eigenvalues that may come from rounding errors
 
 
 def published(mechanism: MatrixMechanism | VectorMechanism, unit: float) -> Sampler:
-    """A sampler that draws as releases do: real noise, rounded to multiples of ``unit``."""
+    """Return a sampler that draws as releases do: real noise, rounded to multiples of ``unit``."""
 
     def sample(rng: np.random.Generator, A: FloatArray) -> FloatArray:
         seeds = rng.integers(2**62, size=len(A)).tolist()
@@ -40,9 +40,9 @@ def published(mechanism: MatrixMechanism | VectorMechanism, unit: float) -> Samp
 
 
 class Game:
-    """Many releases of both data sets, scored."""
+    """Game between a mechanism and an adversary, who scores many releases of two neighbouring data sets."""
 
-    #: releases of either kind, unless somebody says how many
+    #: Default number of releases of either kind.
     usual = TRIALS
 
     def __init__(
@@ -70,13 +70,13 @@ class Game:
         self.threshold = threshold
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
-        """The privacy losses of n releases: log of the density without the task over the density with it."""
+        """Return the privacy losses of n releases: log of the density without the task over the density with it."""
         raise NotImplementedError
 
     def play(
         self, test: str, score: Callable[[np.random.Generator, int, bool], FloatArray], *, stream: int = 0
     ) -> Audit:
-        """Scores of ``trials`` releases without the task, or with another in its place, and of as many with it."""
+        """Score ``trials`` releases without the task (or with another in its place), and as many with it."""
         scores: dict[bool, list[FloatArray]] = {False: [], True: []}
         with tqdm(total=2 * self.trials, desc=test, unit="release", disable=not self.progress_bar, leave=False) as bar:
             for there in (False, True):
@@ -90,10 +90,11 @@ class Game:
 
 
 class SecondMoments(Game):
-    """Releases of W W' with noise; the claim's adjacency says what stands in the task's place if it is not there.
+    """Game of releases of W W' with noise, where the claim's adjacency decides what replaces the task's vector.
 
-    Nothing where a task is zeroed. Where it is replaced, a vector of the same length at a right angle to its own: the pair
-    that gives most away, or nearly. In one dimension all vectors of a length have one second moment, and it is zero.
+    A zeroed task has the zero vector instead. A replaced task has a vector of the same length at a right angle to its own,
+    which is the worst pair, or nearly. In one dimension all vectors of one length have the same second moment, and so the
+    replacement is the zero vector.
     """
 
     law: MatrixMechanism
@@ -115,20 +116,21 @@ class SecondMoments(Game):
         self.h = lattice.step(mechanism.clip, self.d, self.num_tasks, [mechanism]) if exact else None
         drawn = mechanism.sample if self.h is None else published(mechanism, unit(mechanism, self.num_tasks))
         self.sampler: Sampler = drawn if sampler is None else sampler
-        with_it = self.directions(np.random.default_rng([self.seed, 1]), 1)[0]
-        self.w, rest = with_it[:, 0], with_it[:, 1:]
-        self.u = self._in_its_place()
-        self.messages = {True: with_it, False: np.column_stack([self.u, rest])}
+        with_task = self.directions(np.random.default_rng([self.seed, 1]), 1)[0]
+        self.w = with_task[:, 0]
+        others = with_task[:, 1:]
+        self.u = self._replacement_vector()
+        self.messages = {True: with_task, False: np.column_stack([self.u, others])}
         self.moments = {there: W @ W.T for there, W in self.messages.items()}
         self.c = views.SHRINKAGE * np.sqrt(positive("noise", np.trace(self._noise_size()) / self.d))
-        # the coalition's own vectors
-        self.owned = None if self.view.owners is None else rest[:, self.view.columns(self.num_tasks - 1)]
+        # vectors of the owners who form the adversary
+        self.owned = None if self.view.owners is None else others[:, self.view.columns(self.num_tasks - 1)]
 
     def directions(self, rng: np.random.Generator, n: int) -> FloatArray:
-        """n sets of tasks' messages of length K, (n, d, m)."""
+        """Draw n sets of the messages of all tasks, each message of length K, (n, d, m)."""
         W = rng.standard_normal((n, self.d, self.num_tasks))
         W = self.law.clip * W / np.linalg.norm(W, axis=1, keepdims=True)
-        return W if self.h is None else np.stack([lattice.sent(each, self.law.clip, self.h) for each in W])
+        return W if self.h is None else np.stack([lattice.sent(messages, self.law.clip, self.h) for messages in W])
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         sigma = self.sigma(self.releases(rng, n, there))
@@ -138,7 +140,7 @@ class SecondMoments(Game):
             return np.where(neither, 0.0, absent - present)
 
     def impossible(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
-        """1 where the task cannot have been there."""
+        """Score n releases: 1 where the task cannot have been there, else 0."""
         sigma, A = self.releases(rng, n, there), self.moments[True]
         if self.knows_little:
             assert self.owned is not None
@@ -152,10 +154,13 @@ class SecondMoments(Game):
         return (np.linalg.eigvalsh(gap)[:, 0] < -rounding).astype(np.float64)
 
     def leaning(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
-        """u'(Sigma - E Sigma)u - w'(Sigma - E Sigma)w, others new every time; on the owners' span where they know no more."""
-        rest = self.directions(rng, n)[:, :, 1:]
+        """Score n releases by u'(Sigma - E Sigma)u - w'(Sigma - E Sigma)w, with other tasks that are new in every game.
+
+        A view that knows the release only on the owners' span uses that part of it.
+        """
+        others = self.directions(rng, n)[:, :, 1:]
         v = self.w if there else self.u
-        sigma = self.sampler(rng, rest @ np.swapaxes(rest, 1, 2) + np.outer(v, v))
+        sigma = self.sampler(rng, others @ np.swapaxes(others, 1, 2) + np.outer(v, v))
         towards = np.outer(self.u, self.u) - np.outer(self.w, self.w)
         if self.knows_little:
             assert self.owned is not None
@@ -166,21 +171,21 @@ class SecondMoments(Game):
         return np.einsum("ij,nij->n", towards, self.sigma(sigma) - expected)
 
     def releases(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
-        """n of one data set, (n, d, d)."""
+        """Draw n releases of one of the two data sets, (n, d, d)."""
         return self.sampler(rng, np.broadcast_to(self.moments[there], (n, self.d, self.d)))
 
     def sigma(self, releases: FloatArray) -> FloatArray:
-        """Sigma, or what the coalition gets back of it."""
+        """Return Sigma as the adversary knows it: the release itself, or the coalition's reconstruction."""
         if self.owned is None:
             return releases
         return views.recovered(views.received(releases, self.owned, self.c), self.owned, self.c)
 
     @property
     def knows_little(self) -> bool:
-        """The adversary's vectors do not span the space, and do not determine Sigma."""
+        """True if the adversary's vectors do not span the space, so that they do not determine Sigma."""
         return self.owned is not None and self.owned.shape[1] < self.d
 
-    def _in_its_place(self) -> FloatArray:
+    def _replacement_vector(self) -> FloatArray:
         if self.claim.adjacency == Adjacency.ZERO_OUT or self.d == 1:
             return np.zeros(self.d)
         v = np.random.default_rng([self.seed, 3]).standard_normal(self.d)
@@ -193,7 +198,7 @@ class SecondMoments(Game):
 
 
 class Vectors(Game):
-    """Noise on a vector that moves as far as the law's sensitivity allows, from the centre of its ball if it is zeroed."""
+    """Game of noise on a vector that moves by the law's sensitivity, or by half of it if the vector is zeroed."""
 
     law: VectorMechanism
 
@@ -218,11 +223,12 @@ class Vectors(Game):
 
 
 class Quantiles(Game):
-    """A median of two norms on a grid of five points, as it is bought: nearly all of the eps that it may cost.
+    """Game of a private median of two norms on a grid of five points, which reaches nearly all of the stated eps.
 
-    The other task's norm lies below the last point. With this one's above them all, the last point is the median, and the
-    other four are one off; with this one's below them all it is the other way round. So e^(eps/2) is gained on the last
-    point's own weight, and nearly as much again on the sum of all weights: four fifths of eps where it is small.
+    The other task's norm lies just below the last point. If this task's norm is above all points, the last point is the
+    median, and the other four points are off by one. If it is below all points, the other four are the median, and the last
+    point is off by one. So the weight of the last point itself changes by e^(eps/2), and the sum of all weights by nearly as
+    much: four fifths of eps together, where eps is small.
     """
 
     law: Quantile
@@ -230,22 +236,22 @@ class Quantiles(Game):
     def __init__(
         self, mechanism: Quantile, claim: Bound, *, exact: bool = True, num_tasks: object = None, **options: object
     ) -> None:
-        self.usual = IN_DOUBLES  # draws of few points take no time either
+        self.usual = IN_DOUBLES  # draws from few points are fast too
         super().__init__(mechanism, claim, **options)  # type: ignore[arg-type]
 
     def loss(self, rng: np.random.Generator, n: int, there: bool) -> FloatArray:
         grid = np.array([1.0, 2.0, 3.0, 4.0, 6.0])
         norms = {which: np.array([7.0 if which else 0.0, 5.0]) for which in (False, True)}
         seeds = rng.integers(2**62, size=n).tolist()
-        bought = np.array([self.law.draw(norms[there], grid, 0.5, exact.seeded(seed)) for seed in seeds])
+        quantiles = np.array([self.law.draw(norms[there], grid, 0.5, exact.seeded(seed)) for seed in seeds])
         utilities = {which: -np.abs(np.searchsorted(np.sort(norms[which]), grid, side="right") - 1) for which in norms}
         logs = {which: self.law.epsilon / 2 * utility for which, utility in utilities.items()}
         loss = logs[False] - logs[True] - (np.logaddexp.reduce(logs[False]) - np.logaddexp.reduce(logs[True]))
-        return loss[np.searchsorted(grid, bought)]
+        return loss[np.searchsorted(grid, quantiles)]
 
 
 def unit(mechanism: MatrixMechanism | VectorMechanism, num_tasks: int) -> float:
-    """Of what published draws are whole multiples: by the rule of releases, or the step on which shares are drawn."""
+    """Return the unit of published draws, which are whole multiples of it: that of releases, or the step of shares."""
     if isinstance(mechanism, GaussianShares):
         return mechanism.step
     if isinstance(mechanism, MatrixMechanism):
@@ -254,7 +260,10 @@ def unit(mechanism: MatrixMechanism | VectorMechanism, num_tasks: int) -> float:
 
 
 def _usual(mechanism: Mechanism) -> int:
-    """Releases of either kind; shares take a draw for every number of every owner, a tenth of a millisecond each."""
+    """Return the default number of releases of either kind.
+
+    Noise in shares needs a draw for every number of every owner, each of a tenth of a millisecond; so releases are fewer.
+    """
     if not isinstance(mechanism, GaussianShares):
         return TRIALS
     numbers = mechanism.owners * mechanism.num_features * (mechanism.num_features + 1) // 2
@@ -262,7 +271,7 @@ def _usual(mechanism: Mechanism) -> int:
 
 
 def game(mechanism: Mechanism, claim: Bound, **options: object) -> Game:
-    """The one that is about this law; of noise in shares, what is left to whoever knows those of all that collude."""
+    """Return the game for a law. Noise in shares is played without colluders' shares, which the adversary knows."""
     if isinstance(mechanism, GaussianShares):
         return SecondMoments(mechanism.honest, claim, **options)  # type: ignore[arg-type]
     if isinstance(mechanism, MatrixMechanism):

@@ -1,8 +1,8 @@
-"""Thresholds of audits: the scores above which a release counts as one without the task, and what choosing them costs.
+"""Thresholds of audits: rules for the score above which a release counts as one without the task.
 
 With S = {score > t}, (eps, delta) promises P(S) <= e^eps Q(S) + delta, so that log((P(S) - delta) / Q(S)) bounds eps from
-below. Its confidence limits (Clopper-Pearson) hold for a t that was not chosen by the scores that are counted. Every class
-here is one way to see to that. Both directions are played: absence by high scores, and presence by low ones.
+below. Its confidence limits (Clopper-Pearson) require that t was chosen without the scores that are counted. Every class
+here ensures this in its own way. Both directions are played: absence by high scores, and presence by low ones.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from scipy.special import betaincinv
 
 from mpmtl_prob._util.arrays import FloatArray
 
-_LEVELS = 60  # that are tried on one half of the games
+_LEVELS = 60  # number of thresholds that are tried on one half of the games
 
 
 @dataclass(frozen=True)
 class Split:
-    """The best of sixty thresholds on one half of the games, judged on the other."""
+    """Threshold that is the best of sixty on one half of the games, and is judged on the other half."""
 
     def epsilon_lower(self, absent: FloatArray, present: FloatArray, delta: float, confidence: float) -> float:
         """Return a lower confidence bound on the eps at which delta can hold, at least 0.
 
         Args:
-            absent: scores of releases without the task, (n,); high scores speak for them.
-            present: scores of as many with it.
-            delta: that is claimed.
-            confidence: of the bound, over both directions.
+            absent: scores of releases without the task, (n,). A high score is evidence that the task is absent.
+            present: scores of as many releases with it.
+            delta: the claimed delta.
+            confidence: of the bound, for both directions together.
         """
         tail = _tail(confidence)
 
@@ -50,7 +50,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Bonferroni:
-    """The best of thresholds that were named beforehand, on all games: each has its part of the confidence.
+    """Best of several thresholds that were named in advance, with all games: each gets an equal part of the error rate.
 
     Attributes:
         levels: the thresholds, chosen without looking at the scores.
@@ -59,9 +59,9 @@ class Bonferroni:
     levels: tuple[float, ...]
 
     def epsilon_lower(self, absent: FloatArray, present: FloatArray, delta: float, confidence: float) -> float:
-        """As :meth:`Split.epsilon_lower`."""
+        """Return the same bound as :meth:`Split.epsilon_lower`, by this rule."""
         if not self.levels:
-            raise ValueError("levels: expected one threshold at least, got none")
+            raise ValueError("levels: expected at least one threshold, got none")
         levels, tail = np.array(self.levels, dtype=np.float64), _tail(confidence) / len(self.levels)
         judge = lambda p, q, sign: float(np.max(_log_ratio(p, q, sign * levels, delta, tail)))
         return _both_directions(judge, absent, present)
@@ -69,26 +69,27 @@ class Bonferroni:
 
 @dataclass(frozen=True)
 class Explicit:
-    """One threshold that was named beforehand, on all games.
+    """One threshold that was named in advance, with all games.
 
     Attributes:
-        level: the threshold, chosen without looking at the scores; the claimed eps is the best of a privacy loss for "add".
+        level: the threshold, chosen without looking at the scores. Where the score is the privacy loss ("add"), the claimed
+            eps is the best choice.
     """
 
     level: float
 
     def epsilon_lower(self, absent: FloatArray, present: FloatArray, delta: float, confidence: float) -> float:
-        """As :meth:`Split.epsilon_lower`."""
+        """Return the same bound as :meth:`Split.epsilon_lower`, by this rule."""
         return Bonferroni((self.level,)).epsilon_lower(absent, present, delta, confidence)
 
 
 Threshold = Split | Bonferroni | Explicit
-#: The usual one.
+#: The default threshold.
 SPLIT = Split()
 
 
 def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return exact confidence limits of a probability, each missed with probability at most ``tail``."""
+    """Return exact confidence limits of a probability. Each limit fails with probability at most ``tail``."""
     k = np.asarray(hits, dtype=np.float64)
     low = np.where(k > 0, betaincinv(np.maximum(k, 1), trials - k + 1, tail), 0.0)
     high = np.where(k < trials, betaincinv(k + 1, np.maximum(trials - k, 1), 1 - tail), 1.0)
@@ -96,7 +97,7 @@ def clopper_pearson(hits: Any, trials: int, tail: float) -> tuple[NDArray[Any], 
 
 
 def _tail(confidence: float) -> float:
-    return (1 - confidence) / 4  # two rates, two directions
+    return (1 - confidence) / 4  # limits of two rates, in two directions
 
 
 def _both_directions(

@@ -1,4 +1,4 @@
-"""Noise laws: drawn exactly, their densities, and what one draw gives away."""
+"""Mechanisms (noise laws): exact sampling, densities, and the privacy loss of one draw."""
 
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian

@@ -1,15 +1,16 @@
-"""Privacy-loss distributions of single rounds, on a grid, for dp-accounting to compose.
+"""Privacy-loss distributions (PLDs) of single rounds on a grid, for composition.
 
-With a cell [a, b] of the loss that holds mass p under the one law and q under the other, the mass is shared between the
-two ends so that both laws keep theirs,
+A cell [a, b] of the loss has mass p under one law and q under the other. The mass is divided between the two ends of the
+cell so that both laws keep theirs,
 
     p_a + p_b = p,    e^{-a} p_a + e^{-b} p_b = q,
 
-which replaces the curve delta(eps) by its chords: never below it (Doroshenko et al. 2022, "Connect the dots"), with an
-error of second order in the grid. The optimistic distribution rounds every loss down instead; the truth lies between.
+which replaces the curve delta(eps) by its chords. The chords are never below it (Doroshenko et al. 2022, "Connect the
+dots"), and their error is of second order in the grid. The optimistic distribution rounds every loss down instead. The truth
+lies between the two.
 
-p and q are differences of probabilities, so that log(p / q) is not known better than to what these are wrong by. Where that
-is not small beside the cell, as for noise that hides nearly everything, the masses are shared as if it were at the far end.
+p and q are differences of probabilities, so log(p / q) has an error. Where this error is not small compared with the cell,
+as for noise that hides nearly everything, log(p / q) is taken to be at the unfavourable end of its error.
 """
 
 from __future__ import annotations
@@ -21,53 +22,52 @@ from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, ga
 
 from mpmtl_prob.privacy.mechanisms.pld import cells, directions, on_grid
 
-_NODES = 200  # of the quadrature over angles, where 100 already agree to twelve digits
-_LARGEST_LOSS = 400.0  # losses above count as infinite: e^{-400} is nothing
-_MOST_CELLS = 2**18  # of one round's loss; what lies above counts as infinite
-_DIRECT = 10**8  # products of masses: a convolution of that many takes a tenth of a second
-_TAIL = (
-    1e-12  # what a tail probability may be wrong by, relatively: four times what SciPy's incomplete gamma functions are
-)
-_FAR = 12.0  # standard deviations, beyond which a normal number lies with a probability of 2e-33
+_NODES = 200  # nodes of the quadrature over angles; 100 already agree to twelve digits
+_LARGEST_LOSS = 400.0  # larger losses count as infinite, as e^{-400} is negligible
+_MOST_CELLS = 2**18  # cells of one round's loss; losses above the grid count as infinite
+_DIRECT = 10**8  # products in a direct convolution, which then takes a tenth of a second
+_TAIL = 1e-12  # relative error of a tail probability: four times that of SciPy's incomplete gamma functions
+_FAR = 12.0  # standard deviations; a normal number lies beyond with a probability of 2e-33
 
 
 def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = True) -> Any:
-    """The privacy-loss distribution of Gamma(k, theta) noise on a number in [0, 1], in both directions.
+    """Compute the privacy-loss distribution of Gamma(k, theta) noise on a number in [0, 1], in both directions.
 
     Args:
         shape: k > 1.
         theta: scale of the noise, in units of K^2.
         interval: grid spacing of the loss.
-        pessimistic: rounded so that delta(eps) is never too small; else so that it is never too large.
+        pessimistic: round so that delta(eps) is never too small; otherwise so that it is never too large.
 
     Returns:
         A ``dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution``.
     """
-    certain = gammainc(shape, 1 / theta)  # P(X <= 1): the task was certainly absent
+    certain = gammainc(shape, 1 / theta)  # P(X <= 1), where the task was certainly absent
     index = _grid(-1 / theta, _top(shape, theta, certain), interval)
-    loss = index * interval  # of "add": l(x) = -(k-1) log(1 - 1/x) - 1/theta, which falls with x
+    loss = index * interval  # in the direction "add": l(x) = -(k-1) log(1 - 1/x) - 1/theta, which decreases in x
     u = np.maximum(loss + 1 / theta, 0) / (shape - 1)
     with np.errstate(divide="ignore"):
         x = 1 / -np.expm1(-u)
     (absent, absent_error), (present, present_error) = _cells(shape, x / theta), _cells(shape, (x - 1) / theta)
     beyond = max(gammainc(shape, x[-1] / theta) - certain, 0.0)  # losses above the grid
-    below = gammainc(shape, (x[-1] - 1) / theta)  # the same event with the task there
+    below = gammainc(shape, (x[-1] - 1) / theta)  # the same event if the task is there
     if pessimistic:
         P, Q = _shared(absent, present, loss, interval, absent_error + present_error)
         Q[-1] += below
         return _distribution(index, Q, P, certain + beyond, interval, True)
-    P, Q = np.append(absent, beyond), np.insert(present, 0, 0.0)  # every loss rounded down; loss = -l for "remove"
+    # Every loss is rounded down. The loss of "remove" is -l.
+    P, Q = np.append(absent, beyond), np.insert(present, 0, 0.0)
     return _distribution(index, Q, P, certain, interval, False)
 
 
 def replaced(zeroed: Any) -> Any:
-    """The privacy-loss distribution of a replacement: the loss of a removal and that of an addition, with their own noises.
+    """Compute the privacy-loss distribution of a replacement: the sum of the losses of a removal and an addition.
 
-    The pair (K^2 + G, G') against (G, K^2 + G') dominates a replacement of a column of W under Wishart noise (proof in
-    docs/privacy.md). Its two directions are the same.
+    The removal and the addition have independent noise. The pair (K^2 + G, G') against (G, K^2 + G') dominates a replacement
+    of a column of W under Wishart noise (proof in docs/privacy.md). Its two directions are the same.
 
     Args:
-        zeroed: the distribution when a task is zeroed, in both directions.
+        zeroed: the distribution for a zeroed task, in both directions.
     """
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -81,7 +81,7 @@ def replaced(zeroed: Any) -> Any:
 
 
 def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> Any:
-    """The privacy-loss distribution of the papers' noise: "add" is infinite or -loss, "remove" always loss."""
+    """Compute the privacy-loss distribution of the papers' noise: infinite or -loss for "add", always loss for "remove"."""
     rounded = np.ceil if pessimistic else np.floor
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -97,7 +97,7 @@ def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimist
 
 
 def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> Any:
-    """The largest privacy loss that (eps, 0) allows: eps or -eps."""
+    """Compute the largest privacy-loss distribution that (eps, 0) allows: eps or -eps."""
     from dp_accounting.pld import privacy_loss_distribution
 
     rounded, likely = (np.ceil if pessimistic else np.floor), 1 / (1 + np.exp(-epsilon))
@@ -110,9 +110,9 @@ def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> Any:
 
 
 def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic: bool = True) -> Any:
-    """The privacy-loss distribution of a vector with density exp(-eps ||b||) against the same moved by length 1.
+    """Compute the privacy-loss distribution of noise with density exp(-eps ||b||) on a vector that moves by length 1.
 
-    A shorter move gives away less: on every line along it the density is log-concave. Arguments as :func:`gamma_loss`.
+    A shorter move has a smaller loss, as the density is log-concave along every line. Arguments as :func:`gamma_loss`.
     """
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -128,23 +128,26 @@ def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic:
     loss = index * interval
     p = np.maximum(np.diff(_vector_loss_cdf(num_features, epsilon, np.clip(loss / epsilon, -1.0, 1.0))), 0.0)
     p /= p.sum()
-    # seen from the other vector the loss has the same law: its mass on a cell is the first one's on the cell's mirror image
+    # By symmetry, the other law's mass on a cell is this law's mass on the mirror image of the cell.
     P = _shared(p, p[::-1], loss, interval)[0] if pessimistic else np.append(p, 0.0)
     return privacy_loss_distribution.PrivacyLossDistribution(on_grid(-top, P, 0.0, interval, pessimistic))
 
 
 def _vector_loss_cdf(d: int, epsilon: float, x: np.ndarray) -> np.ndarray:
-    """P(loss <= x eps): of length rho ~ Gamma(d, 1/eps) and angle theta with the move, loss / eps = |b - h| - |b|.
+    """Compute P(loss <= x eps) for d >= 2, where loss / eps = |b - h| - |b|.
 
-    That is at most x where u = cos theta >= (1 - x^2) / (2 rho) - x. For u above what the shortest lengths need, that is
-    certain; below what the longest need, impossible; between, an integral over theta. d >= 2.
+    The noise b has length rho ~ Gamma(d, 1/eps) and an angle theta with the move h. The loss is at most x eps where
+    u = cos theta >= (1 - x^2) / (2 rho) - x. For large u this holds at all lengths that are not negligible, for small u at
+    none of them. Between the two, the probability is an integral over theta.
     """
-    edge = 1e-18  # what the integral may leave out, on either side
+    edge = 1e-18  # probability of the lengths that the integral leaves out, on either side
     short, long = gammaincinv(d, edge) / epsilon, gammainccinv(d, edge) / epsilon
-    needed = lambda rho: np.clip((1 - x**2) / (2 * rho) - x, -1.0, 1.0)
-    start, end = np.arccos(needed(short)), np.arccos(needed(long))
+    least_cosine = lambda rho: np.clip((1 - x**2) / (2 * rho) - x, -1.0, 1.0)
+    start, end = np.arccos(least_cosine(short)), np.arccos(least_cosine(long))
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    v = (nodes + 1) / 2  # theta = end - (end - start) v^4: dense at the end, where little noise makes a sharp rise
+    v = (
+        nodes + 1
+    ) / 2  # theta = end - (end - start) v^4: dense at the end, where the integrand rises sharply for little noise
     theta = end[:, None] - (end - start)[:, None] * v**4
     rho = (1 - x[:, None] ** 2) / (2 * np.maximum(np.cos(theta) + x[:, None], 1e-300))
     density = np.exp(xlogy(d - 2, np.sin(theta)) - betaln((d - 1) / 2, 0.5))
@@ -153,16 +156,19 @@ def _vector_loss_cdf(d: int, epsilon: float, x: np.ndarray) -> np.ndarray:
 
 
 def vector_spread(num_features: int, epsilon: float) -> float:
-    """A width of :func:`vector_loss`: ten standard deviations and the mean for many features, and never more than 2 eps."""
+    """Return the width of :func:`vector_loss`: ten standard deviations plus the mean for many features, at most 2 eps."""
     return float(min(2 * epsilon, 10 * epsilon / np.sqrt(num_features) + epsilon**2 / num_features))
 
 
 def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
-    """The privacy-loss distribution of N(0, 1) against N(mu, 1), the same in both directions, as :func:`gamma_loss`."""
+    """Compute the privacy-loss distribution of N(0, 1) against N(mu, 1), the same in both directions.
+
+    Arguments as :func:`gamma_loss`.
+    """
     from dp_accounting.pld import privacy_loss_distribution
 
     index = _grid(-mu * (_FAR - mu / 2), mu * (_FAR + mu / 2), interval)
-    loss = index * interval  # mu x - mu^2 / 2 at x
+    loss = index * interval  # the loss at x is mu x - mu^2 / 2
     x = loss / mu + mu / 2
     (p, p_error), (q, q_error) = _normal_cells(x - mu), _normal_cells(x)
     above, below = ndtr(mu - x[-1]), ndtr(x[0] - mu)
@@ -175,7 +181,7 @@ def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
 
 
 def add_slack(symmetric: Any, slack: float) -> Any:
-    """A distribution that is the same in both directions, and beside it a chance ``slack`` that all is given away."""
+    """Add a probability ``slack`` of an infinite loss to a distribution that is the same in both directions."""
     from dp_accounting.pld import privacy_loss_distribution
 
     pmf = directions(symmetric)[0]
@@ -187,23 +193,23 @@ def add_slack(symmetric: Any, slack: float) -> Any:
 
 
 def gamma_spread(shape: float, theta: float) -> float:
-    """A width of the loss of round about ten standard deviations, that heavy tails do not blow up."""
-    x = 1 + theta * gammaincinv(shape, [0.05, 0.95])  # where the task is there: "remove"
+    """Return a width of the loss, about ten standard deviations; it uses quantiles, as the tails may be heavy."""
+    x = 1 + theta * gammaincinv(shape, [0.05, 0.95])  # quantiles of X if the task is there ("remove")
     upper, lower = -(shape - 1) * np.log1p(-1 / x)
     return float(3 * (upper - lower))
 
 
 def _top(shape: float, theta: float, certain: float) -> float:
-    """The loss above which "add" has next to no mass but the infinite."""
+    """Return the loss above which the finite losses of "add" have negligible mass."""
     x = theta * gammaincinv(shape, certain + max(1e-18, 1e-5 * certain))
     top = -(shape - 1) * np.log1p(-1 / x) - 1 / theta if x > 1 else np.inf
     return float(min(top, _LARGEST_LOSS))
 
 
 def _grid(low: float, high: float, interval: float) -> np.ndarray:
-    """Whole numbers of intervals from below ``low`` to above ``high``, or as many as there may be.
+    """Return the grid points from below ``low`` to above ``high`` as whole numbers of intervals, up to the largest size.
 
-    Raises OverflowError for numbers so large that doubles do not tell them apart.
+    Raises OverflowError for numbers so large that doubles cannot distinguish neighbouring ones.
     """
     if not max(abs(low), abs(high)) < 2**52 * interval:
         raise OverflowError(f"a loss between {low:g} and {high:g} on a grid of {interval:g}")
@@ -212,40 +218,42 @@ def _grid(low: float, high: float, interval: float) -> np.ndarray:
 
 
 def _cells(shape: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """P(x_{j+1} < G <= x_j) of G ~ Gamma(k, 1), for falling x, from whichever tail is the smaller; what it is wrong by."""
-    middle = np.count_nonzero(x >= gammaincinv(shape, 0.5))  # so many cells start above the median
+    """Compute P(x_{j+1} < G <= x_j) for G ~ Gamma(k, 1) and decreasing x, with relative errors.
+
+    Every probability is a difference of tails on that side of the median where tails are small.
+    """
+    middle = np.count_nonzero(x >= gammaincinv(shape, 0.5))  # number of cells that start above the median
     upper, lower = gammaincc(shape, x[: middle + 1]), gammainc(shape, x[middle:])
     return _differences(np.diff(upper), -np.diff(lower), upper[1:], lower[:-1])
 
 
 def _normal_cells(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """P(x_j < Z <= x_{j+1}) of a standard normal Z, for rising x, and what it is wrong by, as :func:`_cells`."""
+    """Compute P(x_j < Z <= x_{j+1}) for a standard normal Z and increasing x, with relative errors, as :func:`_cells`."""
     middle = int(np.clip(np.searchsorted(x, 0.0), 0, len(x) - 1))
     lower, upper = ndtr(x[: middle + 1]), ndtr(-x[middle:])
     return _differences(np.diff(lower), -np.diff(upper), lower[1:], upper[:-1])
 
 
 def _differences(first: np.ndarray, second: np.ndarray, *tails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Masses of cells from differences of tails, and by how much they may be wrong, relatively."""
+    """Return the masses of cells from differences of tails, and their relative errors."""
     mass = np.maximum(np.append(first, second), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return mass, np.nan_to_num(_TAIL * np.concatenate(tails) / mass, nan=0.0, posinf=1e300)
 
 
 def _convolved(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, float]:
-    """The masses of a sum, and how much mass rounding errors may hide of it.
+    """Convolve the masses of two losses, and return a bound on the mass that rounding errors may hide.
 
-    Products are added up one by one, which leaves every mass right to its last digits, however small it is; by transforms
-    where that takes too long.
+    A direct sum of products keeps the relative precision of every mass, however small it is. Fourier transforms are used
+    where the direct sum takes too long.
     """
     if len(p) * len(q) <= _DIRECT:
         return np.convolve(p, q), 0.0
     size = len(p) + len(q) - 1
     norms = float(np.linalg.norm(p) * np.linalg.norm(q))
-    together = np.fft.irfft(
-        np.fft.rfft(p, padded := 2 ** int(np.ceil(np.log2(size)))) * np.fft.rfft(q, padded), padded
-    )[:size]
-    # see accounting/convolution.py; of three transforms, and by the inequality of Cauchy and Schwarz
+    padded = 2 ** int(np.ceil(np.log2(size)))
+    together = np.fft.irfft(np.fft.rfft(p, padded) * np.fft.rfft(q, padded), padded)[:size]
+    # The errors of three transforms, as in accounting/convolution.py, with the inequality of Cauchy and Schwarz.
     hidden = 25 * 2.0**-53 * np.log2(padded) * np.sqrt(padded) * norms * np.sqrt(size)
     return np.maximum(together, 0.0), float(hidden)
 
@@ -253,14 +261,14 @@ def _convolved(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, float]:
 def _shared(
     p: np.ndarray, q: np.ndarray, loss: np.ndarray, interval: float, error: np.ndarray | float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Every cell's masses shared between its two ends, so that both laws keep theirs.
+    """Divide the masses of every cell between its two ends, so that both laws keep theirs.
 
     Args:
         p: masses of the cells, (n,).
-        q: under the other law.
+        q: masses of the cells under the other law, (n,).
         loss: the ends of the cells, (n + 1,).
-        interval: between them.
-        error: what log(p / q) may be wrong by.
+        interval: distance between them.
+        error: largest error of log(p / q).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(p) - np.log(q)
@@ -280,10 +288,10 @@ def _shared(
 def _distribution(
     index: np.ndarray, Q: np.ndarray, P: np.ndarray, infinity_mass: float, interval: float, pessimistic: bool
 ) -> Any:
-    """The loss is index * interval with P where the task is absent, and minus that with Q where it is there."""
+    """Build the distribution of a loss: index * interval with masses P ("add"), and minus that with masses Q ("remove")."""
     from dp_accounting.pld import privacy_loss_distribution
 
-    infinity_mass = min(float(infinity_mass), 1 - 1e-15)  # dp-accounting takes the logarithm of the rest
+    infinity_mass = min(float(infinity_mass), 1 - 1e-15)  # dp-accounting takes the logarithm of one minus this
     return privacy_loss_distribution.PrivacyLossDistribution(
         on_grid(-index[-1], Q[::-1], 0.0, interval, pessimistic),
         on_grid(index[0], P, infinity_mass, interval, pessimistic),

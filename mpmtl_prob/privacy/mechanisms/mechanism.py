@@ -1,7 +1,7 @@
-"""Base classes of mechanisms: what the accountant, the ledger, releases and audits ask of a noise distribution.
+"""Base classes of mechanisms (noise laws): the interface for accounting, ledgers, releases and audits.
 
 A mechanism is a frozen dataclass of plain numbers that derives from :class:`MatrixMechanism`, :class:`VectorMechanism` or
-:class:`Mechanism`. :func:`register` makes its name known to files and ledgers; nothing else has to change for a new one.
+:class:`Mechanism`. :func:`register` makes its name known to files and ledgers. A new mechanism needs nothing else.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 
 class Mechanism(ABC):
-    """What a draw gives away, in numbers and words, and how it is written down."""
+    """Mechanism, or noise law: its privacy loss, the explanation of its guarantee, and its fields for files."""
 
-    #: why nothing is proved of this law; empty where something is
+    #: Why nothing is proved about this law; empty where there is a proof.
     unproved: ClassVar[str] = ""
-    #: whether the loss distribution has errors of a quadrature in it, of about 1e-12 in delta for every draw
+    #: Whether the loss distribution comes from a quadrature, whose errors are about 1e-12 in delta for every draw.
     by_quadrature: ClassVar[bool] = False
 
     together = FormerName("compose_closed_form")
@@ -51,45 +51,45 @@ class Mechanism(ABC):
 
     @property
     def adversary(self) -> str:
-        """Against whom alone what is proved holds; empty for anybody, whatever they know."""
+        """The only attackers against whom the guarantee holds, in words; empty if it holds against anybody."""
         return ""
 
     @property
     @abstractmethod
     def loss_spread(self) -> float:
-        """The width of the privacy loss, from which composition takes its grid."""
+        """The width of the privacy loss, which sets the grid of composition."""
 
     @abstractmethod
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """The privacy loss of one draw as a dp-accounting ``PrivacyLossDistribution``, "add" and "remove".
+        """Return the privacy loss of one draw, "add" and "remove", as a ``PrivacyLossDistribution`` of dp-accounting.
 
         Args:
             adjacency: "zero_out" or "replace".
             interval: grid spacing; default a thousandth of the width of the loss.
-            pessimistic: rounded so that delta(eps) is never too small, else so that it is never too large.
+            pessimistic: round so that delta(eps) is never too small; otherwise so that it is never too large.
         """
 
     @abstractmethod
     def justification(self, adjacency: str, rounds: int) -> str:
-        """Why the guarantee of so many draws holds, in a sentence."""
+        """Explain in a sentence why the guarantee of this number of draws holds."""
 
     def max_loss(self, adjacency: str) -> float:
-        """The largest privacy loss of one draw; infinite where there is none."""
+        """Return the largest privacy loss of one draw; infinite where it is not bounded."""
         return float(np.inf)
 
     @staticmethod
     def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
-        """delta(eps) of several draws where it is known without a grid; None for laws that this one knows nothing of."""
+        """Return the privacy profile of several draws where a closed form is known; None otherwise."""
         return None
 
     def fields(self) -> dict[str, Any]:
-        """Plain numbers, for :meth:`from_fields`."""
+        """Return the mechanism's plain numbers, for :meth:`from_fields`."""
         assert is_dataclass(self)
         return asdict(self)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """The law of these numbers. Raises TypeError or ValueError for others."""
+        """Build the mechanism from its plain numbers. Raises TypeError or ValueError for invalid ones."""
         return cls(**fields)
 
     def _interval(self, interval: float | None) -> float:
@@ -97,10 +97,10 @@ class Mechanism(ABC):
 
 
 class MatrixMechanism(Mechanism):
-    """E on a symmetric matrix A = W W', (d, d), the columns of W at most ``clip`` long: Sigma = A + E.
+    """Noise E on a symmetric matrix A = W W', (d, d), where the columns of W are at most ``clip`` long: Sigma = A + E.
 
-    The release path draws from it exactly (``draw``), simulations in doubles (``sample``); models read its density.
-    ``sample`` and ``log_prob`` take batches: any leading axes.
+    Releases draw from it exactly (``draw``), simulations in doubles (``sample``). Models use its density (``log_prob``).
+    ``sample`` and ``log_prob`` accept batches, that is any leading axes.
 
     Attributes:
         num_features: d.
@@ -110,7 +110,7 @@ class MatrixMechanism(Mechanism):
     num_features: int
     clip: float
 
-    #: whether every release is positive definite
+    #: Whether every release is positive definite.
     positive_definite: ClassVar[bool] = False
 
     fluctuation = FormerName("operator_norm")
@@ -118,7 +118,7 @@ class MatrixMechanism(Mechanism):
     @property
     @abstractmethod
     def mean(self) -> FloatArray:
-        """E[Sigma - A], (d, d)."""
+        """The mean of the noise, E[Sigma - A], (d, d)."""
 
     @property
     @abstractmethod
@@ -127,26 +127,27 @@ class MatrixMechanism(Mechanism):
 
     @property
     def variance(self) -> float:
-        """Of w' E w, for w of length 1 in any direction; by draws, unless a law knows it."""
-        d, rng = self.num_features, np.random.default_rng(0)
-        none = np.zeros((d, d))
-        return float(np.var([np.diag(self.sample(rng, none)) for _ in range(max(20, -(-4000 // d)))]))
+        """The variance of w' E w, for w of length 1 in any direction; estimated from draws, unless a subclass knows it."""
+        d = self.num_features
+        rng = np.random.default_rng(0)
+        zero = np.zeros((d, d))
+        return float(np.var([np.diag(self.sample(rng, zero)) for _ in range(max(20, -(-4000 // d)))]))
 
     @abstractmethod
     def draw(self, unit: float, source: Source) -> FloatArray:
-        """E in whole multiples of ``unit``, (d, d): the real draw, correctly rounded. This is what is published."""
+        """Draw E in whole multiples of ``unit``, (d, d): a real draw, correctly rounded. Releases use this method."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
-        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
+        """Return A + E for A of shape (..., d, d), with fresh symmetric noise for each; in doubles, for simulations."""
 
     @abstractmethod
     def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
-        """log density of the release sigma given A, (...)."""
+        """Return the log density of the release sigma given A, (...)."""
 
 
 class VectorMechanism(Mechanism):
-    """b on a vector (d,) that the change protected against moves by at most ``sensitivity``.
+    """Noise b on a vector (d,) which a change of one unit moves by at most ``sensitivity``.
 
     Attributes:
         num_features: d.
@@ -157,47 +158,47 @@ class VectorMechanism(Mechanism):
     num_features: int
     sensitivity: float
 
-    if TYPE_CHECKING:  # else a dataclass would take the property for the default of a field
+    if TYPE_CHECKING:  # at run time a dataclass would use the property as the default of a field
 
         @property
         def scale(self) -> float: ...
 
     @abstractmethod
     def draw(self, unit: float, source: Source) -> FloatArray:
-        """b in whole multiples of ``unit``, (d,): the real draw, correctly rounded. This is what is published."""
+        """Draw b in whole multiples of ``unit``, (d,): a real draw, correctly rounded. Releases use this method."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, w: FloatArray) -> FloatArray:
-        """w + b for vectors of shape (..., d), with a fresh b for every one: for simulations, in doubles."""
+        """Return w + b for vectors of shape (..., d), with fresh noise for each; in doubles, for simulations."""
 
     @abstractmethod
     def log_prob(self, released: FloatArray, w: FloatArray) -> FloatArray:
-        """log density of the released vectors given w, (...)."""
+        """Return the log density of the released vectors given w, (...)."""
 
 
 _registered: dict[str, type[Mechanism]] = {}
 
 
 def register[L: type[Mechanism]](law: L) -> L:
-    """Make a law known to files and ledgers under the name of its class; a decorator.
+    """Register a law for files and ledgers under the name of its class; a class decorator.
 
     Raises:
-        ValueError: what is no law, or a name that another law has.
+        ValueError: not a noise law, or the name of another registered law.
     """
     if not (isinstance(law, type) and issubclass(law, Mechanism) and is_dataclass(law)):
-        raise ValueError(f"law: expected a dataclass that derives from Law, got {law!r}")
-    held = _registered.get(law.__name__)
-    if held is not None and (held.__module__, held.__qualname__) != (law.__module__, law.__qualname__):
-        raise ValueError(f"law: expected a name that no other law has, got {law.__name__!r} of {held.__module__}")
+        raise ValueError(f"law: expected a dataclass that derives from Mechanism, got {law!r}")
+    known = _registered.get(law.__name__)
+    if known is not None and (known.__module__, known.__qualname__) != (law.__module__, law.__qualname__):
+        raise ValueError(f"law: expected a name that no other law has, got {law.__name__!r} of {known.__module__}")
     _registered[law.__name__] = law
     return law
 
 
 def write_mechanism(law: Mechanism) -> dict[str, Any]:
-    """The law as plain numbers and its ``kind``, for a file.
+    """Return a law as plain numbers and its ``kind``, for a file.
 
     Raises:
-        ValueError: a law that could not be read again; a ledger with it could not be read either.
+        ValueError: a law that could not be read back from a file or a ledger.
     """
     if not isinstance(law, Mechanism):
         raise ValueError(f"law: expected a noise law, got {type(law).__name__}")
@@ -214,7 +215,7 @@ def write_mechanism(law: Mechanism) -> dict[str, Any]:
 
 
 def read_mechanism(fields: Mapping[str, Any]) -> Mechanism:
-    """The law that :func:`write_mechanism` wrote. Raises ValueError for anything else."""
+    """Return the law that :func:`write_mechanism` wrote. Raises ValueError for anything else."""
     numbers = dict(fields)
     law = _registered.get(numbers.pop("kind", "Wishart"))
     try:

@@ -1,7 +1,7 @@
-"""Privacy profiles: delta as a function of eps, and what it says of every test and of groups of units.
+"""Privacy profiles delta(eps), with trade-off curves of tests and group privacy.
 
-A single (eps, delta) is one point of a profile. The same curve says how good any test for a task can be, and what a whole
-group of tasks is promised. Closed forms and the accountant make profiles; see :func:`mpmtl_prob.privacy.compute_profile`.
+A single (eps, delta) is one point of a profile. The same curve bounds the power of any test for a task, and gives the
+guarantee of a whole group of tasks. Use :func:`mpmtl_prob.privacy.compute_profile` to compute one.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from mpmtl_prob._util.checks import in_range, whole
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_gaussian
 
-#: Above, an eps is as good as none, and the closed forms lose digits: one that is searched for is then infinite.
+#: Largest eps of a search; beyond, the result is infinite, as such an eps protects nothing and closed forms lose digits.
 LARGEST_EPSILON = 1e9
-# Where a trade-off curve is supported by lines; each bounds it everywhere.
 _LARGEST = 20.0
+#: Each eps gives a line below the trade-off curve; the curve is computed as the highest of these lines.
 _EPSILONS = np.concatenate([np.linspace(0, 3, 121), np.linspace(3, _LARGEST, 69)[1:]])
-_SPLITS = 200  # of an eps between two members of a group; any split gives a valid bound
+_SPLITS = 200  # number of ways to divide eps between two members of a group; each gives a valid bound
 _DELTAS_IN_REPR = (1e-2, 1e-4, 1e-6)
 _FALSE_ALARMS = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
 
 
 @dataclass(frozen=True, repr=False)
 class PrivacyProfile:
-    """Privacy profile: delta(eps) of all rounds together, in the two directions of an adjacency, and what follows from it.
+    """Privacy profile: delta(eps) of all rounds together, in the two directions of an adjacency.
 
     Attributes:
-        add: delta(eps) of one unit where the data without it are the likelier ones, for eps >= 0.
-        remove: delta(eps) of one unit where the data with it are. Of a replacement both directions are the same.
+        add: delta(eps) of one unit in the direction where the data without it are more likely, for eps >= 0.
+        remove: delta(eps) of one unit in the other direction. Both directions are the same for a replacement.
         mu: of Gaussian differential privacy, for one unit; None where the profile is not Gaussian.
-        group: how many units change together.
+        group: number of units that change together.
     """
 
     add: Callable[[float], float]
@@ -57,14 +57,14 @@ class PrivacyProfile:
         return cls(delta, delta)
 
     def for_group(self, k: int) -> PrivacyProfile:
-        """Return the profile of k units that change together, as the tasks of one family. Raises ValueError for k < 1."""
+        """Return the profile of k units that change together (group privacy). Raises ValueError for k < 1."""
         return replace(self, group=whole("k", k))
 
     def delta(self, epsilon: float) -> float:
         """Return the delta at which (epsilon, delta)-privacy holds. Raises ValueError for an eps below 0.
 
-        For a group of k the bound goes through k - 1 data sets between the two, each with one unit changed; for Gaussian
-        noise alone it is exact.
+        The bound for a group of k goes through k - 1 intermediate data sets, and changes one unit in each step. It is exact
+        where all noise is Gaussian.
         """
         epsilon = in_range("epsilon", epsilon, 0, np.inf, left_closed=True)
         if self.group == 1:
@@ -79,15 +79,15 @@ class PrivacyProfile:
         return smallest_epsilon(self.delta, target, 1e-7 if self.group == 1 else 1e-6)
 
     def power(self, false_alarms: ArrayLike) -> FloatArray:
-        """Return the largest probability with which any test recognises the change, at given false-alarm rates.
+        """Return the largest power of any test that recognises the change, at given false-alarm rates.
 
-        An upper bound whichever of the two data sets is the null hypothesis, as delta is (Dong, Roth and Su 2022).
+        The bound holds whichever of the two data sets is the null hypothesis (Dong, Roth and Su 2022).
         """
         delta = self.delta if self.group == 1 or self.gdp is not None else self._tabulated()
         return _power(delta, delta, false_alarms)
 
     def one_sided_power(self, false_alarms: ArrayLike) -> FloatArray:
-        """Return the same of tests that recognise the data without the unit ("add"). Raises ValueError for a group."""
+        """Return the largest power of tests for the data without the unit ("add"). Raises ValueError for a group."""
         if self.group > 1:
             raise ValueError(
                 f"group: expected one unit, as a group's bound is the same in both directions, got {self.group}"
@@ -95,24 +95,24 @@ class PrivacyProfile:
         return _power(self.add, self.remove, false_alarms)
 
     def tradeoff(self, false_alarms: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-        """Return errors of type I and the least errors of type II that any test can have with them: the trade-off curve.
+        """Return the trade-off curve: type I errors, and the least type II errors of any test with these.
 
         Args:
-            false_alarms: errors of type I, in [0, 1]; default a grid.
+            false_alarms: type I errors, in [0, 1]; default a grid.
         """
         rates = np.asarray(_FALSE_ALARMS if false_alarms is None else false_alarms, dtype=np.float64)
         return rates, 1 - self.power(rates)
 
     @property
     def gdp(self) -> float | None:
-        """mu of Gaussian differential privacy where all noise is Gaussian; None for other laws."""
+        """mu of Gaussian differential privacy, where all noise is Gaussian; None for other laws."""
         return None if self.mu is None else self.mu * self.group
 
     @property
     def zcdp(self) -> float | None:
-        """rho of zero-concentrated differential privacy, mu^2 / 2 where all noise is Gaussian.
+        """rho of zero-concentrated differential privacy, mu^2 / 2, where all noise is Gaussian; None for other laws.
 
-        None for other laws: the loss of Wishart noise is infinite with a small probability, and no rho is.
+        Wishart noise has no finite rho, as its privacy loss is infinite with a small probability.
         """
         return None if self.gdp is None else self.gdp**2 / 2
 
@@ -124,14 +124,12 @@ class PrivacyProfile:
         reach = max(min(self.epsilon(1e-6), 50.0), 0.1)
         at = np.linspace(0, reach, 120)
         axes[0].plot(at, [self.delta(value) for value in at], color="#1b6ca8", lw=2)
-        axes[0].set(xlabel="eps", ylabel="delta", yscale="log", title="what may fail, and how often", xlim=(0, reach))
+        axes[0].set(xlabel="eps", ylabel="delta", yscale="log", title="privacy profile", xlim=(0, reach))
         first, second = self.tradeoff()
-        axes[1].fill_between(first, second, color="#1b6ca8", alpha=0.15, label="no test is in here")
+        axes[1].fill_between(first, second, color="#1b6ca8", alpha=0.15, label="impossible for any test")
         axes[1].plot(first, second, color="#1b6ca8", lw=2)
         axes[1].plot([0, 1], [1, 0], color="0.5", ls="--", lw=1, label="a guess")
-        axes[1].set(
-            xlabel="false alarms", ylabel="changes missed", title="what any test can do", xlim=(0, 1), ylim=(0, 1)
-        )
+        axes[1].set(xlabel="false alarms", ylabel="changes missed", title="trade-off curve", xlim=(0, 1), ylim=(0, 1))
         axes[1].legend(frameon=False, fontsize=8)
         return axes
 
@@ -148,22 +146,23 @@ class PrivacyProfile:
 
         delta_{a+b}(eps) <= min over c of delta_a(c) + e^c delta_b(eps - c).
         """
-        step = np.array([self._of_one(value) for value in at])
-        grown = np.exp(np.minimum(at, 700.0))
-        delta = step
+        of_one = np.array([self._of_one(value) for value in at])
+        factor = np.exp(np.minimum(at, 700.0))
+        delta = of_one
         for _ in range(self.group - 1):
-            joined = [np.min(step[: j + 1] + grown[: j + 1] * delta[j::-1]) for j in range(len(at))]
+            joined = [np.min(of_one[: j + 1] + factor[: j + 1] * delta[j::-1]) for j in range(len(at))]
             delta = np.minimum(joined, 1.0)
         return delta
 
     def _tabulated(self) -> Callable[[float], float]:
-        """Return a group's delta(eps) from a table for all eps at once. delta falls, so the eps below gives a bound."""
+        """Return a group's delta(eps) as a table. As delta decreases, the nearest smaller eps in the table gives a bound."""
         at = np.linspace(0.0, _LARGEST, 4 * _SPLITS + 1)
         delta = self._of_group(at)
         return lambda epsilon: float(delta[np.searchsorted(at, epsilon, side="right") - 1])
 
 
 def _power(add: Callable[[float], float], remove: Callable[[float], float], false_alarms: ArrayLike) -> FloatArray:
+    """Compute the largest power at false-alarm rates from delta(eps) in both directions."""
     a = np.asarray(false_alarms, dtype=np.float64)
     power = np.ones_like(a)
     for epsilon in _EPSILONS:
@@ -173,8 +172,7 @@ def _power(add: Callable[[float], float], remove: Callable[[float], float], fals
 
 
 def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: float = 1e-7) -> float:
-    """Return where a falling delta(eps) comes down to the target, on the private side of it; inf if it does not."""
-
+    """Return the least eps at which a decreasing delta(eps) is at most the target, rounded up; inf if there is none."""
     from scipy.optimize import brentq  # a quarter of a second to import
 
     def excess(value: float) -> float:
@@ -188,7 +186,7 @@ def smallest_epsilon(delta: Callable[[float], float], target: float, tolerance: 
             return float(np.inf)
         low, high = high, min(high * (2 if high < 1e4 else 32), LARGEST_EPSILON)
     epsilon = brentq(excess, low, high, xtol=1e-9, rtol=tolerance)
-    while excess(epsilon) > 0:  # on the private side of the root
+    while excess(epsilon) > 0:  # brentq may return a point on the wrong side of the root
         epsilon *= 1 + tolerance
     return float(epsilon)
 

@@ -1,4 +1,4 @@
-"""What a clip norm costs."""
+"""Private quantile of norms by the exponential mechanism, for choosing a clip norm."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mpmtl_prob.privacy.units import Adjacency
 @register
 @dataclass(frozen=True)
 class Quantile(Mechanism):
-    """A quantile of the messages' norms on a public grid, by the exponential mechanism: what a clip norm costs.
+    """Private quantile of the messages' norms on a public grid, by the exponential mechanism; for choosing a clip norm.
 
     Attributes:
-        epsilon: what it costs, when a task is zeroed or replaced alike.
+        epsilon: its privacy cost, the same when a task is zeroed or replaced.
 
     Source: McSherry and Talwar (2007); the utility -|count - target| changes by at most 1 with one task.
     """
@@ -32,25 +32,25 @@ class Quantile(Mechanism):
         normalise_fields(self, positive, "epsilon")
 
     def draw(self, norms: FloatArray, grid: FloatArray, quantile: float, source: Source) -> float:
-        """A grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - [quantile m]|), exactly."""
+        """Draw a grid point g with probability proportional to exp(-eps/2 |#{norms <= g} - [quantile m]|), exactly."""
         count = np.searchsorted(np.sort(norms), grid, side="right")
-        rank = round(quantile * len(norms))  # whole, so that utilities are
+        rank = round(quantile * len(norms))  # a whole number makes the utilities whole
         return float(grid[exponential((-np.abs(count - rank)).tolist(), self.epsilon, source)])
 
     @property
     def loss_spread(self) -> float:
-        """The width of the privacy loss, from which composition takes its grid."""
+        """The width of the privacy loss, which sets the grid of composition."""
         return 2 * self.epsilon
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """The largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
+        """Return the largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
         return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)
 
     def max_loss(self, adjacency: str) -> float:
-        """eps, under either adjacency."""
+        """Return eps, which holds under either adjacency."""
         Adjacency.of(adjacency)
         return self.epsilon
 
     def justification(self, adjacency: str, rounds: int) -> str:
-        """Why the guarantee holds, in a sentence."""
+        """Explain in a sentence why the guarantee holds."""
         return "The clip norm was bought by the exponential mechanism."

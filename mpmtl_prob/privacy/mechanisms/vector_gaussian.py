@@ -1,4 +1,4 @@
-"""Gaussian noise on a vector."""
+"""Gaussian mechanism for vectors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mpmtl_prob.privacy.units import Adjacency
 @register
 @dataclass(frozen=True)
 class VectorGaussian(VectorMechanism):
-    """b ~ N(0, sd^2 I) on a vector that a replacement moves by at most the sensitivity: exactly mu-Gaussian private.
+    """Gaussian noise b ~ N(0, sd^2 I) on a vector; a replacement moves it by at most the sensitivity (mu-Gaussian privacy).
 
     Attributes:
         num_features: d.
         sd: of every entry, in units of the vector.
-        sensitivity: s, by how much the change protected against can move the vector, in Euclidean norm.
+        sensitivity: s, the largest distance by which a replacement can move the vector, in Euclidean norm.
 
     Raises:
         ValueError: an argument outside its range.
@@ -48,11 +48,11 @@ class VectorGaussian(VectorMechanism):
         return self.sd
 
     def mu(self, adjacency: str) -> float:
-        """mu of the Gaussian differential privacy: s / sd; half of it when the vector is zeroed, the centre of its ball."""
+        """Return mu of Gaussian differential privacy: s / sd, or half of it when the vector is zeroed."""
         return self.sensitivity / self.sd * (1.0 if Adjacency.of(adjacency) is Adjacency.REPLACE else 0.5)
 
     def draw(self, unit: float, source: Source) -> FloatArray:
-        """b in whole multiples of ``unit``, (d,): the real draw, correctly rounded. This is what is published."""
+        """Draw b in whole multiples of ``unit``, (d,): a real draw, correctly rounded. Releases use this method."""
 
         def entries(draws: Draws) -> list[arb]:
             return [z * self.sd / arb(unit) for z in draws.normals(self.num_features)]
@@ -60,29 +60,29 @@ class VectorGaussian(VectorMechanism):
         return unit * np.array(rounded(entries, source), dtype=np.float64)
 
     def sample(self, rng: np.random.Generator, w: FloatArray) -> FloatArray:
-        """w + b for vectors of shape (..., d), with a fresh b for every one: for simulations, in doubles."""
+        """Return w + b for vectors of shape (..., d), with fresh noise for each; in doubles, for simulations."""
         return w + self.sd * rng.standard_normal(w.shape)
 
     def log_prob(self, released: FloatArray, w: FloatArray) -> FloatArray:
-        """log density of the released vectors given w, (...)."""
+        """Return the log density of the released vectors given w, (...)."""
         squares = np.sum(((released - w) / self.sd) ** 2, axis=-1)
         return -squares / 2 - self.num_features * np.log(self.sd * np.sqrt(2 * np.pi))
 
     @property
     def loss_spread(self) -> float:
-        """The width of the privacy loss, from which composition takes its grid."""
+        """The width of the privacy loss, which sets the grid of composition."""
         return 10 * self.mu("replace")
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Mechanism.loss_distribution`."""
+        """Return the privacy loss of one draw; see :meth:`Mechanism.loss_distribution`."""
         return gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
 
     @staticmethod
     def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
-        """Any number of rounds, exactly: their mu add up in squares."""
+        """Compose any number of rounds exactly: the squares of their mu add up."""
         squares = [law.mu(adjacency) ** 2 for law in laws if isinstance(law, VectorGaussian)]
         return PrivacyProfile.gaussian(float(np.sqrt(sum(squares)))) if len(squares) == len(laws) else None
 
     def justification(self, adjacency: str, rounds: int) -> str:
-        """Why the guarantee of so many draws holds, in a sentence."""
+        """Explain in a sentence why the guarantee of this number of draws holds."""
         return "Gaussian noise on a vector tells two vectors apart no better than on a number as far apart as they are."

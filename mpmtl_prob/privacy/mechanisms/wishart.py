@@ -1,4 +1,4 @@
-"""Wishart noise, calibrated or the papers'."""
+"""Wishart noise on second moments: calibrated by degrees of freedom and scale, or as in the papers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, 
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency
 
-#: k up to which rounds are composed right to 1e-9: SciPy's gammainc breaks off its series, which at k = 1e6 makes tails
-#: beyond 4.5 standard deviations too small by 1e-4, at 1e8 by three quarters, and delta with them.
+#: Largest k at which the composition of rounds has a relative error of at most 1e-9. SciPy's gammainc truncates its series.
+#: This makes tails beyond 4.5 standard deviations too small, by 1e-4 at k = 1e6 and by three quarters at 1e8; so is delta.
 LARGEST_SHAPE = 2e5
 
 
 @register
 @dataclass(frozen=True)
 class Wishart(MatrixMechanism):
-    """E ~ Wishart_d(df, scale I).
+    """Wishart noise E ~ Wishart_d(df, scale I) on a second moment.
 
     Attributes:
         num_features: d.
@@ -50,26 +50,26 @@ class Wishart(MatrixMechanism):
         normalise_fields(self, whole, "num_features")
         normalise_fields(self, positive, "df", "scale", "clip")
         if not self.df >= self.num_features + 1:
-            # with fewer the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways
+            # With fewer, the density is infinite where Sigma - A is singular, and the privacy loss is unbounded both ways.
             raise ValueError(f"df: expected at least num_features + 1 = {self.num_features + 1}, got {self.df!r}")
         if not self.shape <= LARGEST_SHAPE:
             most = self.num_features - 1 + 2 * LARGEST_SHAPE
-            raise ValueError(f"df: expected at most num_features - 1 + 4e5 = {most:g}, beyond which nobody can tell delta, "
-                             f"got {self.df!r}; Gaussian noise is what it comes to")  # fmt: skip
+            raise ValueError(f"df: expected at most num_features - 1 + 4e5 = {most:g}, beyond which delta is not known, "
+                             f"got {self.df!r}; use Gaussian noise, which is nearly the same")  # fmt: skip
 
     @property
     def shape(self) -> float:
-        """k of the Gamma(k, theta) noise that this release is exactly as private as: df = d - 1 + 2k."""
+        """k of the equally private Gamma(k, theta) noise on a number: df = d - 1 + 2k."""
         return (self.df - self.num_features + 1) / 2
 
     @property
     def theta(self) -> float:
-        """Scale of that Gamma noise, in units of clip^2: theta = 2 s / K^2."""
+        """Scale theta = 2 s / K^2 of the equally private Gamma noise, in units of clip^2."""
         return 2 * self.scale / self.clip**2
 
     @property
     def mean(self) -> FloatArray:
-        """E[Sigma - A] = df * scale * I, (d, d)."""
+        """The mean of the noise, E[Sigma - A] = df * scale * I, (d, d)."""
         return self.df * self.scale * np.eye(self.num_features)
 
     @property
@@ -79,18 +79,18 @@ class Wishart(MatrixMechanism):
 
     @property
     def variance(self) -> float:
-        """Of w' E w, for w of length 1: 2 df scale^2."""
+        """The variance of w' E w, for w of length 1: 2 df scale^2."""
         return 2 * self.df * self.scale**2
 
     def sample(self, rng: np.random.Generator, A: FloatArray) -> FloatArray:
-        """A + E for A of shape (..., d, d), with a fresh E each, exactly symmetric: for simulations, in doubles."""
+        """Return A + E for A of shape (..., d, d), with fresh symmetric noise for each; in doubles, for simulations."""
         d, batch = self.num_features, A.shape[:-2]
         T = bartlett(rng, self.df, d, batch) * np.sqrt(self.scale)
         E = T @ np.swapaxes(T, -1, -2)
         return (A + np.swapaxes(A, -1, -2)) / 2 + (E + np.swapaxes(E, -1, -2)) / 2
 
     def draw(self, unit: float, source: Source) -> FloatArray:
-        """E in whole multiples of ``unit``, (d, d): the real draw, correctly rounded. This is what is published."""
+        """Draw E in whole multiples of ``unit``, (d, d): a real draw, correctly rounded. Releases use this method."""
         d = self.num_features
 
         def lower(draws: Draws) -> list[arb]:
@@ -105,26 +105,29 @@ class Wishart(MatrixMechanism):
         return unit * symmetric(rounded(lower, source), d)
 
     def log_prob(self, sigma: FloatArray, A: FloatArray) -> FloatArray:
-        """log density of the release sigma given A, (...); -inf where sigma - A is not positive definite."""
+        """Return the log density of the release sigma given A, (...); -inf where sigma - A is not positive definite."""
         d = self.num_features
         eigenvalues = np.linalg.eigvalsh(sigma - A)
         with np.errstate(divide="ignore"):
             log_det = np.sum(np.log(np.maximum(eigenvalues, 0.0)), axis=-1)
         log_norm = 0.5 * self.df * d * np.log(2 * self.scale) + multigammaln(0.5 * self.df, d)
-        # at df = d + 1 the density does not depend on log_det, but on its sign it does
+        # At df = d + 1 the factor of log_det is 0, but the density is still 0 where sigma - A is not positive definite.
         power = np.where(np.isneginf(log_det), -np.inf, 0.5 * (self.df - d - 1) * np.maximum(log_det, -1e300))
         return power - 0.5 * np.sum(eigenvalues, axis=-1) / self.scale - log_norm
 
     @property
     def loss_spread(self) -> float:
-        """The width of the privacy loss, from which composition takes its grid."""
+        """The width of the privacy loss, which sets the grid of composition."""
         if self.shape == 1:
             return 1 / self.theta
-        # with k hardly above 1 the loss hardly varies, round -1/theta: the grid reaches from there to zero
+        # With k just above 1 the loss is nearly constant at -1/theta. The grid must reach from there to zero.
         return max(gamma_spread(self.shape, self.theta), 4e-3 / self.theta)
 
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """As :meth:`Mechanism.loss_distribution`; a replacement's is the sum of an independent removal's and addition's."""
+        """Return the privacy loss of one draw; arguments as :meth:`Mechanism.loss_distribution`.
+
+        The loss of a replacement is the sum of the losses of a removal and an addition with independent noise.
+        """
         step = self._interval(interval)
         if self.shape == 1:  # infinite with probability 1 - e^{-1/theta}, else -1/theta
             zeroed = two_point_loss(1 / self.theta, -np.expm1(-1 / self.theta), step, pessimistic)
@@ -134,36 +137,41 @@ class Wishart(MatrixMechanism):
 
     @staticmethod
     def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
-        """One round when a task is zeroed, or any number of the papers' rounds.
+        """Return the profile of one round with a zeroed task, or of any number of rounds of the papers' noise.
 
-        The loss of the papers' noise (k = 1) takes one finite value, so that rounds are together one with
-        1/theta = sum 1/theta_t; of a replacement that value is 0, and delta is the same at every eps.
+        The loss of the papers' noise (k = 1) has a single finite value. So several rounds are together like one round with
+        1/theta = sum 1/theta_t. For a replacement the finite value is 0, and delta is the same at every eps.
         """
-        own = [law for law in laws if isinstance(law, Wishart)]
-        papers = all(law.shape == 1 for law in own)
+        wisharts = [law for law in laws if isinstance(law, Wishart)]
+        papers = all(law.shape == 1 for law in wisharts)
         zeroed = Adjacency.of(adjacency) is Adjacency.ZERO_OUT
-        if len(own) < len(laws) or not (papers or (len(own) == 1 and zeroed)):
+        if len(wisharts) < len(laws) or not (papers or (len(wisharts) == 1 and zeroed)):
             return None
-        shape, theta = own[0].shape, 1 / sum(1 / law.theta for law in own)
+        shape = wisharts[0].shape
+        theta = 1 / sum(1 / law.theta for law in wisharts)
         if zeroed:
             return PrivacyProfile(
                 lambda epsilon: delta_add(epsilon, shape, theta), lambda epsilon: delta_remove(epsilon, shape, theta)
             )
         certain = float(-np.expm1(-1 / theta))
-        return PrivacyProfile(
-            *2 * (lambda epsilon: certain if epsilon >= 0 else float(1 - np.exp(epsilon) * (1 - certain)),)
-        )
+
+        def delta(epsilon: float) -> float:
+            return certain if epsilon >= 0 else float(1 - np.exp(epsilon) * (1 - certain))
+
+        return PrivacyProfile(delta, delta)
 
     def justification(self, adjacency: str, rounds: int) -> str:
-        """Why the guarantee of so many draws holds, in a sentence."""
+        """Explain in a sentence why the guarantee of this number of draws holds."""
         if self.shape == 1:
             return (
                 "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
                 "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
             )
-        one, exactly = "one-sided Gamma noise on a number in [0, clip^2]", "exactly"
+        one = "one-sided Gamma noise on a number in [0, clip^2]"
+        exactly = "exactly"
         if Adjacency.of(adjacency) is Adjacency.REPLACE:
-            one, exactly = f"a removal and an addition together, each with {one} of its own", "at least"
+            one = f"a removal and an addition together, each with {one} of its own"
+            exactly = "at least"
         if rounds > 1:
             return (
                 f"A round is {exactly} as private as {one}; the rounds' privacy losses are composed numerically, rounded so "
@@ -175,9 +183,9 @@ class Wishart(MatrixMechanism):
 @register
 @dataclass(frozen=True, init=False)
 class PaperWishart(Wishart):
-    """The papers' noise for one round of nominal budget eps: Wishart_d(d + 1, K^2 / (2 eps) I), that is k = 1.
+    """Wishart noise of the papers for one round of nominal budget eps: Wishart_d(d + 1, K^2 / (2 eps) I), that is k = 1.
 
-    It is not (eps, 0)-private, as the papers claim: delta is at least 1 - e^{-eps} at every finite eps.
+    The papers claim that it is (eps, 0)-private. It is not: delta is at least 1 - e^{-eps} at every finite eps.
 
     Source: TPAMI 2022, Algorithm 1, step 5.
     """
@@ -188,10 +196,10 @@ class PaperWishart(Wishart):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """The law of Wishart's numbers: from eps and back would not give the same bits."""
-        found = object.__new__(cls)
-        Wishart.__init__(found, **fields)
-        return found
+        """Build the law from the fields of :class:`Wishart`, as a conversion to eps and back would change the last bits."""
+        law = object.__new__(cls)
+        Wishart.__init__(law, **fields)
+        return law
 
     @property
     def epsilon(self) -> float:
@@ -202,7 +210,7 @@ class PaperWishart(Wishart):
 @register
 @dataclass(frozen=True, init=False)
 class PaperTaskWishart(PaperWishart):
-    """The papers' noise on W'W (m x m), from which they learn how tasks relate; ``num_features`` is m here.
+    """Wishart noise of the papers on W'W (m x m), the relations between tasks; ``num_features`` is m here.
 
     Source: TPAMI 2022, section 4.4.
     """
@@ -214,13 +222,15 @@ class PaperTaskWishart(PaperWishart):
 
 
 def _lower(E: arb_mat) -> list[arb]:
-    entries, d = E.entries(), E.nrows()
+    """Return the lower triangle of a square matrix, row by row."""
+    entries = E.entries()
+    d = E.nrows()
     return [entries[d * i + j] for i in range(d) for j in range(i + 1)]
 
 
 def bartlett(rng: np.random.Generator, df: FloatArray | float, d: int, batch: tuple[int, ...] = ()) -> FloatArray:
-    """T lower triangular, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
+    """Draw lower triangular T, (*batch, d, d), with T T' ~ Wishart(df, I), in doubles; df broadcasts over the batch."""
     T = rng.standard_normal((*batch, d, d))
-    T *= np.tri(d, k=-1)  # in place: np.tril takes longer than the draws
+    T *= np.tri(d, k=-1)  # multiplied in place, as np.tril takes longer than the draws
     T[..., np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(np.asarray(df)[..., None] - np.arange(d), (*batch, d)))
     return T
