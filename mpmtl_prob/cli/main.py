@@ -14,6 +14,7 @@ from mpmtl_prob.cli import adapt, demonstration, desk, federated, plan, report, 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
+  mpmtl-prob example trial                          a made-up study of thirty hospitals, as files, to try the next ones on
   mpmtl-prob schema  --from example.csv --task hospital --target stay --tasks 30 --epsilon 1 --out study.toml
   mpmtl-prob message --study study.toml --csv mine.csv --out message.json             every hospital, from its own rows
   mpmtl-prob publish --study study.toml --messages inbox --ledger ledger.db --total 1 --out release.nc        the curator
