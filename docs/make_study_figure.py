@@ -1,4 +1,4 @@
-"""Draws docs/study.png, what thirty hospitals of the made-up study see beside its truth: ``python docs/make_study_figure.py``."""
+"""Draws docs/study.png, what hospitals of the made-up study see, and its truth: ``python docs/make_study_figure.py``."""
 
 import tomllib
 from pathlib import Path
@@ -9,9 +9,10 @@ import numpy as np
 
 import mpmtl_prob as mp
 
-jax.config.update("jax_enable_x64", True)
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+
+jax.config.update("jax_enable_x64", True)
 
 ALONE, RELEASE, TRUTH = "0.6", "#1b6ca8", "black"
 EFFECTS = {

@@ -1,4 +1,4 @@
-"""The page of a study from start to end: its commands and examples run as they stand, one after another, in an empty folder."""
+"""The page of a study from start to end: its commands and examples run as they stand, in order, in an empty folder."""
 
 import json
 import os
