@@ -40,7 +40,7 @@ def test_every_command_of_the_page_runs_and_what_it_prints_is_on_the_page(page, 
         if kind == "toml":
             assert text == Path("study.toml").read_text()  # which is there already
         elif kind == "sh":
-            for line in text.splitlines():
+            for line in text.replace("\\\n", "").splitlines():
                 run_line(line, monkeypatch)
         else:
             exec(compile(text, page.name, "exec"), scope)
