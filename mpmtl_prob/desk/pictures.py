@@ -71,12 +71,12 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
     return f"<div class='bar'>{_svg(460, 10 + 30 * len(rows), said, drawn)}</div>"
 
 
-def panels(effects: Sequence[tuple[str, Sequence[Interval]]]) -> str:
-    """Return a panel with an axis of its own for each effect: its title and its lines."""
-    return f"<div class='panels'>{''.join(_panel(title, lines) for title, lines in effects)}</div>"
+def panels(effects: Sequence[tuple[str, Sequence[Interval], float | None]]) -> str:
+    """Return a panel with an axis of its own for each effect: its title, its lines, and what would be no effect."""
+    return f"<div class='panels'>{''.join(_panel(*effect) for effect in effects)}</div>"
 
 
-def _panel(title: str, lines: Sequence[Interval]) -> str:
+def _panel(title: str, lines: Sequence[Interval], none: float | None) -> str:
     ends = [end for line in lines for end in (line.lower, line.upper)]
     low, high = min(ends), max(ends)
     margin = 0.04 * (high - low) or 1.0
@@ -84,8 +84,8 @@ def _panel(title: str, lines: Sequence[Interval]) -> str:
     place = lambda value: _LEFT + (_WIDTH - _LEFT - _RIGHT) * (value - low) / (high - low)
     bottom = 28 + 20 * len(lines)
     drawn = [f"<text x='4' y='16' font-size='13' font-weight='600' fill='{INK}'>{escape(title)}</text>"]
-    if low < 0 < high:  # of no effect
-        drawn.append(f"<path d='M{place(0):.1f} 24 V{bottom}' stroke='{GREY}' stroke-dasharray='3 3' fill='none'/>")
+    if none is not None and low < none < high:
+        drawn.append(f"<path d='M{place(none):.1f} 24 V{bottom}' stroke='{GREY}' stroke-dasharray='3 3' fill='none'/>")
     for i, line in enumerate(lines):
         y = 36 + 20 * i
         start, end = place(line.lower), place(line.upper)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.desk import pictures
 from mpmtl_prob.desk.model import OwnModel, check_release
 from mpmtl_prob.desk.pictures import Interval
@@ -36,6 +39,9 @@ details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; }
 @media print { @page { size: A4; margin: 18mm; } body { font-size: 11pt; max-width: none; padding: 0; }
   h2, caption { break-after: avoid; } table { break-inside: avoid; } details > * { display: block; } }
 """
+
+
+_OWN = ("mean", "lower", "upper", "alone", "alone_lower", "alone_upper")
 
 
 def report(
@@ -137,33 +143,77 @@ def _odds(moved: board.Odds) -> str:
     return pictures.bars([(label, share, board.percent(share)) for label, share in rows])
 
 
+class _Scale(NamedTuple):
+    """How effects are written for people who know no logarithms.
+
+    Attributes:
+        words: what a number is, for one unit of a column.
+        none: the number that means no effect.
+        effect: an effect as it is written.
+        intercept: the same of an intercept.
+        spread: the same of a standard deviation between tasks.
+        differ: words for that.
+    """
+
+    words: str
+    none: float
+    effect: Callable[[Any], Any]
+    intercept: Callable[[Any], Any]
+    spread: Callable[[Any], Any]
+    differ: str
+
+    @classmethod
+    def of(cls, study: Schema | None) -> _Scale:
+        """That of a study's outcome."""
+        same: Callable[[Any], Any] = lambda value: value
+        if study is None or study.target.kind == "number":
+            unit = f"in {study.target.unit} " if study is not None and study.target.unit else ""
+            return cls(f"{unit}for one unit of a column", 0.0, same, same, same, "differ by")
+        if isinstance(study.target.values, Category):
+            what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
+            intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
+        else:
+            what, intercept = f"the rate of {study.target.column}", np.exp
+        words = f"by how much one unit of a column multiplies {what}, so that 1 is no effect"
+        return cls(words, 1.0, np.exp, intercept, np.exp, "differ by a factor of")
+
+    def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+        """The table's columns as they are written."""
+        written = table[list(columns)].apply(self.effect)
+        if NAME in table.index:
+            written.loc[NAME] = self.intercept(table.loc[NAME, list(columns)].astype(float))
+        return written
+
+
 def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | None, words: board.Words) -> str:
-    unit = "" if study is None or not study.target.unit else f", in {study.target.unit} for one unit of a column"
-    labels = {} if study is None else _labels(study)
+    scale, labels = _Scale.of(study), {} if study is None else _labels(study)
     averages = shared.average_effects()
+    written = scale.table(averages, ["mean", "lower", "upper"])
     columns = {
-        "estimate": [_number(value) for value in averages["mean"]],
-        "90 % interval": _intervals(averages, "lower", "upper"),
-        "chance of being above 0": [board.percent(share) for share in averages["positive"]],
-        f"{words.task}s differ by": [_number(value) for value in averages["tau"]],
+        "estimate": _numbers(written["mean"]),
+        "90 % interval": _intervals(written, "lower", "upper"),
+        f"chance of being above {scale.none:g}": [
+            "" if name == NAME and scale.none else board.percent(share) for name, share in averages["positive"].items()
+        ],
+        f"{words.task}s {scale.differ}": _numbers(scale.spread(averages["tau"])),
     }
     parts = [
         "<h2>What was found</h2>",
-        f"<p>Averages over all {escape(words.task)}s, which are public{escape(unit)}. "
+        f"<p>Averages over all {escape(words.task)}s, which are public: {escape(scale.words)}. "
         f"{escape(shared.says())} Intervals hold the truth with a probability of 90 %. {escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
     if model is not None:
-        own = model.coefficients()
+        own = scale.table(model.coefficients(), _OWN)
         columns = {
-            "with the release": [_number(value) for value in own["mean"]],
+            "with the release": _numbers(own["mean"]),
             "90 % interval": _intervals(own, "lower", "upper"),
-            "own records alone": [_number(value) for value in own["alone"]],
+            "own records alone": _numbers(own["alone"]),
             "90 % interval ": _intervals(own, "alone_lower", "alone_upper"),
         }
         caption = f"Effects at {model.participant}, with the release and by its own records alone"
         parts.append(_table(list(own.index), columns, labels, caption))
-    parts.append(_forest(shared, model, labels, words))
+    parts.append(_forest(shared, model, scale, labels, words))
     return "".join(parts)
 
 
@@ -188,15 +238,16 @@ def _at_centres(study: Schema | None) -> str:
     mixed = [one.name for one in used if isinstance(one, Category)]
     at += [f"the study's usual mix of {' and '.join(mixed)}"] if mixed else []
     last = f" and {at[-1]}" if len(at) > 1 else ""
-    return f"The intercept is of {study.row}s with {', '.join(at[:-1] or at)}{last}."
+    what = {"number": "", "binary": "the probability ", "count": "the rate "}[study.target.kind]
+    return f"The intercept is {what}of {study.row}s with {', '.join(at[:-1] or at)}{last}."
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+def _numbers(values: pd.Series) -> list[str]:
+    return [f"{value:.3g}" for value in values]
 
 
 def _intervals(table: pd.DataFrame, lower: str, upper: str) -> list[str]:
-    return [f"{_number(low)} to {_number(high)}" for low, high in zip(table[lower], table[upper], strict=True)]
+    return [f"{low:.3g} to {high:.3g}" for low, high in zip(table[lower], table[upper], strict=True)]
 
 
 def _table(
@@ -214,10 +265,14 @@ def _table(
     )
 
 
-def _forest(shared: SharedEffects, model: OwnModel | None, labels: Mapping[Hashable, str], words: board.Words) -> str:
+def _forest(
+    shared: SharedEffects, model: OwnModel | None, scale: _Scale, labels: Mapping[Hashable, str], words: board.Words
+) -> str:
     """Effects with intervals, a panel for each."""
-    averages, new = shared.average_effects(), shared.new_task()
-    own = None if model is None else model.coefficients()
+    averages, new = (
+        scale.table(table, ["mean", "lower", "upper"]) for table in (shared.average_effects(), shared.new_task())
+    )
+    own = None if model is None else scale.table(model.coefficients(), _OWN)
     drawn = []
     for name in averages.index:
         lines = []
@@ -228,7 +283,7 @@ def _forest(shared: SharedEffects, model: OwnModel | None, labels: Mapping[Hasha
         of_all, other = averages.loc[name], new.loc[name]
         lines.append(Interval("average of all", of_all["lower"], of_all["upper"], of_all["mean"], pictures.ORANGE))
         lines.append(Interval(f"any {words.task}", other["lower"], other["upper"], None, pictures.ORANGE))
-        drawn.append((labels.get(name, str(name)), lines))
+        drawn.append((labels.get(name, str(name)), lines, None if name == NAME else scale.none))
     return pictures.panels(drawn)
 
 

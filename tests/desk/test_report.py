@@ -3,7 +3,9 @@
 import html
 import re
 import stat
+import tomllib
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers.studies import IDS, STUDY, patients
@@ -52,6 +54,26 @@ def test_the_page_speaks_the_study_s_words_and_starts_with_the_patients(made):
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", words)]
 
 
+def test_effects_on_a_binary_outcome_are_told_as_ratios_of_odds():
+    study = mp.datasets.example_study()
+    schema = mp.Schema.from_dict(tomllib.loads(study.files["study-readmitted.toml"]))
+    rows = dict(list(study.patients.groupby("hospital")))
+    messages = tuple(desk.make_message(schema, rows[name]) for name in schema.participants)
+    release = desk.publish(desk.Inbox(schema, messages, (), schema.terms()))
+    model = desk.fit(schema, rows["H01"], release, messages[0], chains=2, draws=200, progress_bar=False)
+    page = desk.report(release, schema, model=model)
+    words = plain(page)
+    assert "multiplies the odds of readmitted = yes, so that 1 is no effect" in words
+    assert "The intercept is the probability of patients with age 60 years, albumin 38 g/l and" in words
+    assert "log odds" not in words
+    averages, own = model.average_effects(), model.coefficients()
+    for table, column in ((averages, "mean"), (own, "mean"), (own, "alone")):
+        for effect, value in table[column].items():
+            written = 1 / (1 + np.exp(-value)) if effect == "intercept" else np.exp(value)
+            assert f"<td>{written:.3g}</td>" in page
+    assert f"<td>{np.exp(averages.loc['age', 'tau']):.3g}</td>" in page
+
+
 def test_nothing_is_loaded_from_elsewhere(made):
     _, study, release, model = made
     page = desk.report(release, study, model=model)
@@ -78,7 +100,7 @@ def test_with_a_model_the_page_is_marked_as_private(made):
 def test_names_and_titles_are_shown_and_not_run(made, tmp_path):
     _, _, release, _ = made
     evil = STUDY.replace("Length of stay", "<script>alert(1)</script>")
-    study = mp.Schema.from_dict(__import__("tomllib").loads(evil))
+    study = mp.Schema.from_dict(tomllib.loads(evil))
     page = desk.report(release, study, contact="<img src=x onerror=alert(1)>")
     assert "<script" not in page
     assert "<img src=x" not in page
@@ -94,7 +116,7 @@ def test_a_release_of_which_nothing_is_proved_says_so(made):
 
 def test_a_page_of_another_study_is_refused(made):
     root, study, release, model = made
-    other = mp.Schema.from_dict(__import__("tomllib").loads(STUDY.replace("epsilon = 3", "epsilon = 2")))
+    other = mp.Schema.from_dict(tomllib.loads(STUDY.replace("epsilon = 3", "epsilon = 2")))
     with pytest.raises(ValueError, match="release: expected that of this study"):
         desk.report(release, other)
     again = desk.publish(desk.collect(study, root / "inbox"))
