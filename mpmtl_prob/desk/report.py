@@ -167,14 +167,14 @@ class _Scale(NamedTuple):
         """That of a study's outcome."""
         same: Callable[[Any], Any] = lambda value: value
         if study is None or study.target.kind == "number":
-            unit = f"in {study.target.unit} " if study is not None and study.target.unit else ""
-            return cls(f"{unit}for one unit of a column", 0.0, same, same, same, "differ by")
+            unit = f", in {study.target.unit} for one unit of a column" if study and study.target.unit else ""
+            return cls(unit, 0.0, same, same, same, "differ by")
         if isinstance(study.target.values, Category):
             what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
             intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
         else:
             what, intercept = f"the rate of {study.target.column}", np.exp
-        words = f"by how much one unit of a column multiplies {what}, so that 1 is no effect"
+        words = f": by how much one unit of a column multiplies {what}, so that 1 is no effect"
         return cls(words, 1.0, np.exp, intercept, np.exp, "differ by a factor of")
 
     def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
     }
     parts = [
         "<h2>What was found</h2>",
-        f"<p>Averages over all {escape(words.task)}s, which are public: {escape(scale.words)}. "
+        f"<p>Averages over all {escape(words.task)}s, which are public{escape(scale.words)}. "
         f"{escape(shared.says())} Intervals hold the truth with a probability of 90 %. {escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
