@@ -26,7 +26,7 @@ from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
-from mpmtl_prob.privacy.accounting.remaining import largest_epsilon
+from mpmtl_prob.privacy.accounting.remaining import MOST_EPSILON, largest_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, read_mechanism, write_mechanism
@@ -255,6 +255,8 @@ class Ledger:
     def left(self) -> Bound | None:
         """The (eps, delta) that one further release may have at most, at the declared delta; None where nothing is left.
 
+        Of totals above eps = 100, which promise nothing, it is None too, as it is not worked out.
+
         A release of that is accepted, and one of a hundredth more is refused. It is worked out for Gaussian noise after a
         Gaussian charge and else for Wishart noise, the default of releases; of another law a little more or less may be
         accepted. What is spent and what is left are more together than the total, as composition is no addition.
@@ -349,12 +351,12 @@ class Ledger:
         spent = (self._filtered if self.adaptive else self._composed)(rounds)
         how = "may be chosen by looking at releases" if self.adaptive else "settled beforehand"
         charges = f"{len(laws)} charge{'' if len(laws) == 1 else 's'}"
-        left = self.left
+        left, nothing = self.left, "nothing" if self.epsilon <= MOST_EPSILON else "not worked out for so large a total"
         return (
             f"Ledger({where})\n"
             f"  declared: {Bound(self.epsilon, self.delta, self.adjacency, self.unit)}\n"
             f"  spent: eps = {spent:.3g}, counted at this delta, in {charges}; budgets {how}\n"
-            f"  left: {'nothing' if left is None else f'one release at eps {left.epsilon:.3g}, delta {left.delta:.3g}'}"
+            f"  left: {nothing if left is None else f'one release at eps {left.epsilon:.3g}, delta {left.delta:.3g}'}"
         )
 
 

@@ -221,6 +221,9 @@ def test_an_untouched_ledger_has_its_total_left_and_a_spent_one_nothing():
     assert book.left is None or book.left.epsilon < 0.01
     rows = ledger(unit="row")
     assert rows.left.unit == "row"
+    large = ledger(epsilon=1e6)
+    assert large.left is None
+    assert "left: not worked out for so large a total" in repr(large)
 
 
 def test_a_charge_at_another_delta_is_counted_at_the_declared_one_and_the_print_says_so():

@@ -11,6 +11,8 @@ from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gauss
 from mpmtl_prob.privacy.accounting.composition import compute_epsilon
 from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, VectorGaussian, Wishart
 
+#: Totals above it promise nothing, and next to what little noise they pay for composition may take minutes.
+MOST_EPSILON = 100.0
 #: By how much more noise a release may be louder than one that costs the whole total, before nothing is left; as a log.
 _LOUDEST = 12.0
 #: Relative accuracy of the noise: a tenth of what three digits of eps show.
@@ -20,15 +22,17 @@ _ACCURACY = 1e-4
 def largest_epsilon(
     accepts: Callable[[Mechanism], bool], epsilon: float, delta: float, adjacency: str, last: Mechanism | None = None
 ) -> float | None:
-    """Return the largest eps, of three digits, at which a release is accepted; None where none is.
+    """Return the largest eps, of three digits, at which a release is accepted; None where none is, or the total is too large.
 
     Args:
         accepts: whether a law can still be paid for; one with more noise can be wherever one with less can.
-        epsilon: the total, above which nothing is accepted.
+        epsilon: the total, above which nothing is accepted; none is looked for where it is above ``MOST_EPSILON``.
         delta: of the release.
         adjacency: "replace" or "zero_out".
         last: what was charged last. Is it Gaussian, the next is taken to be Gaussian too, and else Wishart noise.
     """
+    if epsilon > MOST_EPSILON:
+        return None
     d = getattr(last, "num_features", 2)
 
     def law(at: float) -> Wishart | Gaussian:
