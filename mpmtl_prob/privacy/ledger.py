@@ -255,7 +255,7 @@ class Ledger:
     def left(self) -> Bound | None:
         """The (eps, delta) that one further release may have at most, at the declared delta; None where nothing is left.
 
-        Of totals above eps = 100, which promise nothing, it is None too, as it is not worked out.
+        Less than a hundredth of the total counts as nothing. Of totals above eps = 100, which promise nothing, it is None too, as it is not worked out.
 
         A release of that is accepted, and one of a hundredth more is refused. It is worked out for Gaussian noise after a
         Gaussian charge and else for Wishart noise, the default of releases; of another law a little more or less may be

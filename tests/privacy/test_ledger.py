@@ -200,6 +200,7 @@ def test_a_release_of_what_is_left_is_accepted_and_a_larger_one_refused(adaptive
         book.charge(make(left * 1.01, 5e-3, 4, adjacency=adjacency))
     book.charge(make(left, 5e-3, 4, adjacency=adjacency))
     assert book.left is None or book.left.epsilon < left / 10
+    assert ("left: nothing" in repr(book)) == (book.left is None)
 
 
 def test_what_is_left_of_gaussian_noise_is_what_is_left_of_mu_squared():
@@ -218,7 +219,8 @@ def test_an_untouched_ledger_has_its_total_left_and_a_spent_one_nothing():
     assert ledger(delta=1e-30).left is None  # no noise reaches it
     book = ledger()
     book.charge(calibrate(1.0, 1e-3, 3))
-    assert book.left is None or book.left.epsilon < 0.01
+    assert book.left is None
+    assert "left: nothing" in repr(book)
     rows = ledger(unit="row")
     assert rows.left.unit == "row"
     large = ledger(epsilon=1e6)

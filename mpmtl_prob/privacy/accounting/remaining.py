@@ -15,14 +15,18 @@ from mpmtl_prob.privacy.mechanisms import Gaussian, Mechanism, VectorGaussian, W
 MOST_EPSILON = 100.0
 #: By how much more noise a release may be louder than one that costs the whole total, before nothing is left; as a log.
 _LOUDEST = 12.0
-#: Relative accuracy of the noise: a tenth of what three digits of eps show.
-_ACCURACY = 1e-4
+#: A share of the total below which nothing is said to be left.
+_LITTLE = 0.01
+#: Relative accuracy of the noise, and so of what is left.
+_ACCURACY = 1e-3
 
 
 def largest_epsilon(
     accepts: Callable[[Mechanism], bool], epsilon: float, delta: float, adjacency: str, last: Mechanism | None = None
 ) -> float | None:
-    """Return the largest eps, of three digits, at which a release is accepted; None where none is, or the total is too large.
+    """Return the largest eps, of three digits, at which a release is accepted.
+
+    None where that is less than a hundredth of the total, or the total too large.
 
     Args:
         accepts: whether a law can still be paid for; one with more noise can be wherever one with less can.
@@ -46,12 +50,16 @@ def largest_epsilon(
     if accepts(most):
         return epsilon
     # the same law with more noise, in which no shape is looked for at every step
-    quiet, loud = 0.0, _LOUDEST
+    quiet, loud = 0.0, 0.1
+    while not accepts(_louder(most, loud)):
+        quiet, loud = loud, 2 * loud
+        if loud > _LOUDEST:
+            return None
     while loud - quiet > _ACCURACY:
         middle = (quiet + loud) / 2
         quiet, loud = (quiet, middle) if accepts(_louder(most, middle)) else (middle, loud)
     reached = compute_epsilon(delta, _louder(most, loud), adjacency)
-    if loud == _LOUDEST or not reached > 0:
+    if not reached > _LITTLE * epsilon:
         return None
     digit = 10.0 ** (np.floor(np.log10(reached)) - 2)
     for steps in range(10):  # a release of less may have another shape, and cost a little more
