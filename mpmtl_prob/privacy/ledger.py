@@ -255,11 +255,12 @@ class Ledger:
     def left(self) -> Bound | None:
         """The (eps, delta) that one further release may have at most, at the declared delta; None where nothing is left.
 
-        Less than a hundredth of the total counts as nothing. Of totals above eps = 100, which promise nothing, it is None too, as it is not worked out.
-
         A release of that is accepted, and one of a hundredth more is refused. It is worked out for Gaussian noise after a
         Gaussian charge and else for Wishart noise, the default of releases; of another law a little more or less may be
         accepted. What is spent and what is left are more together than the total, as composition is no addition.
+
+        Less than a hundredth of the total counts as nothing. Of a total above eps = 100, which promises nothing, it is not
+        worked out, and None too.
         """
         laws = _laws(self._rows())
         accepts = lambda law: not self._exceeds((*laws, law))
