@@ -34,6 +34,8 @@ train, _, _ = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=3, rows=
 print(mp.release(train, epsilon=1.0))
 PY
 "$work/empty/bin/mpmtl-prob" --help > /dev/null
+"$work/empty/bin/mpmtl-prob" example trial
+"$work/empty/bin/mpmtl-prob" message --study trial/study.toml --csv trial/H01/patients.csv --yes --out trial/inbox/H01.json 2> /dev/null
 if said=$("$work/empty/bin/mpmtl-prob" reproduce fig2 2>&1); then exit 1; fi
 grep --quiet "clone the repository" <<< "$said"
 echo "the wheel works in an empty environment"

@@ -23,7 +23,8 @@ DOCS = ROOT / "docs"
 
 
 def shape(text):
-    """Words and layout of what is printed, whatever the numbers."""
+    """Words and layout of what is printed, whatever the numbers, and blanks at the ends of lines."""
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     return re.sub(r"[ -]+", " ", re.sub(r"-?\d[\d.]*", "#", text)).strip()
 
 

@@ -1,4 +1,4 @@
-"""``mpmtl-prob demo``: the whole product on one data set."""
+"""``mpmtl-prob demo`` and ``example``: the whole product on one data set, and a made-up study to try it on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from mpmtl_prob.cli.options import check_budgets, shows_progress
+from mpmtl_prob.cli.options import check_budgets, print_json, shows_progress
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command and its options."""
+    """Add the two commands and their options."""
     parser = command("demo", run, "run the whole product on one data set and write figures, numbers and a posterior")
     parser.add_argument(
         "--data", default="synthetic_low_rank", help="synthetic_low_rank, synthetic_group_sparse or school"
@@ -18,6 +18,26 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets")
     parser.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON")
+    making = command("example", example, "a made-up study of thirty hospitals, as files on many desks, with the truth")
+    making.add_argument("folder", type=Path, help="folder to write, new or empty")
+
+
+def example(options: argparse.Namespace) -> None:
+    """Write the made-up study."""
+    from mpmtl_prob.datasets import example_study
+
+    study = example_study(seed=options.seed)
+    written = study.write(options.folder)
+    if options.json:
+        print_json({"folder": str(options.folder), "written": [str(path) for path in written]})
+        return
+    hospitals, newcomer = study.patients["hospital"].nunique(), study.newcomer["hospital"].iloc[0]
+    said = [
+        f"written to {options.folder}/: {', '.join(study.files)}",
+        f"  the tables of {hospitals} hospitals, in a folder each, and of a newcomer, {newcomer}; an empty inbox",
+        "  example.csv, to draft a study's file from; truth.json, which nobody has in a study",
+    ]
+    print("\n".join(said))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from mpmtl_prob.cli import adapt, demonstration, desk, federated, plan, report, reproduce, tasks
+from mpmtl_prob.cli import adapt, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
+  mpmtl-prob example trial                          a made-up study of thirty hospitals, as files, to try the next ones on
   mpmtl-prob schema  --from example.csv --task hospital --target stay --tasks 30 --epsilon 1 --out study.toml
   mpmtl-prob message --study study.toml --csv mine.csv --out message.json             every hospital, from its own rows
   mpmtl-prob publish --study study.toml --messages inbox --ledger ledger.db --total 1 --out release.nc        the curator
@@ -23,6 +24,7 @@ _EXAMPLES = """examples:
   mpmtl-prob fit     --csv marks.csv --task school --target mark --release release.nc --out posterior.nc
   mpmtl-prob compare --csv marks.csv --task school --target mark --epsilon 1
   mpmtl-prob report --release release.nc --study study.toml --out report.html       a page for a board
+  mpmtl-prob ledger ledger.db                       what is spent, and what it would still pay for
   mpmtl-prob plan --tasks 30 --features 5 --rows 20-200 --delta .001         is a study worth it, and at which eps
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
@@ -87,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 
-    for family in (demonstration, desk, report, tasks, plan, adapt, federated, reproduce):
+    for family in (demonstration, desk, report, tasks, ledger, plan, adapt, federated, reproduce):
         family.add(command)
     return parser
 

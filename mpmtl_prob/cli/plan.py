@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpmtl_prob.cli.options import check_budgets
+
 if TYPE_CHECKING:
     from mpmtl_prob.evaluation.planning import StudyPlan
     from mpmtl_prob.threat_models import Plan
@@ -77,11 +79,19 @@ def _of_people(options: argparse.Namespace) -> Plan:
 
 
 def _of_study(options: argparse.Namespace) -> StudyPlan:
+    from mpmtl_prob._util.checks import positive, whole
     from mpmtl_prob.evaluation.planning import EPSILONS, plan_study
     from mpmtl_prob.schema import Schema
+    from mpmtl_prob.schema.columns import Number
 
     if options.rows is None:
         raise ValueError("--rows: expected rows of a task, such as 20-200, got none")
+    check_budgets(options.epsilon or ())
+    for name, least in (("tasks", 2), ("features", 1)):
+        if (number := getattr(options, name)) is not None:
+            whole(f"--{name}", number, least)
+    if options.standard_error is not None:
+        positive("--standard-error", options.standard_error)
     given = {name: getattr(options, name) for name in ("explained", "common") if getattr(options, name) is not None}
     rest = given | {
         "epsilons": options.epsilon or EPSILONS,
@@ -94,7 +104,9 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
         if doubled := [name for name in ("tasks", "features") if getattr(options, name) is not None]:
             raise ValueError(f"--{doubled[0]}: expected none with --study, which says it")
         study = Schema.read(options.study)
-        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), task=study.task, **rest)
+        units = {name: column.unit for name, column in study.columns.items() if isinstance(column, Number)}
+        rest |= {"task": study.task, "target_unit": study.target.unit, "column_units": units}
+        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), **rest)
     if missing := [name for name in ("tasks", "features") if getattr(options, name) is None]:
         raise ValueError(f"--{missing[0]}: expected it, or --study, got none")
     epsilon = 1.0 if not options.epsilon else options.epsilon[len(options.epsilon) // 2]

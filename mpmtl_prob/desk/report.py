@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.desk import pictures
 from mpmtl_prob.desk.model import OwnModel, check_release
+from mpmtl_prob.desk.pictures import Interval
 from mpmtl_prob.inference.public.effects import SharedEffects
 from mpmtl_prob.privacy import board
 from mpmtl_prob.privacy.mechanisms import GaussianShares
 from mpmtl_prob.releases.release import Release
+from mpmtl_prob.schema.columns import Category, Number
 from mpmtl_prob.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -22,23 +26,22 @@ _STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a202c; background: #fff; }
 body { max-width: 46rem; margin: 0 auto; padding: 1.5rem 1rem; }
+* { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 1.8rem 0 .4rem; }
 p { margin: .4rem 0; } .quiet { color: #4a5568; font-size: .9rem; }
 .mark { border: 2px solid #9b2c2c; color: #9b2c2c; padding: .4rem .8rem; border-radius: 6px; font-weight: 600; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .6rem 0; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #e2e8f0; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } caption { text-align: left; color: #4a5568; padding-bottom: .3rem; }
-figure { margin: .6rem 0; } img, svg { width: 100%; min-width: 34rem; height: auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .6rem 0; width: 100%; }
+th, td { padding: .25rem .5rem; border-bottom: 1px solid #e2e8f0; text-align: right; vertical-align: baseline; }
+thead th { vertical-align: bottom; } td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
+caption { text-align: left; color: #4a5568; padding-bottom: .3rem; }
 details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; }
+@media (max-width: 34rem) { table { font-size: .78rem; } th, td { padding: .25rem .2rem; } td { white-space: normal; } }
 @media print { @page { size: A4; margin: 18mm; } body { font-size: 11pt; max-width: none; padding: 0; }
-  img, svg { min-width: 0; } h2 { break-after: avoid; }
-  figure, table, svg { break-inside: avoid; } details > * { display: block; } }
+  h2, caption { break-after: avoid; } table { break-inside: avoid; } details > * { display: block; } }
 """
-#: Columns of tables, in words.
-_HEADS = {
-    "mean": "estimate", "lower": "from", "upper": "to", "positive": "chance that it is above 0", "tau": "varies by",
-    "alone": "own records alone", "alone_lower": "from", "alone_upper": "to",
-}  # fmt: skip
+
+
+_OWN = ("mean", "lower", "upper", "alone", "alone_lower", "alone_upper")
 
 
 def report(
@@ -81,7 +84,7 @@ def report(
         if title == "Your " + words.row + "s":
             parts.append(_flow(release, words))
         if promise.odds is not None and title == "How much can be learnt":
-            parts.append(_bar(promise.odds))
+            parts.append(_odds(promise.odds))
     if known is not None:
         parts.append(_findings(known, model, study, words))
     if contact:
@@ -91,18 +94,22 @@ def report(
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(heading)}</title><style>{_STYLE}</style></head>\n<body>{body}</body></html>\n"
+        f"<title>{escape(heading)}</title><style>{_STYLE}{pictures.STYLE}</style></head>\n<body>{body}</body></html>\n"
     )
 
 
 def _check(release: Any, study: Schema | None, model: OwnModel | None, shared: SharedEffects | None) -> None:
     if not isinstance(release, Release):
         raise ValueError(f"release: expected a Release, got {type(release).__name__}; load one with Release.load(path)")
-    if study is not None:
-        check_release(study, release)
     for name, posterior in (("model", None if model is None else model.shared), ("shared", shared)):
         if posterior is not None and posterior.release.sigma.tobytes() != release.sigma.tobytes():
-            raise ValueError(f"{name}: expected one of this release, got one of another")
+            of = [one.study[:12] if one.study else "none" for one in (release, posterior.release)]
+            raise ValueError(
+                f"{name}: expected one of this release, of study {of[0]}, got one of another, of study {of[1]}; take the "
+                "release that it was fitted with, or fit it anew"
+            )
+    if study is not None:
+        check_release(study, release)
 
 
 def _who(release: Release, words: board.Words) -> str:
@@ -119,69 +126,138 @@ def _flow(release: Release, words: board.Words) -> str:
     middle = "a masked sum, seen by nobody" if masked else "a curator adds them up"
     numbers = len(release.features)
     boxes = [
-        (10, f"each {words.task}'s", f"{words.row} records", "stay where they are"),
-        (250, f"{numbers} numbers", f"of each {words.task}", middle),
-        (490, "the sum, with noise", "is published", "and can be read by all"),
+        (f"each {words.task}'s {words.row} records", "stay where they are"),
+        (f"{numbers} numbers of each {words.task}", middle),
+        ("the sum, with noise", "is published, and can be read by all"),
     ]
-    drawn = "".join(
-        f"<rect x='{x}' y='10' width='180' height='80' rx='8' fill='#ebf4ff' stroke='#2b6cb0'/>"
-        + "".join(
-            f"<text x='{x + 90}' y='{35 + 20 * i}' text-anchor='middle' font-size='13' fill='#1a202c'>{escape(line)}</text>"
-            for i, line in enumerate(lines)
-        )
-        for x, *lines in boxes
-    )
-    arrows = "".join(
-        f"<path d='M{x} 50 h46 m-9 -6 l9 6 l-9 6' fill='none' stroke='#2b6cb0' stroke-width='2'/>" for x in (196, 436)
-    )
     said = (
         f"Records stay at each {words.task}; {numbers} numbers of each are added up; the sum with noise is published."
     )
-    return _drawn(100, said, drawn + arrows)
+    return pictures.flow(boxes, said)
 
 
-def _bar(moved: board.Odds) -> str:
+def _odds(moved: board.Odds) -> str:
     """A picture of a belief before and after."""
     rows = [("before", 0.5), *([("after, typically", moved.typical)] if moved.typical is not None else [])]
     rows.append(("after, at most", moved.most))
-    drawn = "".join(
-        f"<text x='150' y='{24 + 30 * i}' text-anchor='end' font-size='13' fill='#1a202c'>{escape(label)}</text>"
-        f"<rect x='160' y='{10 + 30 * i}' width='400' height='18' fill='#edf2f7'/>"
-        f"<rect x='160' y='{10 + 30 * i}' width='{400 * share:.1f}' height='18' fill='#2b6cb0'/>"
-        f"<text x='570' y='{24 + 30 * i}' font-size='13' fill='#1a202c'>{escape(board.percent(share))}</text>"
-        for i, (label, share) in enumerate(rows)
-    )
-    said = "; ".join(f"{label} {board.percent(share)}" for label, share in rows)
-    return _drawn(10 + 30 * len(rows), said, drawn)
+    return pictures.bars([(label, share, board.percent(share)) for label, share in rows])
 
 
-def _drawn(height: int, said: str, shapes: str) -> str:
-    """A picture of shapes, and what it says to whoever cannot see it."""
-    label = escape(said, quote=True)
-    return f"<div class='wide'><svg viewBox='0 0 680 {height}' role='img' aria-label='{label}'>{shapes}</svg></div>"
+class _Scale(NamedTuple):
+    """How effects are written for people who know no logarithms.
+
+    Attributes:
+        words: what a number is, for one unit of a column.
+        none: the number that means no effect.
+        effect: an effect as it is written.
+        intercept: the same of an intercept.
+        spread: the same of a standard deviation between tasks.
+        differ: words for that.
+    """
+
+    words: str
+    none: float
+    effect: Callable[[Any], Any]
+    intercept: Callable[[Any], Any]
+    spread: Callable[[Any], Any]
+    differ: str
+
+    @classmethod
+    def of(cls, study: Schema | None) -> _Scale:
+        """That of a study's outcome."""
+        same: Callable[[Any], Any] = lambda value: value
+        if study is None or study.target.kind == "number":
+            unit = f", in {study.target.unit} for one unit of a column" if study and study.target.unit else ""
+            return cls(unit, 0.0, same, same, same, "differ by")
+        if isinstance(study.target.values, Category):
+            what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
+            intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
+        else:
+            what, intercept = f"the rate of {study.target.column}", np.exp
+        words = f": by how much one unit of a column multiplies {what}, so that 1 is no effect"
+        return cls(words, 1.0, np.exp, intercept, np.exp, "differ by a factor of")
+
+    def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+        """The table's columns as they are written."""
+        written = table[list(columns)].apply(self.effect)
+        if NAME in table.index:
+            written.loc[NAME] = self.intercept(table.loc[NAME, list(columns)].astype(float))
+        return written
 
 
 def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | None, words: board.Words) -> str:
-    unit = "" if study is None or not study.target.unit else f", in {study.target.unit} for one unit of a column"
-    table = shared.average_effects()[["mean", "lower", "upper", "positive", "tau"]]
+    scale, labels = _Scale.of(study), {} if study is None else _labels(study)
+    averages = shared.average_effects()
+    written = scale.table(averages, ["mean", "lower", "upper"])
+    columns = {
+        "estimate": _numbers(written["mean"]),
+        "90 % interval": _intervals(written, "lower", "upper"),
+        f"chance of being above {scale.none:g}": [
+            "" if name == NAME and scale.none else board.percent(share) for name, share in averages["positive"].items()
+        ],
+        f"{words.task}s {scale.differ}": _numbers(scale.spread(averages["tau"])),
+    }
     parts = [
         "<h2>What was found</h2>",
-        f"<p>Averages over all {escape(words.task)}s, which are public{escape(unit)}. "
-        f"{escape(shared.says())} Intervals hold the truth with a probability of 90 %.</p>",
-        _table(table, "Average effects"),
+        f"<p>Averages over all {escape(words.task)}s, which are public{escape(scale.words)}. "
+        f"{escape(shared.says())} Intervals hold the truth with a probability of 90 %. {escape(_at_centres(study))}</p>",
+        _table(list(averages.index), columns, labels, "Average effects"),
     ]
     if model is not None:
-        own = model.coefficients()[["mean", "lower", "upper", "alone", "alone_lower", "alone_upper"]]
-        parts.append(_table(own, f"Effects at {model.participant}, with the release and by its own records alone"))
-    parts.append(_picture(shared, model))
+        own = scale.table(model.coefficients(), _OWN)
+        columns = {
+            "with the release": _numbers(own["mean"]),
+            "90 % interval": _intervals(own, "lower", "upper"),
+            "own records alone": _numbers(own["alone"]),
+            "90 % interval ": _intervals(own, "alone_lower", "alone_upper"),
+        }
+        caption = f"Effects at {model.participant}, with the release and by its own records alone"
+        parts.append(_table(list(own.index), columns, labels, caption))
+    parts.append(_forest(shared, model, scale, labels, words))
     return "".join(parts)
 
 
-def _table(table: pd.DataFrame, caption: str) -> str:
-    heads = "".join(f"<th scope='col'>{escape(_HEADS.get(name, name))}</th>" for name in table.columns)
+def _labels(study: Schema) -> dict[Hashable, str]:
+    """What effects are called, by their names: with the unit of a number, and the level that another is compared with."""
+    labels: dict[Hashable, str] = {}
+    for name, column in study.columns.items():
+        if isinstance(column, Category):
+            against = f", against {column.reference}"
+            labels |= {f"{name}[{level}]": f"{name}: {level}{against}" for level in column.others}
+        elif column.unit:
+            labels[name] = f"{name} ({column.unit})"
+    return labels
+
+
+def _at_centres(study: Schema | None) -> str:
+    """What an intercept is of, in a sentence."""
+    if study is None:
+        return "The intercept is where all columns are at their reference values."
+    used = [study.columns[name] for name in study.design.used]
+    at = [f"{one.name} {one.centre:g} {one.unit}".strip() for one in used if isinstance(one, Number)]
+    mixed = [one.name for one in used if isinstance(one, Category)]
+    at += [f"the study's usual mix of {' and '.join(mixed)}"] if mixed else []
+    last = f" and {at[-1]}" if len(at) > 1 else ""
+    what = {"number": "", "binary": "the probability ", "count": "the rate "}[study.target.kind]
+    return f"The intercept is {what}of {study.row}s with {', '.join(at[:-1] or at)}{last}."
+
+
+def _numbers(values: pd.Series) -> list[str]:
+    return [f"{value:.3g}" for value in values]
+
+
+def _intervals(table: pd.DataFrame, lower: str, upper: str) -> list[str]:
+    return [f"{low:.3g} to {high:.3g}" for low, high in zip(table[lower], table[upper], strict=True)]
+
+
+def _table(
+    names: Sequence[Hashable], columns: Mapping[str, Sequence[str]], labels: Mapping[Hashable, str], caption: str
+) -> str:
+    heads = "".join(f"<th scope='col'>{escape(head)}</th>" for head in columns)
     rows = "".join(
-        f"<tr><th scope='row'>{escape(str(name))}</th>{''.join(_cells(table.columns, values))}</tr>"
-        for name, values in zip(table.index, table.to_numpy().tolist(), strict=True)
+        f"<tr><th scope='row'>{escape(labels.get(name, str(name)))}</th>"
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for name, *cells in zip(names, *columns.values(), strict=True)
     )
     return (
         f"<div class='wide'><table><caption>{escape(caption)}</caption><thead><tr><th></th>{heads}</tr></thead>"
@@ -189,29 +265,26 @@ def _table(table: pd.DataFrame, caption: str) -> str:
     )
 
 
-def _cells(columns: Iterable[Any], values: Sequence[float]) -> list[str]:
-    return [
-        f"<td>{escape(board.percent(value) if name == 'positive' else f'{value:.3g}')}</td>"
-        for name, value in zip(columns, values, strict=True)
-    ]
-
-
-def _picture(shared: SharedEffects, model: OwnModel | None) -> str:
-    """The forest plot, within the page."""
-    try:
-        import matplotlib.pyplot as plt
-
-        from mpmtl_prob import plots
-    except ImportError:  # pictures are an extra
-        return ""
-    axes = plots.forest(shared) if model is None else plots.forest(model.own, task=model.own.tasks[0])
-    figure: Any = axes[0].figure
-    held = io.BytesIO()
-    figure.savefig(held, format="png", dpi=130)
-    plt.close(figure)
-    said = "Effects with intervals, as in the table" + ("" if model is None else ", and this participant's own")
-    source = f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
-    return f"<figure class='wide'><img alt='{said}' src='{source}'></figure>"
+def _forest(
+    shared: SharedEffects, model: OwnModel | None, scale: _Scale, labels: Mapping[Hashable, str], words: board.Words
+) -> str:
+    """Effects with intervals, a panel for each."""
+    averages, new = (
+        scale.table(table, ["mean", "lower", "upper"]) for table in (shared.average_effects(), shared.new_task())
+    )
+    own = None if model is None else scale.table(model.coefficients(), _OWN)
+    drawn = []
+    for name in averages.index:
+        lines = []
+        if own is not None:
+            one = own.loc[name]
+            lines.append(Interval("own records", one["alone_lower"], one["alone_upper"], one["alone"], pictures.GREY))
+            lines.append(Interval("with the release", one["lower"], one["upper"], one["mean"], pictures.BLUE))
+        of_all, other = averages.loc[name], new.loc[name]
+        lines.append(Interval("average of all", of_all["lower"], of_all["upper"], of_all["mean"], pictures.ORANGE))
+        lines.append(Interval(f"any {words.task}", other["lower"], other["upper"], None, pictures.ORANGE))
+        drawn.append((labels.get(name, str(name)), lines, None if name == NAME else scale.none))
+    return pictures.panels(drawn)
 
 
 def _for_experts(release: Release, study: Schema | None, shared: SharedEffects | None) -> str:

@@ -18,8 +18,8 @@ trace of what is left beside the mean tells it, and no worse than by its prior.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,8 +29,10 @@ from tqdm.auto import tqdm
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob._util.tables import aligned
+from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.inference.owner.effects import APART, APART_SCALES, SCALE_WEIGHTS, SCALES
+from mpmtl_prob.inference.public.effects import per_table_unit
 from mpmtl_prob.models.effects import EffectsPrior
 from mpmtl_prob.privacy.board import percent
 from mpmtl_prob.privacy.guarantee import of_release
@@ -106,6 +108,10 @@ class StudyPlan:
         wanted: a standard error of average effects that is wanted, if any.
         epsilon_wanted: the eps that reaches it; None if none up to 50 does.
         task: what a task is called.
+        table_units: by coefficient, by what a standard error is multiplied to be in the table's units; none without a
+            reference.
+        target_unit: of the target, in words.
+        column_units: of columns, in words, by name.
     """
 
     num_tasks: int
@@ -118,6 +124,9 @@ class StudyPlan:
     wanted: float | None = None
     epsilon_wanted: float | None = None
     task: str = "task"
+    table_units: Mapping[Hashable, float] = field(default_factory=dict)
+    target_unit: str = ""
+    column_units: Mapping[Hashable, str] = field(default_factory=dict)
 
     @property
     def least_epsilon(self) -> float | None:
@@ -141,14 +150,41 @@ class StudyPlan:
         ]
         return pd.DataFrame(rows, index=pd.Index([each.epsilon for each in self.by_epsilon], name="epsilon"))
 
+    def standard_errors(self) -> pd.DataFrame:
+        """Table of standard errors of average effects in the units of the table, a row for every coefficient, by eps.
+
+        They are changes of the target for one unit of a column; an intercept's is at the centres of the reference.
+
+        Raises:
+            ValueError: a plan without a reference, which knows of no such units.
+        """
+        import pandas as pd
+
+        if not self.table_units:
+            raise ValueError(
+                "spec: expected one with a reference, whose scales say what the table's units are, got none"
+            )
+        index = pd.Index(list(self.table_units), name="effect")
+        columns = {each.epsilon: list(self._in_table(each).values()) for each in self.by_epsilon}
+        return pd.DataFrame(columns, index=index).rename_axis(columns="epsilon")
+
+    def _in_table(self, expected: Expected) -> dict[Hashable, float]:
+        return {name: expected.standard_error * times for name, times in self.table_units.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
         expected = [each._asdict() | {"ratio": each.ratio, "says": each.says} for each in self.by_epsilon]
+        units = {}
+        if self.table_units:
+            for said, each in zip(expected, self.by_epsilon, strict=True):
+                said["standard_errors"] = {str(name): value for name, value in self._in_table(each).items()}
+            columns = {str(name): self.column_units.get(name, "") for name in self.table_units}
+            units = {"units": {"target": self.target_unit, "columns": columns}}
         tasks = [{"num_tasks": m} | each._asdict() | {"ratio": each.ratio} for m, each in self.by_tasks]
         guess = {"explained": self.explained, "common": self.common, "rows": list(self.rows)}
         shape = {"num_tasks": self.num_tasks, "coefficients": self.coefficients}
         wanted = {"standard_error_wanted": self.wanted, "epsilon_wanted": self.epsilon_wanted}
-        return shape | guess | wanted | {"by_epsilon": expected, "by_tasks": tasks}
+        return shape | guess | wanted | units | {"by_epsilon": expected, "by_tasks": tasks}
 
     def __str__(self) -> str:
         rows = f"{self.rows[0]}" if self.rows[0] == self.rows[1] else f"{self.rows[0]} to {self.rows[1]}"
@@ -181,6 +217,8 @@ class StudyPlan:
             "are of an average effect, in standard deviations of the target for one of the column; before the release "
             f"{self.by_epsilon[0].before:.2f}.",
         ]
+        if self.table_units:
+            said += ["", *self._lines_of_columns(), ""]
         if self.wanted is not None:
             reached = (
                 f"reached at eps = {self.epsilon_wanted:.2g}" if self.epsilon_wanted else "reached at no eps up to 50"
@@ -196,6 +234,17 @@ class StudyPlan:
         elif self.num_tasks < _FEW_TASKS:
             said.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
         return "\n".join(said)
+
+    def _lines_of_columns(self) -> list[str]:
+        """Standard errors in the units of the table, by column and eps."""
+        named = [(name, self.column_units.get(name, "")) for name in self.table_units]
+        rows = [
+            (f"{name} ({unit})" if unit else str(name), *(f"{each:.2g}" for each in errors))
+            for (name, unit), errors in zip(named, self.standard_errors().to_numpy(), strict=True)
+        ]
+        of = f" in {self.target_unit}" if self.target_unit else " in units of the target"
+        head = ("average effect", *(f"eps = {each.epsilon:g}" for each in self.by_epsilon))
+        return [f"Standard errors{of}, for one unit of a column:", "", aligned([head, *rows])]
 
     def picture(self, path: str | os.PathLike[str]) -> None:
         """Draw errors over eps and over the number of tasks. Raises ImportError without matplotlib."""
@@ -242,6 +291,8 @@ def plan_study(
     delta: float | None = None,
     wanted: float | None = None,
     task: str = "task",
+    target_unit: str = "",
+    column_units: Mapping[Hashable, str] | None = None,
     seed: int = 0,
     progress_bar: bool = True,
 ) -> StudyPlan:
@@ -250,9 +301,10 @@ def plan_study(
     It takes a few seconds. On the panel of simulated studies it is compared with what was realised: docs/benchmarks.md.
 
     Args:
-        spec: the study's, or its eps, at which numbers of tasks are compared. Covariates of tasks are left out.
+        spec: the study's, or its eps, at which numbers of tasks are compared. Covariates of tasks are left out. With a
+            reference standard errors of average effects are told in the units of the table too.
         num_tasks: m.
-        coefficients: d, or their names.
+        coefficients: d, or their names: those of the reference, if there is one, and "intercept" if it is shared.
         rows: of a task; or from and to, between which they are taken as log-uniform.
         explained: share of the target's variance within a task that its coefficients explain, between 0 and 1.
         common: share of that which is the same in all tasks, between 0 and 1.
@@ -260,6 +312,8 @@ def plan_study(
         delta: at all of them; default that of ``spec``, else 1 / (m log m). With fewer than 30 tasks it has no default.
         wanted: a standard error of average effects, of which the eps is looked for that reaches it.
         task: what a task is called.
+        target_unit: what the target is in, for what is printed, such as "days".
+        column_units: what columns are in, by name, such as "years".
         seed: of the tasks that are made up.
         progress_bar: show one.
 
@@ -272,12 +326,22 @@ def plan_study(
     """
     m = whole("num_tasks", num_tasks, 2)
     d = whole("coefficients", len(coefficients) if isinstance(coefficients, Sequence) else coefficients)
+    if isinstance(coefficients, Sequence) and (isinstance(coefficients, str) or len(set(coefficients)) < d):
+        raise ValueError(
+            f"coefficients: expected their number, or names of which each is there once, got {coefficients!r}"
+        )
+    seed = whole("seed", seed, 0)
     explained, common = fraction("explained", explained), _share("common", common)
+    if isinstance(epsilons, str) or not isinstance(epsilons, Sequence) or not len(epsilons):
+        raise ValueError(f"epsilons: expected at least one, such as (0.3, 1.0), got {epsilons!r}")
+    asked = [positive("epsilons", epsilon) for epsilon in epsilons]
+    wanted = None if wanted is None else positive("wanted", wanted)
     spec = spec if isinstance(spec, ReleaseSpec) else ReleaseSpec(positive("spec", spec))
     if spec.reference is not None and spec.reference.outcome != "number":
         raise ValueError(
             f"spec: expected a study whose outcome is a number, got {spec.reference.outcome!r}, for which no plan is built"
         )
+    table_units = {} if spec.reference is None else _table_units(spec.reference, coefficients, d)
     if delta is None and (delta := spec.delta) is None and m < _FEW_TASKS:
         raise ValueError(
             f"delta: expected one with fewer than {_FEW_TASKS} tasks, where the default 1 / (m log m) is "
@@ -286,15 +350,23 @@ def plan_study(
     guess = _Guess(d, _range(rows), explained, common)
     made_up = _made_up(guess, seed)
     at = lambda epsilon, number: _expected(guess, made_up, _terms(spec, epsilon, delta, number, d), seed)
-    asked = [positive("epsilons", epsilon) for epsilon in epsilons]
     numbers = sorted({max(2, round(m * times)) for times in (0.25, 0.5, 1, 2, 4)})
     with tqdm(total=len(asked) + len(numbers), desc="plan", leave=False, disable=not progress_bar) as bar:
         by_epsilon = tuple(_counted(bar, at(epsilon, m)) for epsilon in asked)
         by_tasks = tuple((number, _counted(bar, at(spec.epsilon, number))) for number in numbers)
     reached = None
     if wanted is not None:
-        reached = _epsilon_for(positive("wanted", wanted), guess, made_up, lambda eps: _terms(spec, eps, delta, m, d))
-    return StudyPlan(m, d, guess.rows, explained, common, by_epsilon, by_tasks, wanted, reached, task)
+        reached = _epsilon_for(wanted, guess, made_up, lambda eps: _terms(spec, eps, delta, m, d))
+    return StudyPlan(
+        m, d, guess.rows, explained, common, by_epsilon, by_tasks, wanted, reached, task,
+        table_units, target_unit, dict(column_units or {}),
+    )  # fmt: skip
+
+
+def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d: int) -> dict[Hashable, float]:
+    """By coefficient, what effects in common units are multiplied by for those in the table's."""
+    names = list(coefficients) if isinstance(coefficients, Sequence) else [*reference.features, NAME][:d]
+    return dict(zip(names, per_table_unit(reference.units(names)).tolist(), strict=True))
 
 
 def _counted(bar: Any, expected: Expected) -> Expected:
@@ -337,6 +409,8 @@ def _share(name: str, value: float) -> float:
 
 
 def _range(rows: int | tuple[int, int]) -> tuple[int, int]:
+    if isinstance(rows, str) or (isinstance(rows, Sequence) and len(rows) != 2):
+        raise ValueError(f"rows: expected a number or two, such as (20, 200), got {rows!r}")
     low, high = rows if isinstance(rows, Sequence) else (rows, rows)
     low = whole("rows", low)
     return low, whole("rows", high, low)

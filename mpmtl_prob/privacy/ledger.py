@@ -26,6 +26,7 @@ from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy import ledger_file
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.accounting.filters import adaptive_epsilon
+from mpmtl_prob.privacy.accounting.remaining import MOST_EPSILON, largest_epsilon
 from mpmtl_prob.privacy.guarantee import Bound
 from mpmtl_prob.privacy.ledger_file import LedgerAltered, LedgerFile, Row, Totals
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, read_mechanism, write_mechanism
@@ -107,7 +108,8 @@ class Ledger:
     There are two totals. ``spent`` composes what was charged: it holds if the noise of every charge was settled before the
     first one, while messages may follow from earlier releases. ``spent_adaptively`` holds if somebody looks at what was
     released, and then settles the next charge's noise or whether there is one; it is larger. ``adaptive`` makes the second
-    the one that refuses.
+    the one that refuses, and a ledger prints the one by which it refuses. ``left`` is the largest release that it would
+    still pay for.
 
     The file is for its owner alone, and its rows are chained by hashes: a row that was edited is found when it is next
     read. A ledger in use, or pickled, knows its file again: it refuses one that is gone, another ledger in its place, and an
@@ -129,8 +131,11 @@ class Ledger:
 
     >>> ledger = mp.privacy.Ledger(epsilon=1.0, delta=1e-3)  # in memory; give a path to keep it
     >>> release = mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
-    >>> round(ledger.spent.epsilon, 4)
-    0.8
+    >>> ledger
+    Ledger(in memory only: it is gone when this process ends)
+      declared: eps = 1, delta = 0.001 (replace, one task)
+      spent: eps = 0.8, counted at this delta, in 1 charge; budgets settled beforehand
+      left: one release at eps 0.501, delta 0.001
     >>> mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
     Traceback (most recent call last):
     mpmtl_prob.privacy.ledger.BudgetExceeded: ledger: at delta = 0.001 the declared total is eps = 1, ...
@@ -246,6 +251,22 @@ class Ledger:
         """
         return self._bound(self._filtered(_laws(self._rows())))
 
+    @property
+    def left(self) -> Bound | None:
+        """The (eps, delta) that one further release may have at most, at the declared delta; None where nothing is left.
+
+        A release of that is accepted, and one of a hundredth more is refused. It is worked out for Gaussian noise after a
+        Gaussian charge and else for Wishart noise, the default of releases; of another law a little more or less may be
+        accepted. What is spent and what is left are more together than the total, as composition is no addition.
+
+        Less than a hundredth of the total counts as nothing. Of a total above eps = 100, which promises nothing, it is not
+        worked out, and None too.
+        """
+        laws = _laws(self._rows())
+        accepts = lambda law: not self._exceeds((*laws, law))
+        epsilon = largest_epsilon(accepts, self.epsilon, self.delta, self.adjacency, laws[-1] if laws else None)
+        return None if epsilon is None else self._bound(epsilon)
+
     def export_receipt(self) -> dict[str, Any]:
         """What the ledger holds now, to be kept elsewhere: its id, the number of charges, the last hash, and the time.
 
@@ -328,13 +349,15 @@ class Ledger:
         where = "in memory only: it is gone when this process ends" if self.path is None else self.path
         laws = [charge.mechanisms for charge in self.charges()]
         rounds = tuple(law for each in laws for law in each)
-        refuses = "the second refuses" if self.adaptive else "the first refuses"
+        spent = (self._filtered if self.adaptive else self._composed)(rounds)
+        how = "may be chosen by looking at releases" if self.adaptive else "settled beforehand"
+        charges = f"{len(laws)} charge{'' if len(laws) == 1 else 's'}"
+        left, nothing = self.left, "nothing" if self.epsilon <= MOST_EPSILON else "not worked out for so large a total"
         return (
             f"Ledger({where})\n"
             f"  declared: {Bound(self.epsilon, self.delta, self.adjacency, self.unit)}\n"
-            f"  spent: eps = {self._composed(rounds):.3g} in {len(laws)} charge{'' if len(laws) == 1 else 's'}, had all "
-            f"been settled in advance\n"
-            f"  spent adaptively: eps = {self._filtered(rounds):.3g}, if they were chosen by looking ({refuses})"
+            f"  spent: eps = {spent:.3g}, counted at this delta, in {charges}; budgets {how}\n"
+            f"  left: {nothing if left is None else f'one release at eps {left.epsilon:.3g}, delta {left.delta:.3g}'}"
         )
 
 

@@ -75,6 +75,28 @@ def few_chains(monkeypatch):
     monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
 
 
+def test_a_shell_pays_what_a_ledger_says_is_left_and_no_more(csv, tmp_path, capsys):
+    book = str(tmp_path / "ledger")
+    paying = ["release", *columns(csv), "--delta", "0.0098", "--ledger", book]
+    assert main([*paying, "--epsilon", "1.5", "--total", "3", "--out", str(tmp_path / "first.nc")]) == 0
+    capsys.readouterr()
+    assert main(["ledger", book]) == 0
+    said = capsys.readouterr().out
+    assert "spent: eps = 1.5, counted at this delta, in 1 charge" in said
+    assert "charged 20" in said
+    left = said.split("left: one release at eps ")[1].split(",")[0]
+    assert main(["ledger", book, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert f"{answer['left']:.3g}" == left
+    assert [one["rounds"] for one in answer["charges"]] == [1]
+    more = str(1.01 * float(left))
+    assert main([*paying, "--epsilon", more, "--out", str(tmp_path / "more.nc")]) == 2
+    assert main([*paying, "--epsilon", left, "--out", str(tmp_path / "second.nc")]) == 0
+    capsys.readouterr()
+    assert main(["ledger", str(tmp_path / "none")]) == 2
+    assert "ledger: expected a file that publish or release has charged" in capsys.readouterr().err
+
+
 def test_labels_are_fitted_after_their_release(csv, tmp_path, capsys, monkeypatch, few_chains):
     """The option that the error asks for is there, for what is paid for already."""
     table, release, out = tmp_path / "labels.csv", tmp_path / "release.nc", tmp_path / "own.nc"

@@ -1,8 +1,11 @@
 """The page for a board: in whose words, what it says, and what it must not."""
 
+import html
 import re
 import stat
+import tomllib
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers.studies import IDS, STUDY, patients
@@ -35,7 +38,9 @@ def made(tmp_path_factory):
 
 def plain(page):
     """The words of a page, up to what is for experts."""
-    return re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.S)).split("For experts")[0]
+    return html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.S))).split(
+        "For experts"
+    )[0]
 
 
 def test_the_page_speaks_the_study_s_words_and_starts_with_the_patients(made):
@@ -43,8 +48,30 @@ def test_the_page_speaks_the_study_s_words_and_starts_with_the_patients(made):
     words = plain(desk.report(release, study, shared=model.shared))
     assert words.index("Your patients") < words.index("How much can be learnt") < words.index("What was found")
     assert "8 hospitals took part" in words
-    assert "insurance[private]" in words
+    assert "insurance: private, against public" in words
+    assert "age (years)" in words
+    assert "The intercept is of patients with age 60 years and the study's usual mix of insurance." in words
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", words)]
+
+
+def test_effects_on_a_binary_outcome_are_told_as_ratios_of_odds():
+    study = mp.datasets.example_study()
+    schema = mp.Schema.from_dict(tomllib.loads(study.files["study-readmitted.toml"]))
+    rows = dict(list(study.patients.groupby("hospital")))
+    messages = tuple(desk.make_message(schema, rows[name]) for name in schema.participants)
+    release = desk.publish(desk.Inbox(schema, messages, (), schema.terms()))
+    model = desk.fit(schema, rows["H01"], release, messages[0], chains=2, draws=200, progress_bar=False)
+    page = desk.report(release, schema, model=model)
+    words = plain(page)
+    assert "multiplies the odds of readmitted = yes, so that 1 is no effect" in words
+    assert "The intercept is the probability of patients with age 60 years, albumin 38 g/l and" in words
+    assert "log odds" not in words
+    averages, own = model.average_effects(), model.coefficients()
+    for table, column in ((averages, "mean"), (own, "mean"), (own, "alone")):
+        for effect, value in table[column].items():
+            written = 1 / (1 + np.exp(-value)) if effect == "intercept" else np.exp(value)
+            assert f"<td>{written:.3g}</td>" in page
+    assert f"<td>{np.exp(averages.loc['age', 'tau']):.3g}</td>" in page
 
 
 def test_nothing_is_loaded_from_elsewhere(made):
@@ -59,8 +86,9 @@ def test_without_a_model_the_page_is_of_public_things_alone(made):
     _, study, release, model = made
     page = desk.report(release, study, shared=model.shared)
     assert "Private to" not in page
-    for value in model.coefficients()["mean"]:
-        assert f"{value:.3g}</td>" not in page
+    assert "own records alone" not in page
+    # one of its numbers may be the average's to three digits, by chance
+    assert sum(f"<td>{value:.3g}</td>" in page for value in model.coefficients()["mean"]) < 2
 
 
 def test_with_a_model_the_page_is_marked_as_private(made):
@@ -73,7 +101,7 @@ def test_with_a_model_the_page_is_marked_as_private(made):
 def test_names_and_titles_are_shown_and_not_run(made, tmp_path):
     _, _, release, _ = made
     evil = STUDY.replace("Length of stay", "<script>alert(1)</script>")
-    study = mp.Schema.from_dict(__import__("tomllib").loads(evil))
+    study = mp.Schema.from_dict(tomllib.loads(evil))
     page = desk.report(release, study, contact="<img src=x onerror=alert(1)>")
     assert "<script" not in page
     assert "<img src=x" not in page
@@ -89,7 +117,7 @@ def test_a_release_of_which_nothing_is_proved_says_so(made):
 
 def test_a_page_of_another_study_is_refused(made):
     root, study, release, model = made
-    other = mp.Schema.from_dict(__import__("tomllib").loads(STUDY.replace("epsilon = 3", "epsilon = 2")))
+    other = mp.Schema.from_dict(tomllib.loads(STUDY.replace("epsilon = 3", "epsilon = 2")))
     with pytest.raises(ValueError, match="release: expected that of this study"):
         desk.report(release, other)
     again = desk.publish(desk.collect(study, root / "inbox"))
@@ -106,6 +134,50 @@ def test_a_file_with_a_model_is_for_its_owner_alone(made, capsys):
     assert stat.S_IMODE((root / "own.html").stat().st_mode) == 0o600
     assert main([*files, "--draws", "60", "--out", str(root / "report.html"), "--json"]) == 0
     assert '"private": false' in capsys.readouterr().out
+
+
+def test_a_shell_refuses_files_of_different_studies_by_the_argument(made, tmp_path, capsys):
+    root, *_ = made
+    text = STUDY.replace("centre = 60", "centre = 65")
+    (tmp_path / "other.toml").write_text(text)
+    other = mp.Schema.read(tmp_path / "other.toml")
+    messages = tuple(desk.make_message(other, patients(name)) for name in IDS)
+    theirs = desk.publish(desk.Inbox(other, messages, (), other.terms()))
+    theirs.save(tmp_path / "theirs.nc")
+    files = {"release": str(tmp_path / "theirs.nc"), "model": str(root / "model.nc")}
+    ours = f"{mp.Release.load(root / 'release.nc').study[:12]}"
+    for given, refused in (
+        ({}, "model: expected one of this release"),
+        ({"study": str(tmp_path / "other.toml")}, "model: expected one of this release"),
+        ({"study": str(root / "study.toml")}, "release: expected that of this study"),
+        ({"study": str(root / "study.toml"), "model": None}, "release: expected that of this study"),
+        (
+            {"study": str(tmp_path / "other.toml"), "release": str(root / "release.nc")},
+            "release: expected that of this study",
+        ),
+    ):
+        told = [f"--{name}={value}" for name, value in (files | given).items() if value is not None]
+        assert main(["report", *told, "--out", str(tmp_path / "page.html"), "--quiet"]) == 2
+        error = capsys.readouterr().err
+        assert refused in error
+        assert ours in error
+        assert not (tmp_path / "page.html").exists()
+
+
+def test_a_picture_shows_what_the_table_says(made):
+    """Points and ends of lines, read off the drawing and taken back by its own ticks, are the numbers of the posterior."""
+    _, study, release, model = made
+    page = desk.report(release, study, model=model)
+    panel = next(part for part in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL) if ">age (years)<" in part)
+    ticks = re.findall(r"<path d='M([\d.]+) \d+ v4'.*?>([-\d.]+)</text>", panel)
+    (at, first), (other, second) = [(float(x), float(value)) for x, value in (ticks[0], ticks[-1])]
+    points = [
+        first + (float(x) - at) * (second - first) / (other - at) for x in re.findall(r"<circle cx='([\d.]+)'", panel)
+    ]
+    own, averages = model.coefficients().loc["age"], model.average_effects().loc["age"]
+    assert points == pytest.approx([own["alone"], own["mean"], averages["mean"]], abs=0.003)
+    assert 3 <= len(ticks) <= 6
+    assert panel.count("<rect") == 1  # of any hospital, which has no point
 
 
 def guarantee(epsilon, **options):

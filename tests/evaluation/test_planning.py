@@ -16,25 +16,34 @@ QUIET = {"progress_bar": False}
 def test_expected_errors_are_those_that_a_release_has():
     """Errors of made-up tasks alone and with a release, over four releases, beside what was expected of them."""
     m, d, n, explained, common = 40, 3, 30, 0.4, 0.8
-    expected = plan_study(3.0, m, d, n, explained=explained, common=common, epsilons=[3.0], **QUIET).by_epsilon[0]
-    rng, errors, ours = np.random.default_rng(0), np.zeros(2), []
+    centre, scale, of_target = np.array([60, 0.4, 7e3]), np.array([15, 0.02, 1e3]), 4.0  # years, a share, cells
+    columns = dict(zip(range(d), zip(centre, scale, strict=True), strict=True))
+    spec = mp.ReleaseSpec(3.0, reference=mp.Reference(columns, (9.0, of_target)))
+    plan = plan_study(spec, m, d, n, explained=explained, common=common, epsilons=[3.0], **QUIET)
+    expected, in_table = plan.by_epsilon[0], plan.standard_errors()[3.0].to_numpy()
+    rng, errors, ours, of_columns = np.random.default_rng(0), np.zeros(2), [], []
     for k in range(4):
         mu = rng.standard_normal(d)
         mu *= np.sqrt(common * explained) / np.linalg.norm(mu)
         W = mu[:, None] + np.sqrt((1 - common) * explained / d) * rng.standard_normal((d, m))
         X = [rng.standard_normal((n, d)) for _ in range(m)]
         y = [x @ w + np.sqrt(1 - explained) * rng.standard_normal(n) for x, w in zip(X, W.T, strict=True)]
-        tasks = mp.TaskData.from_lists(X, y)
-        release = mp.release(tasks, 3.0, reference=mp.Reference.standard(d), unsafe_seed=k)
+        tasks = mp.TaskData.from_lists([centre + scale * x for x in X], [9 + of_target * each for each in y])
+        release = mp.release(tasks, spec, unsafe_seed=k)
         shared = mp.inference.shared_effects(release, chains=2, warmup=150, draws=100, seed=k, **QUIET)
         own = mp.inference.task_posteriors(tasks, shared)
-        alone = own.alone()["mean"].to_numpy().reshape(m, d).T
-        errors += ((alone - W) ** 2).sum(axis=0).mean() / 4, ((own.W - W) ** 2).sum(axis=0).mean() / 4
+        common_units = scale[:, None] / of_target
+        alone, with_release = own.alone()["mean"].to_numpy().reshape(m, d).T * common_units, own.W * common_units
+        errors += ((alone - W) ** 2).sum(axis=0).mean() / 4, ((with_release - W) ** 2).sum(axis=0).mean() / 4
         ours.append(((shared.draws("mu").mean(axis=0) - mu) ** 2).mean())
+        of_columns.append((shared.average_effects()["mean"] - mu * of_target / scale) / in_table)
     assert np.isclose(expected.alone, errors[0], rtol=0.15)
     assert np.isclose(expected.release, errors[1], rtol=0.2)
     # twelve squared errors of average effects: chi-squared within a factor of two
     assert 0.5 < np.mean(ours) / expected.standard_error**2 < 2
+    # and in days for one year, for one share, for one cell: four of each column
+    assert (np.abs(of_columns) < 3).all()
+    assert (np.sqrt(np.mean(np.square(of_columns), axis=0)) > 0.1).all()
 
 
 @pytest.mark.parametrize("m", [5, 60, 5000])
@@ -82,7 +91,19 @@ def test_delta_is_asked_for_with_few_tasks():
         ({"rows": (50, 20)}, "rows"),
         ({"explained": 1.2}, "explained"),
         ({"common": -0.1}, "common"),
+        ({"rows": (10, 20, 30)}, "rows: expected a number or two"),
+        ({"rows": "20-200"}, "rows: expected a number or two"),
+        ({"rows": 20.5}, "rows"),
+        ({"coefficients": ["age", "age"]}, "coefficients: .* each is there once"),
+        ({"coefficients": "age"}, "coefficients"),
+        ({"explained": float("nan")}, "explained"),
         ({"epsilons": [1.0, -1.0]}, "epsilons"),
+        ({"epsilons": [float("inf")]}, "epsilons"),
+        ({"epsilons": []}, "epsilons: expected at least one"),
+        ({"epsilons": 1.0}, "epsilons: expected at least one"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"seed": -1}, "seed"),
         ({"wanted": 0.0}, "wanted"),
         ({"spec": -1.0}, "spec"),
     ],
@@ -99,11 +120,43 @@ def test_a_binary_outcome_has_no_plan():
         plan_study(mp.ReleaseSpec(1.0, reference=reference), 60, ["a"], 50, **QUIET)
 
 
+def test_standard_errors_are_told_in_the_units_of_the_table():
+    """4 days for 15 years: .27 of what it is in common units; an intercept is at the centres, in days."""
+    reference = mp.Reference({"age": (60, 15), "albumin": (38, 5)}, target=(10, 4))
+    names = ("age", "albumin", "intercept")
+    units = {"target_unit": "days", "column_units": {"age": "years"}}
+    plan = plan_study(mp.ReleaseSpec(1.0, reference=reference), 40, names, 50, epsilons=[1.0, 3.0], **units, **QUIET)
+    table = plan.standard_errors()
+    for each in plan.by_epsilon:
+        assert np.allclose(table[each.epsilon], each.standard_error * np.array([4 / 15, 4 / 5, 4]))
+    said = plan.to_dict()
+    assert said["by_epsilon"][1]["standard_errors"] == table[3.0].to_dict()
+    assert said["units"] == {"target": "days", "columns": {"age": "years", "albumin": "", "intercept": ""}}
+    assert "Standard errors in days, for one unit of a column:" in str(plan)
+    assert f"{table.loc['age', 1.0]:.2g}" in next(
+        line for line in str(plan).splitlines() if line.startswith("age (years)")
+    )
+
+
+def test_a_plan_without_a_reference_knows_no_units_of_the_table():
+    plan = plan_study(1.0, 40, 3, 50, epsilons=[1.0], **QUIET)
+    assert "for one unit of a column" not in str(plan)
+    assert "units" not in plan.to_dict()
+    with pytest.raises(ValueError, match="spec: expected one with a reference"):
+        plan.standard_errors()
+
+
+def test_names_that_the_reference_does_not_have_are_refused():
+    reference = mp.Reference({"age": (60, 15)})
+    with pytest.raises(ValueError, match="reference: expected values of the columns"):
+        plan_study(mp.ReleaseSpec(1.0, reference=reference), 40, ["bmi"], 50, epsilons=[1.0], **QUIET)
+
+
 def test_covariates_of_a_study_are_left_out():
     reference = mp.Reference({"a": (0.0, 1.0)}, covariates={"beds": (0.0, 1.0)})
     spec = mp.ReleaseSpec(1.0, reference=reference, covariates={"x": {"beds": 1.0}, "y": {"beds": 2.0}})
     plans = [plan_study(each, 60, ["a"], 50, epsilons=[1.0], **QUIET) for each in (spec, 1.0)]
-    assert plans[0] == plans[1]
+    assert (plans[0].by_epsilon, plans[0].by_tasks) == (plans[1].by_epsilon, plans[1].by_tasks)
 
 
 def test_a_shell_plans_too(tmp_path, capsys):
@@ -138,3 +191,35 @@ def test_a_shell_plans_too(tmp_path, capsys):
     assert "--rows: expected a number or two" in capsys.readouterr().err
     assert main(["plan", "--rows", "20", "--people", "60"]) == 2
     assert "which is of a study" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--epsilon", "0"),
+        ("--tasks", "1"),
+        ("--features", "0"),
+        ("--standard-error", "-1"),
+        ("--rows", "40-20"),
+        ("--delta", "2"),
+    ],
+)
+def test_a_shell_refuses_impossible_numbers_by_the_option_s_name(option, value, capsys):
+    told = {"--tasks": "60", "--features": "3", "--rows": "20-80"} | {option: value}
+    assert main(["plan", *[part for pair in told.items() for part in pair]]) == 2
+    assert (
+        f"{option.removeprefix('--') if option in ('--rows', '--delta') else option}: expected"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_shell_tells_a_study_s_standard_errors_in_its_own_units(tmp_path, capsys):
+    mp.datasets.example_study().write(tmp_path / "trial")
+    told = ["plan", "--study", str(tmp_path / "trial" / "study.toml"), "--rows", "40-90", "--epsilon", "3", "--quiet"]
+    assert main(told) == 0
+    said = capsys.readouterr().out
+    assert "Standard errors in days" in said
+    assert "albumin (g/l)" in said
+    assert main([*told, "--json"]) == 0
+    errors = json.loads(capsys.readouterr().out)["by_epsilon"][0]["standard_errors"]
+    assert 0.005 < errors["age"] < 0.02

@@ -23,6 +23,7 @@ from mpmtl_prob.privacy import (
     VectorLaplace,
     Wishart,
     calibrate,
+    calibrate_gaussian,
     compute_epsilon,
 )
 from mpmtl_prob.privacy.guarantee import Bound
@@ -183,8 +184,55 @@ def test_repr_says_what_is_left_and_where_it_is_kept(tmp_path):
     book = ledger(tmp_path / "book")
     book.charge(calibrate(0.5, 1e-3, 3))
     assert "declared: eps = 1, delta = 0.001 (replace, one task)" in repr(book)
-    assert "spent: eps = 0.5 in 1 charge" in repr(book)
+    assert "spent: eps = 0.5, counted at this delta, in 1 charge; budgets settled beforehand" in repr(book)
     assert str(tmp_path / "book") in repr(book)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
+@pytest.mark.parametrize("make", [calibrate, calibrate_gaussian])
+def test_a_release_of_what_is_left_is_accepted_and_a_larger_one_refused(adaptive, adjacency, make):
+    book = ledger(epsilon=2.0, delta=5e-3, adaptive=adaptive, adjacency=adjacency)
+    book.charge(make(0.9, 5e-3, 4, adjacency=adjacency))
+    left = book.left.epsilon
+    assert f"left: one release at eps {left:.3g}, delta 0.005" in repr(book)
+    with pytest.raises(BudgetExceeded):
+        book.charge(make(left * 1.01, 5e-3, 4, adjacency=adjacency))
+    book.charge(make(left, 5e-3, 4, adjacency=adjacency))
+    assert book.left is None or book.left.epsilon < left / 10
+    assert ("left: nothing" in repr(book)) == (book.left is None)
+
+
+def test_what_is_left_of_gaussian_noise_is_what_is_left_of_mu_squared():
+    """Dong, Roth and Su (2022), Corollary 3.3: mu^2 adds up."""
+    book = ledger(epsilon=2.0, delta=5e-3)
+    total, first = calibrate_gaussian(2.0, 5e-3, 3), calibrate_gaussian(0.9, 5e-3, 3)
+    book.charge(first)
+    mu = np.sqrt(total.mu("replace") ** 2 - first.mu("replace") ** 2)
+    sd = total.sd * total.mu("replace") / mu
+    exact = compute_epsilon(5e-3, Gaussian(3, sd))
+    assert exact * 0.99 < book.left.epsilon <= exact
+
+
+def test_an_untouched_ledger_has_its_total_left_and_a_spent_one_nothing():
+    assert ledger().left == Bound(1.0, 1e-3, "replace")
+    assert ledger(delta=1e-30).left is None  # no noise reaches it
+    book = ledger()
+    book.charge(calibrate(1.0, 1e-3, 3))
+    assert book.left is None
+    assert "left: nothing" in repr(book)
+    rows = ledger(unit="row")
+    assert rows.left.unit == "row"
+    large = ledger(epsilon=1e6)
+    assert large.left is None
+    assert "left: not worked out for so large a total" in repr(large)
+
+
+def test_a_charge_at_another_delta_is_counted_at_the_declared_one_and_the_print_says_so():
+    book = ledger(epsilon=3.0, delta=1e-2)
+    book.charge(calibrate(1.5, 1e-3, 3))
+    assert book.spent.epsilon < 1.2
+    assert "counted at this delta" in repr(book)
 
 
 @pytest.mark.parametrize(
@@ -249,5 +297,8 @@ def test_an_adaptive_ledger_refuses_by_the_filter_and_says_so(tmp_path):
         assert Ledger(tmp_path / str(adaptive)).adaptive == adaptive
         assert book.spent.epsilon <= book.spent_adaptively.epsilon
         assert (book.spent_adaptively.epsilon <= 1.0) == adaptive
-        assert f"the {'second' if adaptive else 'first'} refuses" in repr(book)
+        counted = book.spent_adaptively if adaptive else book.spent
+        assert f"spent: eps = {counted.epsilon:.3g}, counted at this delta" in repr(book)
+        assert repr(book).count("spent") == 1
+        assert ("may be chosen by looking" in repr(book)) == adaptive
     assert counts[False] / 2 < counts[True] < counts[False]
