@@ -34,13 +34,16 @@ p { margin: .4rem 0; } .quiet { color: #4a5568; font-size: .9rem; }
 th, td { padding: .25rem .5rem; border-bottom: 1px solid #e2e8f0; text-align: right; vertical-align: baseline; }
 thead th { vertical-align: bottom; } td { white-space: nowrap; } th:first-child, td:first-child { text-align: left; }
 caption { text-align: left; color: #4a5568; padding-bottom: .3rem; }
-details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; }
+details { margin: 1rem 0; } code { font-size: .85rem; overflow-wrap: anywhere; white-space: pre-line; }
+.on-paper { display: none; }
 @media (max-width: 34rem) { table { font-size: .78rem; } th, td { padding: .25rem .2rem; } td { white-space: normal; } }
 @media print { @page { size: A4; margin: 18mm; } body { font-size: 11pt; max-width: none; padding: 0; }
-  h2, caption { break-after: avoid; } table { break-inside: avoid; } details > * { display: block; } }
+  h2, caption { break-after: avoid; } table, svg, details { break-inside: avoid; } details > * { display: block; }
+  .on-paper { display: block; position: fixed; bottom: -10mm; font-size: 9pt; color: #9b2c2c; } }
 """
 
 
+NO_BREAK = "\u00a0"
 _OWN = ("mean", "lower", "upper", "alone", "alone_lower", "alone_upper")
 
 
@@ -75,13 +78,14 @@ def report(
     parts = [f"<h1>{escape(heading)}</h1>", f"<p class='quiet'>{escape(_who(release, words))}</p>"]
     if model is not None:
         parts.append(
-            f"<p class='mark'>Private to {escape(model.participant)}. It holds results from its own records, of which no "
-            "guarantee says anything.</p>"
+            f"<p class='mark'>Private to {escape(model.participant)}. This page holds results from its own records. The "
+            "privacy guarantee does not cover them: do not pass them on.</p>"
+            f"<p class='on-paper'>Private to {escape(model.participant)}</p>"
         )
     promise = release.guarantee.promise()
     for title, text in board.paragraphs(promise, words):
         parts.append(_section(title, text))
-        if title == "Your " + words.row + "s":
+        if title == f"Your {words.rows}":
             parts.append(_flow(release, words))
         if promise.odds is not None and title == "How much can be learnt":
             parts.append(_odds(promise.odds))
@@ -113,7 +117,7 @@ def _check(release: Any, study: Schema | None, model: OwnModel | None, shared: S
 
 
 def _who(release: Release, words: board.Words) -> str:
-    return f"{release.num_tasks} {words.task}s took part. A page for those who decide for one of them."
+    return f"{release.num_tasks} {words.task}s took part. This page is for the boards that decide for them."
 
 
 def _section(title: str, text: str) -> str:
@@ -147,7 +151,7 @@ class _Scale(NamedTuple):
     """How effects are written for people who know no logarithms.
 
     Attributes:
-        words: what a number is, for one unit of a column.
+        words: what a number is, in a sentence.
         none: the number that means no effect.
         effect: an effect as it is written.
         intercept: the same of an intercept.
@@ -167,15 +171,17 @@ class _Scale(NamedTuple):
         """That of a study's outcome."""
         same: Callable[[Any], Any] = lambda value: value
         if study is None or study.target.kind == "number":
-            unit = f", in {study.target.unit} for one unit of a column" if study and study.target.unit else ""
-            return cls(unit, 0.0, same, same, same, "differ by")
+            unit = f" in {study.target.unit}" if study and study.target.unit else ""
+            what = "the outcome" if study is None else study.target.column
+            words = f"Each number is by how much {what} changes{unit} where a column is larger by one unit."
+            return cls(words, 0.0, same, same, same, "standard deviation between")
         if isinstance(study.target.values, Category):
             what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
             intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
         else:
             what, intercept = f"the rate of {study.target.column}", np.exp
-        words = f": by how much one unit of a column multiplies {what}, so that 1 is no effect"
-        return cls(words, 1.0, np.exp, intercept, np.exp, "differ by a factor of")
+        words = f"Each number is by what one unit more of a column multiplies {what}, so that 1 is no effect."
+        return cls(words, 1.0, np.exp, intercept, np.exp, "standard deviation, as a factor, between")
 
     def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         """The table's columns as they are written."""
@@ -193,14 +199,15 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         "estimate": _numbers(written["mean"]),
         "90 % interval": _intervals(written, "lower", "upper"),
         f"chance of being above {scale.none:g}": [
-            "" if name == NAME and scale.none else board.percent(share) for name, share in averages["positive"].items()
+            "" if name == NAME else board.percent(share).replace(" ", NO_BREAK)
+            for name, share in averages["positive"].items()
         ],
-        f"{words.task}s {scale.differ}": _numbers(scale.spread(averages["tau"])),
+        f"{scale.differ} {words.task}s": _numbers(scale.spread(averages["tau"])),
     }
     parts = [
         "<h2>What was found</h2>",
-        f"<p>Averages over all {escape(words.task)}s, which are public{escape(scale.words)}. "
-        f"{escape(shared.says())} Intervals hold the truth with a probability of 90 %. {escape(_at_centres(study))}</p>",
+        f"<p>Average effects over all {escape(words.task)}s follow from the published sum alone. {escape(scale.words)} "
+        f"{escape(shared.says())} Intervals are 90&nbsp;% credible intervals. {escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
     if model is not None:
@@ -282,7 +289,7 @@ def _forest(
             lines.append(Interval("with the release", one["lower"], one["upper"], one["mean"], pictures.BLUE))
         of_all, other = averages.loc[name], new.loc[name]
         lines.append(Interval("average of all", of_all["lower"], of_all["upper"], of_all["mean"], pictures.ORANGE))
-        lines.append(Interval(f"any {words.task}", other["lower"], other["upper"], None, pictures.ORANGE))
+        lines.append(Interval(f"single {words.task}", other["lower"], other["upper"], None, pictures.ORANGE))
         drawn.append((labels.get(name, str(name)), lines, None if name == NAME else scale.none))
     return pictures.panels(drawn)
 

@@ -8,6 +8,9 @@ import numpy as np
 
 from mpmtl_prob.privacy.units import Adjacency
 
+#: The largest probability that is told as a number.
+_MOST_TOLD = 0.99
+
 
 class Words(NamedTuple):
     """A study's own words for tasks and rows.
@@ -19,6 +22,11 @@ class Words(NamedTuple):
 
     task: str = "organisation"
     row: str = "person"
+
+    @property
+    def rows(self) -> str:
+        """The plural of a row."""
+        return "people" if self.row == "person" else f"{self.row}s"
 
 
 class Odds(NamedTuple):
@@ -55,47 +63,76 @@ def paragraphs(promise: Promise, say: Words) -> list[tuple[str, str]]:
     """Return headings and paragraphs that explain a promise to whole tasks, in a study's words."""
     patients = (
         f"No {say.row}'s record leaves the {say.task}. The {say.task} sends one short list of numbers about all of its "
-        f"{say.row}s together: estimates, and how exact they are. These numbers are added to those of the other "
-        f"{say.task}s, and random noise is added to the sum. Only whoever adds the numbers up may see them without noise. "
+        f"{say.rows} together: estimates, and how exact they are. These lists are added up over all {say.task}s, and random "
+        "noise is added. Only the noisy sum is published. "
     )
     if promise.odds is None:
         return [
             (
-                f"Your {say.row}s",
+                f"Your {say.rows}",
                 patients + "Nothing is proved about this result: treat it as if it showed those numbers.",
             ),
             ("Why", promise.reason),
         ]
-    promised = (
-        f"The promise is about the {say.task} as a whole, and so about each of its {say.row}s. Suppose that its records had "
-        "been different, or that there had been none: anything that can be computed from the published result would have "
-        "been nearly as likely as it is now."
+    if promise.adjacency == Adjacency.REPLACE:
+        # one record that is different makes the hospital's records different, which is what the guarantee compares
+        promised = (
+            f"The promise protects all records of the {say.task} together. One {say.row}'s record is a part of them, so that "
+            f"it is protected at least as well. If the {say.task} had had any other records"
+        )
+    else:
+        promised = f"The promise protects all records of the {say.task} together. If the {say.task} had not taken part"
+    promised += (
+        f", each result that might be published would have had a similar probability{_factor(promise.odds.most)}."
     )
     return [
-        (f"Your {say.row}s", patients + promised),
+        (f"Your {say.rows}", patients + promised),
         ("How much can be learnt", _learnt(promise, promise.odds, say)),
         ("What is not promised", _not_promised(say)),
     ]
 
 
-def _learnt(promise: Promise, moved: Odds, say: Words) -> str:
+def _factor(most: float) -> str:
+    """Return by how much probabilities differ, in words; nothing where that is more than a hundred times."""
+    factor = most / (1 - most) if most < 1 else np.inf
+    return f", at most {factor:.2g} times as large or as small, rare exceptions aside" if factor < 100 else ""
+
+
+def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
     one = f"one {say.task}" if promise.group == 1 else f"{promise.group} {say.task}s that belong together"
-    typically = "" if moved.typical is None else f" In a typical case they find it {percent(moved.typical)} likely."
     knowledge = (
-        f"who knows all data except those of {one}. For these they have two candidates: the true data and other data"
+        f"knows everything except the records of {one}. Of these the attacker has two versions, a true one and a false one"
         if promise.adjacency == Adjacency.REPLACE
-        else f"who knows all data, also those of {one}, but not whether the latter are in the study or were left out"
+        else f"knows everything, also the records of {one}, but not whether these are in the study or were left out"
     )
-    return (
-        f"Assume an attacker {knowledge}. Before the release, both possibilities are equally likely to them: 50 %. After "
-        "reading everything that is published, and with any computer, they find the true one at most "
-        f"{percent(moved.most)} likely.{typically} {_exception(moved.exception)}"
-    )
+    sentences = [
+        f"Assume an attacker who {knowledge}, and cannot tell which is right: 50 % each. After reading everything that is "
+        f"published, however much they compute, they {_gives(odds.most)}.",
+    ]
+    if odds.typical is not None:
+        sentences.append(f"In half of all cases, over the random noise, it is no more than {percent(odds.typical)}.")
+    sentences.append(_exception(odds.exception))
+    if promise.adjacency == Adjacency.REPLACE:
+        # of a version that was thought p likely the odds grow by no more than those of one half
+        guess = 0.01
+        after = odds.most * guess / (odds.most * guess + (1 - odds.most) * (1 - guess))
+        if after <= _MOST_TOLD:
+            sentences.append(
+                "Attackers who know less have more than two versions to choose from. One that they gave "
+                f"{percent(guess)} before has at most {percent(after)} afterwards, with the same exception."
+            )
+    return " ".join(sentences)
+
+
+def _gives(most: float) -> str:
+    if most > _MOST_TOLD:
+        return f"may give the right one a probability of {percent(most)}, so that little is promised"
+    return f"give the right one a probability of at most {percent(most)}"
 
 
 def percent(share: float) -> str:
     """Return a probability in per cent, which is never rounded to a certainty."""
-    if share > 0.99:
+    if share > _MOST_TOLD:
         return "more than 99 %"
     return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
@@ -105,24 +142,26 @@ def _exception(chance: float) -> str:
     if chance <= 0:
         return "There is no exception."
     if chance < 1e-12:
-        return "By chance it can be more, in less than one case of a trillion."
+        return "With a probability of less than one in a trillion, over the random noise, it is more."
     if chance > 0.5:
         return "It can be more, and nothing useful is promised about how often."
     in_so_many = 1 / chance
     digits = 10 ** max(int(np.floor(np.log10(in_so_many))) - 1, 0)
-    return f"By chance it can be more, in at most one case of {int(in_so_many // digits) * digits:,}."
+    in_words = f"one in {int(in_so_many // digits) * digits:,}"
+    return f"With a probability of at most {in_words}, over the random noise, it is more."
 
 
 def _not_promised(say: Words) -> str:
+    article = "an" if say.task[0].lower() in "aeiou" else "a"
     return " ".join(
         [
-            f"It is usually known that a {say.task} takes part, and this is not kept secret. The study publishes its "
-            f"findings on purpose: if it finds that older {say.row}s stay longer, this is then known about yours too, as "
+            f"That {article} {say.task} takes part is usually known, and is not kept secret. The study publishes its "
+            f"findings on purpose: if it finds that older {say.rows} stay longer, people will suppose so of yours too, as "
             "after any study.",
-            f"The {say.task} still has its {say.row}s' records. Whoever adds up the lists sees them, unless they are added "
-            f"up under masks (secure aggregation). If the {say.task} computes further results from its own records and "
-            "shows them, the promise does not cover these.",
-            f"Several {say.task}s that belong together are promised less than one. Every further study of the same records "
-            "reveals a little more, and a ledger keeps count.",
+            f"Whoever adds up the lists sees the list of each {say.task}, unless they are added up under masks (secure "
+            f"aggregation). Whoever has records of {say.rows} at the {say.task} still has them. If the {say.task} computes "
+            "further results from its own records and shows them, the promise does not cover these.",
+            f"If one owner has several {say.task}s, all of them together are protected less than each. Every further study "
+            "of the same records reveals a little more. The curator's ledger counts all of them, and has their total.",
         ]
     )

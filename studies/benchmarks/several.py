@@ -48,8 +48,8 @@ def main() -> None:
         (here, beta), (there, _) = study(rng, m, mu), study(rng, m, mu)
         reference = mp.Reference.standard(here.features)
         delta = 1 / (m * np.log(m))
-        release = lambda tasks, share, seed, delta=delta, reference=reference: mp.release(
-            tasks, share * epsilon, share * delta, reference=reference, unsafe_seed=seed
+        release = lambda tasks, share, seed, delta=delta, reference=reference, number=number: mp.release(
+            tasks, share * epsilon, share * delta, reference=reference, unsafe_seed=10 * number + seed
         )
         arms = {
             "one release of the whole budget": [release(here, 1.0, 1)],

@@ -189,8 +189,25 @@ def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
     """e^1 to 1 is 73 %."""
     text = guarantee(1.0).explain("board", organisation="hospital", person="patient")
     assert text.startswith("Your patients.")
-    assert "at most 73 % likely" in text
+    assert "a probability of at most 73 %." in text
+    assert "at most 2.7 times as large" in text
+    assert "One that they gave 1 % before has at most 3 % afterwards" in text  # e / (e + 99)
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
+
+
+def test_a_promise_about_taking_part_says_nothing_of_single_records():
+    """One record that is different is a hospital that leaves and another that comes: twice the loss."""
+    text = guarantee(1.0, adjacency="zero_out").explain("board", organisation="hospital", person="patient")
+    assert "If the hospital had not taken part" in text
+    assert "at least as well" not in text
+    assert "at least as well" in guarantee(1.0).explain("board", organisation="hospital", person="patient")
+
+
+def test_where_little_is_promised_the_words_say_so():
+    text = guarantee(3.0).explain("board", group=3)
+    assert "little is promised" in text
+    assert "at most more than" not in text
+    assert "an organisation takes part" in text
 
 
 def test_several_hospitals_are_promised_less():
@@ -207,8 +224,8 @@ def test_no_rounding_makes_a_certainty():
     ("chance", "said"),
     [
         (0.0, "no exception"),
-        (1e-13, "less than one case of a trillion"),
-        (0.03, "one case of 33"),
+        (1e-13, "less than one in a trillion"),
+        (0.03, "at most one in 33"),
         (0.7, "nothing useful"),
     ],
 )

@@ -309,7 +309,7 @@ class SharedEffects(PublicPosterior[str]):
                 f"The release says next to nothing of average effects: intervals are {ratio:.0%} as wide as before it. "
                 "Owners rely on their own rows."
             )
-        return f"Intervals of average effects are {ratio:.0%} as wide as before the release."
+        return f"Before the release, intervals of average effects were {1 / ratio:.2g} times as wide."
 
     def settings(self) -> dict[str, Any]:
         """The structure and the prior."""
