@@ -174,14 +174,14 @@ class _Scale(NamedTuple):
             unit = f" in {study.target.unit}" if study and study.target.unit else ""
             what = "the outcome" if study is None else study.target.column
             words = f"Each number is by how much {what} changes{unit} where a column is larger by one unit."
-            return cls(words, 0.0, same, same, same, "standard deviation between")
+            return cls(words, 0.0, same, same, same, "SD between")
         if isinstance(study.target.values, Category):
             what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
             intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
         else:
             what, intercept = f"the rate of {study.target.column}", np.exp
         words = f"Each number is by what one unit more of a column multiplies {what}, so that 1 is no effect."
-        return cls(words, 1.0, np.exp, intercept, np.exp, "standard deviation, as a factor, between")
+        return cls(words, 1.0, np.exp, intercept, np.exp, "SD, as a factor, between")
 
     def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         """The table's columns as they are written."""
@@ -199,15 +199,15 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         "estimate": _numbers(written["mean"]),
         "90 % interval": _intervals(written, "lower", "upper"),
         f"chance of being above {scale.none:g}": [
-            "" if name == NAME else board.percent(share).replace(" ", NO_BREAK)
-            for name, share in averages["positive"].items()
+            "" if name == NAME else _short_percent(share) for name, share in averages["positive"].items()
         ],
         f"{scale.differ} {words.task}s": _numbers(scale.spread(averages["tau"])),
     }
     parts = [
         "<h2>What was found</h2>",
         f"<p>Average effects over all {escape(words.task)}s follow from the published sum alone. {escape(scale.words)} "
-        f"{escape(shared.says())} Intervals are 90&nbsp;% credible intervals. {escape(_at_centres(study))}</p>",
+        f"{escape(shared.says())} Intervals are 90&nbsp;% credible intervals; SD is the standard deviation. "
+        f"{escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
     if model is not None:
@@ -222,6 +222,12 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         parts.append(_table(list(own.index), columns, labels, caption))
     parts.append(_forest(shared, model, scale, labels, words))
     return "".join(parts)
+
+
+def _short_percent(share: float) -> str:
+    """Return a probability in per cent for a narrow column."""
+    written = board.percent(share).replace("more than ", ">").replace("less than ", "<")
+    return written.replace(" ", NO_BREAK)
 
 
 def _labels(study: Schema) -> dict[Hashable, str]:

@@ -17,6 +17,7 @@ import page_message
 import page_outcomes
 import page_panel
 import page_plans
+import page_several
 import page_speed
 from tables import Report
 
@@ -97,6 +98,7 @@ SECTIONS: dict[str, Section] = {
     "panel": ("Mixed models with privacy", page_panel.panel),
     "message": ("Messages under a weaker prior", page_message.message),
     "plans": ("What a study is told to expect", page_plans.plans),
+    "several": ("One posterior of several releases", page_several.several),
     "outcomes": ("Binary outcomes and counts", page_outcomes.outcomes),
     "newcomers": ("Schools that did not take part", page_evidence.newcomers),
 }
