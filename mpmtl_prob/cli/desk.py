@@ -393,6 +393,7 @@ def fit(options: argparse.Namespace) -> None:
             study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
             seed=options.seed, keep_rows=options.keep_rows, progress_bar=shows_progress(options),
+            sampler=options.sampler or "weighted",
         )  # fmt: skip
     if options.keep_rows:
         tell(options, f"{MODEL} holds every outcome, as --keep-rows asks: keep it where the rows may be")
