@@ -19,7 +19,6 @@ from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.effects_draws import KEPT, kept, start_of, watched_of
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.models.effects import (
-    ACCURACY,
     CovariateGroups,
     EffectsPrior,
     EffectsRelease,
