@@ -117,7 +117,7 @@ class OwnModel:
             raise ValueError(
                 f"path: expected a model of a study, as mpmtl-prob fit --study writes it, got {os.fspath(path)!r}"
             )
-        return cls(Schema.from_dict(json.loads(study)), own)
+        return cls(Schema.from_dict(json.loads(study), check_promise=False), own)
 
     def __repr__(self) -> str:
         return f"OwnModel({self.participant!r}, {len(self.own.features)} coefficients)\n  private to this {self.schema.task}"
