@@ -293,7 +293,7 @@ class SharedEffects(PublicPosterior[str]):
         Judged are average effects, the size of the spread and the accuracy of estimates; of weighted points the weights.
         """
         if self.weights is not None and self.sampler == "weighted":
-            return diagnose_weights(*self.weights, remarks=[self.says()])
+            return diagnose_weights(*self.weights[:3], remarks=[self.says()])
         posterior = self._tree["posterior"].to_dataset()
         judged = {
             "average effects": posterior["mu"].values,
@@ -335,8 +335,8 @@ class SharedEffects(PublicPosterior[str]):
         checked_releases([release, *others])
         sampler, weights = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), SAMPLERS), None
         if "weights" in tree.attrs:
-            khat, ess, points = tree.attrs["weights"]
-            weights = Weights(float(khat), float(ess), int(points))
+            khat, ess, points, far_out = map(float, tree.attrs["weights"])
+            weights = Weights(khat, ess, int(points), far_out)
         seconds = float(tree.attrs["seconds"])
         return cls(release, structure, seconds, own, prior=prior, others=others, sampler=sampler, weights=weights)
 
