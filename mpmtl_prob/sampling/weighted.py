@@ -104,7 +104,7 @@ def weighted_draws(
     Args:
         model: of continuous sites; its arguments are traced.
         args: of the model, pytrees of arrays.
-        start: unconstrained values of its sites, where the fit begins: in whose neighbourhood, within a few units, the mass is.
+        start: unconstrained values of its sites, where the fit begins: a few units at most from where the mass is.
         keep: names of the sites, deterministic ones too, whose values are wanted.
         shape: (chains, draws), into which the draws are laid out. They are in no order.
         wanted: effective draws; more points are weighted until there are as many.

@@ -426,7 +426,7 @@ def test_two_releases_say_more_than_one(of_two):
 def test_two_releases_have_the_same_effects_and_an_accuracy_each():
     """Their joint density is the first's, times the likelihood of the second and the prior of its own accuracy."""
     seen = [observed_effects(study(seed)[1]) for seed in (1, 2)]
-    start = _start(seen[0], "full", seen[1:]) | {
+    start = start_of(seen[0], "full", seen[1:]) | {
         "other_0/level": np.array([0.4]),
         "other_0/levels": np.array([0.3, -0.2]),
         "other_0/errors_site": 0.7,

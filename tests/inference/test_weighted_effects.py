@@ -44,7 +44,8 @@ def compared(d, epsilon, draws=600, seed=0):
     if points.sampler == "nuts":
         return None, points.weights
     chains = shared_effects(release, draws=draws, progress_bar=False)
-    assert chains.weights is None and chains.sampler == "nuts"
+    assert chains.weights is None
+    assert chains.sampler == "nuts"
     of = []
     for shared in (points, chains):
         own = task_posteriors(tasks.take(range(2)), shared, leave_one_out="off", draws=draws)
@@ -120,8 +121,11 @@ def points():
 
 def test_it_is_said_that_there_are_no_chains(points):
     diagnosis = points.diagnose()
-    assert points.sampler == "weighted" and diagnosis.sound and diagnosis.khat == points.weights.khat
-    assert "weighted points" in str(diagnosis) and "no chains" in str(diagnosis)
+    assert points.sampler == "weighted"
+    assert diagnosis.sound
+    assert diagnosis.khat == points.weights.khat
+    assert "weighted points" in str(diagnosis)
+    assert "no chains" in str(diagnosis)
     with pytest.raises(ValueError, match="holds no chains"):
         points.extend()
 
@@ -138,13 +142,12 @@ def test_chains_take_over_where_weights_are_poor(monkeypatch, tmp_path):
     tasks, reference = study(1)
     release = mp.release(tasks, 1.0, reference=reference, unsafe_seed=0)
     shared = shared_effects(release, sampler="weighted", chains=2, warmup=200, draws=200, progress_bar=False)
-    assert shared.sampler == "nuts" and shared.weights is not None
+    assert shared.sampler == "nuts"
+    assert shared.weights is not None
     diagnosis = shared.diagnose()
-    assert (
-        diagnosis.khat is None
-        and diagnosis.rhat
-        and f"weighted points would not do: {shared.weights}" in str(diagnosis)
-    )
+    assert diagnosis.khat is None
+    assert diagnosis.rhat
+    assert f"weighted points would not do: {shared.weights}" in str(diagnosis)
     shared.save(tmp_path / "shared.nc")
     assert SharedEffects.load(tmp_path / "shared.nc").sampler == "nuts"
 

@@ -47,7 +47,8 @@ def drawn(model, start, *, keep=("x",), wanted=400, seed=0):
 
 def test_a_normal_law_is_found_as_it_is():
     draws, weights = drawn(normal, {"x": np.zeros(3), "y": 0.0}, keep=("x", "twice"))
-    assert weights.bear(1000) and weights.points == 4096
+    assert weights.bear(1000)
+    assert weights.points == 4096
     x = draws["x"].reshape(-1, 3)
     assert draws["twice"].shape == draws["lp"].shape == (4, 300)
     assert np.allclose(x.mean(axis=0), MEAN, atol=0.1 * np.sqrt((ROOT**2).sum(axis=1)))
@@ -69,7 +70,8 @@ def is_gamma(draws):
 
 def test_weights_mend_what_is_not_normal():
     draws, weights = drawn(skewed, {"x": np.zeros(5)})
-    assert weights.bear(400) and is_gamma(draws["x"])
+    assert weights.bear(400)
+    assert is_gamma(draws["x"])
 
 
 @pytest.mark.parametrize("broken", ["the density is left out", "a change of volume is forgotten"])
@@ -96,19 +98,22 @@ def test_weights_of_a_law_that_is_far_from_normal_say_so(model, sites):
 
 def test_points_without_a_density_weigh_nothing():
     weight, said = weighted._judged(np.array([0.0, -np.inf, np.nan, -0.1] * 100), np.zeros(400))
-    assert weight[1::4].max() == weight[2::4].max() == 0.0 and said.ess == pytest.approx(200, rel=0.1)
+    assert weight[1::4].max() == weight[2::4].max() == 0.0
+    assert said.ess == pytest.approx(200, rel=0.1)
     assert not weighted._judged(np.full(400, -np.inf), np.zeros(400))[1].bear(1)
 
 
 def test_same_arguments_give_the_same_draws_and_another_seed_others():
     start = {"x": np.zeros(5)}
     (first, _), (again, _), (other, _) = drawn(skewed, start), drawn(skewed, start), drawn(skewed, start, seed=1)
-    assert np.array_equal(first["x"], again["x"]) and not np.array_equal(first["x"], other["x"])
+    assert np.array_equal(first["x"], again["x"])
+    assert not np.array_equal(first["x"], other["x"])
 
 
 def test_weights_say_how_many_draws_they_are_worth():
     sound = Weights(0.512, 812.4, 4096, 1.1)
-    assert str(sound) == "k-hat 0.51, 812 effective draws of 4096 weighted points" and sound.bear(812)
+    assert str(sound) == "k-hat 0.51, 812 effective draws of 4096 weighted points"
+    assert sound.bear(812)
     for worse in ({"ess": 399.0}, {"khat": 0.71}, {"khat": np.nan}, {"far_out": 2.1}):
         assert not sound._replace(**worse).bear(400)
     assert "do not reach far enough (2.1)" in str(sound._replace(far_out=2.1))
