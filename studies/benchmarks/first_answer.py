@@ -43,11 +43,11 @@ def case(folder: Path) -> None:
     from mpmtl_prob.schema import Schema
 
     hospitals, columns = [f"H{i:02d}" for i in range(HOSPITALS)], [f"x{j}" for j in range(COLUMNS)]
-    number = 'kind = "number"\nunit = "units"\ncentre = {}\nscale = {}\nmissing = "drop"\n'
+    numbers = 'kind = "number"\nunit = "units"\ncentre = {}\nscale = {}\nmissing = "drop"\n'
     parts = [
         f'[study]\ntitle = "Stays"\ntask = "hospital"\nrow = "patient"\nparticipants = {json.dumps(hospitals)}\n',
-        '[target]\ncolumn = "stay"\n' + number.format(7, 5),
-        *(f"[columns.{column}]\n" + number.format(60, 15) for column in columns),
+        '[target]\ncolumn = "stay"\n' + numbers.format(7, 5),
+        *(f"[columns.{column}]\n" + numbers.format(60, 15) for column in columns),
         "[release]\nepsilon = 3\ndelta = 0.01\n",
     ]
     (folder / "study.toml").write_text("\n".join(parts))
@@ -84,14 +84,14 @@ def measure(folder: Path, more: list[str]) -> dict[str, float]:
 
     import jax.monitoring
 
-    def listen(event: str, seconds: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event in _EVENTS:
-            found[_EVENTS[event]] += seconds
+            found[_EVENTS[event]] += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     from mpmtl_prob.cli import main
 
-    out, sys.stdout = sys.stdout, Printed()  # type: ignore[assignment]
+    out, sys.stdout = sys.stdout, Printed()
     status = main([
         "fit", "--study", str(folder / "study.toml"), "--csv", str(folder / "mine.csv"), "--newcomer", "--quiet",
         "--release", str(folder / "release.nc"), "--out", str(folder / f"out {time.time_ns()}"), *more,
@@ -135,7 +135,7 @@ def main() -> None:
     from speed import revision
 
     now, before = HERE.parents[2], options.before.resolve() if options.before else None
-    arms = {"before": (before, [])} if before else {}
+    arms: dict[str, tuple[Path, list[str]]] = {"before": (before, [])} if before else {}
     arms |= {"now, NUTS": (now, ["--sampler", "nuts"]), "now": (now, [])}
     runs: dict[str, dict[str, list[dict[str, float]]]] = {"cold": {}, "cached": {}}
     with TemporaryDirectory() as place:
