@@ -317,9 +317,9 @@ def nodes(report: Report) -> Iterable[str]:
 def first_answer(report: Report) -> Iterable[str]:
     sizes = report["sizes"]
     yield (
-        f"`mpmtl-prob fit --study`, from one hospital's CSV file ({sizes['patients']} patients, {sizes['columns']} "
-        "columns and an intercept) to the table of its coefficients, in a new process, with a release of "
-        f"{sizes['hospitals']} others, without JAX's compilation cache (cold) and with it. CPU seconds are of all threads, until the table is printed and, "
+        f"`mpmtl-prob fit --study`, from one hospital's CSV file ({sizes['patients']} patients, {sizes['columns']} columns "
+        f"and an intercept) to the table of coefficients, in a new process, with a release of {sizes['hospitals']} others, "
+        "without JAX's compilation cache (cold) and with it. CPU seconds are of all threads, until the table is printed and, "
         "with the picture, until the end. The machine had other work: seconds of the clock are longer than on one that has "
         "none, and are shown as shares until the table: importing modules (timed in a run of its own), Python tracing the "
         "model, XLA compiling it or reading it from the cache, and all else, most of it sampling. `--sampler nuts` takes "
