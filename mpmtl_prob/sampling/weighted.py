@@ -33,13 +33,13 @@ from mpmtl_prob.sampling.importance import KHAT_LIMIT, smoothed, systematic
 #: Points that are worked on at a time, by one compiled program: more leave a processor's cache.
 _BATCH = 16
 #: Points of a step of the fit, at least, in all and for every number.
-_LEAST, _POINTS_PER_NUMBER = 128, 4
+_LEAST, _POINTS_PER_NUMBER = 128, 2
 #: Steps of the fit at most, the standard deviation it begins with, the most that one may grow by in a step, and how far
 #: slopes are pulled to zero change, as by a share of the points.
 _STEPS, _FIRST, _WIDER, _PULL = 20, 0.3, 2.0, 0.03
 #: A fit has settled where a step is shorter than this, in standard deviations of every number, and no curvature changes by
 #: this factor; then comes one last step, with so many times the points.
-_SETTLED, _SAME, _LAST_STEP = 0.05, 2.0, 4
+_SETTLED, _SAME, _LAST_STEP = 0.05, 2.0, 8
 #: How far a step may go, in standard deviations of every number.
 _FARTHEST = 1.0
 #: Points that are weighted at first, and at most.
