@@ -93,6 +93,7 @@ bench: $(BIN)/.bench ## How fast it is, beside other people's code, with docs/be
 	$(BIN)/python studies/benchmarks/estimators.py --json docs/benchmarks/estimators.json
 	$(BIN)/python studies/benchmarks/samplers.py $(if $(CUQI),--cuqi $(CUQI)) --json docs/benchmarks/samplers.json
 	$(BIN)/python studies/benchmarks/public.py --json docs/benchmarks/public.json
+	$(BIN)/python studies/benchmarks/first_answer.py $(if $(BEFORE),--before $(BEFORE)) --json docs/benchmarks/first_answer.json
 	$(BIN)/python studies/benchmarks/scaling.py --json docs/benchmarks/scaling.json
 	$(BIN)/python studies/benchmarks/federated.py --json docs/benchmarks/federated.json
 	$(BIN)/python studies/benchmarks/page.py

@@ -123,12 +123,12 @@ def study_options(
         parser.add_argument("--participant", metavar="ID", help="whose rows; default the only one in --csv")
 
 
-def read_study(options: argparse.Namespace) -> Schema:
-    """Read the study. Raises ValueError for a file that is none, or that is still a draft."""
+def read_study(options: argparse.Namespace, *, check_promise: bool = True) -> Schema:
+    """Read the study, as of :meth:`Schema.read`. Raises ValueError for a file that is none, or that is still a draft."""
     from mpmtl_prob.schema import Schema
 
     try:
-        found = Schema.read(options.study)
+        found = Schema.read(options.study, check_promise=check_promise)
     except ValueError as error:
         raise ValueError(f"--study: {error}") from None
     if found.unsettled and not options.accept_draft:
@@ -381,7 +381,7 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, desk
     from mpmtl_prob.sampling.nuts import WARMUP
 
-    study = read_study(options)
+    study = read_study(options, check_promise=False)  # the release of this file is there
     if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:
         raise ValueError(f"--out: expected a folder without {there[0]}, got {str(options.out)!r}; take another")
     release = Release.load(options.release)
@@ -393,13 +393,14 @@ def fit(options: argparse.Namespace) -> None:
             study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
             seed=options.seed, keep_rows=options.keep_rows, progress_bar=shows_progress(options),
+            sampler=options.sampler or "weighted",
         )  # fmt: skip
     if options.keep_rows:
         tell(options, f"{MODEL} holds every outcome, as --keep-rows asks: keep it where the rows may be")
     for line in own.told:
         tell(options, line)
-    written = write_results(own, options.out)
-    _tell_model(options, own, written)
+    write_results(own, options.out)
+    _tell_model(options, own)
     if own.shared.num_draws < options.draws:  # the files hold what was drawn by then
         raise KeyboardInterrupt
 
@@ -441,14 +442,17 @@ def _own_message(options: argparse.Namespace, study: Schema, lattice: float | No
     return Message.load(study, answer, lattice=lattice) if answer else None
 
 
-def write_results(own: OwnModel, folder: Path) -> list[str]:
-    """Write the model, its coefficients, the average effects and a picture for their owner alone; return their names."""
+def write_results(own: OwnModel, folder: Path) -> None:
+    """Write the model, its coefficients and the average effects for their owner alone."""
     from mpmtl_prob._util.files import write_text
 
     own.save(folder / MODEL)
     write_text(folder / COEFFICIENTS, own.coefficients().to_csv(), private=True)
     write_text(folder / AVERAGES, own.average_effects().to_csv(), private=True)
-    written = [MODEL, COEFFICIENTS, AVERAGES]
+
+
+def draw_results(own: OwnModel, folder: Path) -> bool:
+    """Draw the picture; return whether one could be drawn. It takes as long as much of the rest, and comes last."""
     try:
         from mpmtl_prob import plots
         from mpmtl_prob._util.files import atomic_write
@@ -456,21 +460,24 @@ def write_results(own: OwnModel, folder: Path) -> list[str]:
         axes = plots.forest(own.own, task=own.own.tasks[0])
         with atomic_write(folder / PICTURE, private=True) as unfinished:
             axes[0].figure.savefig(unfinished, format="png", dpi=150)  # type: ignore[union-attr]
-        written.append(PICTURE)
     except ImportError:  # pictures are an extra
-        pass
-    return written
+        return False
+    return True
 
 
-def _tell_model(options: argparse.Namespace, own: OwnModel, written: list[str]) -> None:
-    coefficients, averages = own.coefficients(), own.average_effects()
+def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
+    """Print the tables, then draw the picture, and say what was written."""
+    coefficients, averages, written = own.coefficients(), own.average_effects(), [MODEL, COEFFICIENTS, AVERAGES]
     if options.json:
+        if draw_results(own, options.out):
+            written.append(PICTURE)
         print_json({
             "participant": own.participant,
             "coefficients": coefficients.reset_index().to_dict("records"),
             "average_effects": averages.reset_index().to_dict("records"),
             "target_unit": own.schema.target.unit,
             "seconds": own.own.seconds,
+            "sampler": own.shared.sampler,
             "written": [str(options.out / name) for name in written],
         })  # fmt: skip
         return
@@ -482,7 +489,9 @@ def _tell_model(options: argparse.Namespace, own: OwnModel, written: list[str]) 
     print(coefficients.to_string(float_format=number))
     print(f"\nAverage effects over {own.shared.release.num_tasks} {study.task}s, public")
     print(averages.to_string(float_format=number))
-    print(f"\n{own.own.diagnose()}")
+    print(f"\n{own.own.diagnose()}", flush=True)
+    if draw_results(own, options.out):
+        written.append(PICTURE)
     print(f"written to {options.out}/: {', '.join(written)}")
     print(f"Private to this {study.task}: the release's guarantee does not cover what it computes from its own rows")
     if PICTURE not in written:

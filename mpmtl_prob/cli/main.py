@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ def _run(options: argparse.Namespace) -> None:
     from mpmtl_prob.sampling.runs import raise_on_interrupt
 
     jax.config.update("jax_enable_x64", True)  # before it computes anything
+    gc.set_threshold(50_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often
     with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # of a fit a part is worth having
         options.command(options)
 

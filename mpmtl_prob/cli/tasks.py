@@ -90,6 +90,11 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         help="with --study: also keep every outcome in model.nc (mode 0600), with draws anew and log likelihoods for ArviZ's "
         "comparisons and checks; whoever has the file then has the outcomes, so it is never to leave the hospital",
     )
+    fitting.add_argument(
+        "--sampler",
+        help="with --study: weighted, the default, points of a normal law that is fitted to what the release says, with NUTS "
+        "where their own diagnosis is poor; or nuts",
+    )
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
     fitting.add_argument(
@@ -245,7 +250,9 @@ def fit(options: argparse.Namespace) -> None:
         _check_study_options(options)
         desk.fit(options)
         return
-    if given := [name for name in ("message", "participant", "accept_draft", "keep_rows") if getattr(options, name)]:
+    if given := [
+        name for name in ("message", "participant", "accept_draft", "keep_rows", "sampler") if getattr(options, name)
+    ]:
         raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --study alone, got no study")
     from mpmtl_prob import Release, inference
     from mpmtl_prob._util.checks import whole

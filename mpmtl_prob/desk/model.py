@@ -117,7 +117,7 @@ class OwnModel:
             raise ValueError(
                 f"path: expected a model of a study, as mpmtl-prob fit --study writes it, got {os.fspath(path)!r}"
             )
-        return cls(Schema.from_dict(json.loads(study)), own)
+        return cls(Schema.from_dict(json.loads(study), check_promise=False), own)
 
     def __repr__(self) -> str:
         return f"OwnModel({self.participant!r}, {len(self.own.features)} coefficients)\n  private to this {self.schema.task}"
@@ -138,6 +138,7 @@ def fit(
     seed: int = 0,
     keep_rows: bool = False,
     progress_bar: bool = True,
+    sampler: str = "nuts",
 ) -> OwnModel:
     """Return a participant's own model, of its rows and the release.
 
@@ -156,6 +157,7 @@ def fit(
         keep_rows: the model keeps every outcome, a draw anew and the log likelihood of it for every draw, in memory and in
             the file that it is saved to: ``own.to_arviz()`` then has them for ``az.loo`` and ``az.plot_ppc_dist``.
         progress_bar: show one.
+        sampler: of the public posterior, "nuts" or "weighted": as of :func:`mpmtl_prob.inference.shared_effects`.
 
     Raises:
         ValueError: a release or a message of another study, neither a message nor a newcomer, or both, or cells that the
@@ -174,7 +176,9 @@ def fit(
         raise ValueError(
             f"frame: expected at least one {schema.row} that the study keeps, got none; {'; '.join(rows.told)}"
         )
-    shared = shared_effects(release, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar)
+    shared = shared_effects(
+        release, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar, sampler=sampler
+    )
     own = effect_posteriors(
         rows.tasks(schema),
         shared,

@@ -6,7 +6,7 @@ is installed, and says what to look at where a later version has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,15 @@ from jax import Array
 from numpyro.infer import NUTS
 from numpyro.infer.hmc import HMCState, hmc
 from numpyro.infer.hmc_util import warmup_adapter
-from numpyro.infer.util import ParamInfo, constrain_fn, initialize_model, potential_energy, transform_fn
+from numpyro.infer.util import (
+    ParamInfo,
+    _unconstrain_params,
+    constrain_fn,
+    initialize_model,
+    log_density,
+    potential_energy,
+    transform_fn,
+)
 from numpyro.util import is_prng_key
 
 from mpmtl_prob.sampling._threefry import split
@@ -28,6 +36,7 @@ __all__ = [
     "HMCState",
     "ParamInfo",
     "constrain_fn",
+    "energy_and_sites",
     "first_state",
     "hmc",
     "initialize_model",
@@ -53,6 +62,14 @@ STATISTICS = {
     "energy": "energy",
     "lp": "potential_energy",
 }
+
+
+def energy_and_sites(
+    model: Callable[..., None], args: tuple[Any, ...], values: Mapping[str, Array], keep: Sequence[str]
+) -> tuple[Array, dict[str, Array]]:
+    """Return the potential energy at unconstrained values, and some sites' values there, all of one trace of the model."""
+    log_joint, trace = log_density(_unconstrain_params(model, dict(values)), args, {}, {})
+    return -log_joint, {name: trace[name]["value"] for name in keep if name in trace}
 
 
 def tree_depth(kernel: NUTS) -> int:

@@ -42,13 +42,14 @@ class Diagnosis:
     """How far the draws can be trusted.
 
     Attributes:
-        rhat: the largest rank-normalised split r-hat of every functional.
+        rhat: the largest rank-normalised split r-hat of every functional; none of weighted points.
         ess: the smallest bulk or tail effective sample size of every functional.
         divergences: transitions that diverged.
-        draws: kept, of all chains.
+        draws: kept, of all chains; of weighted points, how many were weighted.
         advice: what is wrong and what to do about it; empty if nothing is.
         remarks: what the draws say, where they can be trusted.
         asks_for_draws: whether something is wrong, and more draws alone may mend all of it.
+        khat: where draws are weighted points and no chains, the Pareto k of the weights.
     """
 
     rhat: Mapping[str, float]
@@ -58,6 +59,7 @@ class Diagnosis:
     advice: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     asks_for_draws: bool = False
+    khat: float | None = None
 
     @property
     def sound(self) -> bool:
@@ -65,11 +67,17 @@ class Diagnosis:
         return not self.advice
 
     def __str__(self) -> str:
-        worst, least = max(self.rhat, key=self.rhat.__getitem__), min(self.ess, key=self.ess.__getitem__)
-        figures = (
-            f"largest r-hat {self.rhat[worst]:.3f} ({worst}), smallest effective sample size {self.ess[least]:.0f} of "
-            f"{self.draws} ({least}), {self.divergences} divergences"
-        )
+        least = min(self.ess, key=self.ess.__getitem__)
+        if self.khat is not None:
+            figures = (
+                f"k-hat {self.khat:.2f}, effective sample size {self.ess[least]:.0f} of {self.draws} weighted points"
+            )
+        else:
+            worst = max(self.rhat, key=self.rhat.__getitem__)
+            figures = (
+                f"largest r-hat {self.rhat[worst]:.3f} ({worst}), smallest effective sample size {self.ess[least]:.0f} of "
+                f"{self.draws} ({least}), {self.divergences} divergences"
+            )
         lines = self.advice or ("Nothing is wrong with the draws.",)
         return "\n".join([figures, *(f"- {line}" for line in (*lines, *self.remarks))])
 
@@ -116,6 +124,19 @@ def diagnose(
     advice = tuple(_advice(rhat, apart, ess, few, divergences, chains, draws, statistics, exact, remedies))
     asks_for_draws = 0 < len(advice) == bool(apart) + bool(few)
     return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks), asks_for_draws)
+
+
+def diagnose_weights(khat: float, ess: float, points: int, *, remarks: Sequence[str] = ()) -> Diagnosis:
+    """Judge draws that are weighted points and no chains: they are there only where their weights can be trusted.
+
+    Args:
+        khat: the Pareto k of the weights.
+        ess: how many draws they are worth.
+        points: that were weighted.
+        remarks: to add to what is said of the draws.
+    """
+    said = "Draws are weighted points of a normal law that was fitted to the posterior, and no chains."
+    return Diagnosis({}, {"weighted points": ess}, 0, points, (), (said, *remarks), khat=khat)
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Source: Vehtari, Simpson, Gelman, Yao and Gabry (2024), JMLR 25(72).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.sampling.chains import Draws
@@ -13,6 +14,10 @@ from mpmtl_prob.sampling.chains import Draws
 #: Proposals per draw that is kept, and the least number of them: a tail takes some to be fitted.
 _OVERSAMPLED = 2
 _LEAST = 200
+#: Weights of a tail, at least, to which a law can be fitted.
+_LEAST_TAIL = 5
+#: The Pareto k up to which averages under the weights can be trusted.
+KHAT_LIMIT = 0.7
 
 
 def num_proposals(num_draws: int) -> int:
@@ -25,22 +30,65 @@ def smoothed(log_ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Above a k of about .7 averages under the weights are not to be trusted.
     """
-    known = np.isfinite(log_ratio).all(axis=1)
     weight, khat = np.full(log_ratio.shape, np.nan), np.full(len(log_ratio), np.nan)
-    even = known.copy()
-    even[known] = np.ptp(log_ratio[known], axis=1) < 1e-9  # nothing to smooth: the approximation is exact
-    weight[even], khat[even] = 1 / log_ratio.shape[1], 0.0
-    known &= ~even
-    if known.any():
-        import arviz_stats  # noqa: F401 - gives arrays their .azstats; it takes two seconds to import
-        import xarray as xr
-
-        # ArviZ takes minus the log of the weights, as leave-one-out hands them over
-        found = xr.DataArray(-log_ratio[known], dims=("task", "sample")).azstats.psislw(dim="sample")
-        log_weight, khat[known] = found[0].transpose("task", "sample").values, found[1].values
-        each = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-        weight[known] = each / each.sum(axis=1, keepdims=True)
+    for i, own in enumerate(log_ratio):
+        if not np.isfinite(own).all():
+            continue
+        if np.ptp(own) < 1e-9:  # nothing to smooth: the approximation is exact
+            weight[i], khat[i] = 1 / len(own), 0.0
+            continue
+        log_weight, khat[i] = _with_smooth_tail(own - own.max())
+        each = np.exp(log_weight - log_weight.max())
+        weight[i] = each / each.sum()
     return weight, khat
+
+
+def _with_smooth_tail(log_weight: FloatArray) -> tuple[FloatArray, float]:
+    """Log weights (S,), at most 0, whose largest are those of a Pareto law that is fitted to them, and that law's k.
+
+    A tail to which none can be fitted is left as it is, and its k is nan.
+    """
+    size = len(log_weight)
+    number = int(min(size / 5, 3 * np.sqrt(size)))
+    if number < _LEAST_TAIL:
+        return log_weight, np.nan
+    order = np.argsort(log_weight)
+    tail, cut = order[-number:], np.exp(log_weight[order[-number - 1]])
+    k, sigma = _pareto(np.exp(log_weight[tail]) - cut)
+    if not np.isfinite(k):
+        return log_weight, k
+    share = -np.log1p(-(np.arange(number) + 0.5) / number)
+    quantiles = sigma * (share if abs(k) < 1e-12 else np.expm1(k * share) / k)
+    out = log_weight.copy()
+    out[tail] = np.minimum(np.log(quantiles + cut), 0.0)  # none is more than the largest was
+    return out, k
+
+
+def _pareto(excess: FloatArray) -> tuple[float, float]:
+    """k and sigma of a generalised Pareto law fitted to values above its threshold, (M,), in ascending order; nan if none is.
+
+    Source: Zhang and Stephens (2009), Technometrics 51(3), with the prior of Vehtari et al., that of ten values with k = .5.
+    """
+    M = len(excess)
+    number, quarter = 30 + int(np.sqrt(M)), excess[int(M / 4 + 0.5) - 1]
+    if quarter <= excess[0]:
+        return np.nan, np.nan
+    b = 1 / excess[-1] + (1 - np.sqrt(number / (np.arange(number) + 0.5))) / (3 * quarter)
+    k = np.log1p(-b[:, None] * excess).mean(axis=1)
+    log_likelihood = M * (np.log(-b / k) - k - 1)
+    weight = np.exp(log_likelihood - log_likelihood.max())
+    at = float(weight @ b / weight.sum())
+    fitted = float(np.log1p(-at * excess).mean())
+    return (M * fitted + 10 * 0.5) / (M + 10), -fitted / at
+
+
+def systematic(weight: FloatArray, number: int, begin: float) -> NDArray[np.int64]:
+    """Which of S points are kept, ``number`` in all: each as often as its weight (S,) says, rounded up or down.
+
+    ``begin`` is where the first pick is within its step, from 0 to 1.
+    """
+    height = (np.arange(number) + begin) / number
+    return np.minimum(np.searchsorted(np.cumsum(weight), height), len(weight) - 1)
 
 
 def resampled(
@@ -70,11 +118,9 @@ def resampled(
     if "centre" in proposals:
         centre = np.einsum("ms,sdm->dm", weight, proposals["centre"])
         W = np.where(np.isnan(centre), W, centre)
-    # systematic: a proposal is kept as often as its weight says, rounded up or down
     begins = rng.random(len(weight)) if begins is None else begins
-    height = (np.arange(num_draws)[:, None] + begins) / num_draws  # (S', m)
-    index = np.stack([np.searchsorted(np.cumsum(w), h) for w, h in zip(weight, height.T, strict=True)], axis=1)
-    index = rng.permuted(np.minimum(index, weight.shape[1] - 1), axis=0)
+    index = np.stack([systematic(w, num_draws, b) for w, b in zip(weight, begins, strict=True)], axis=1)  # (S', m)
+    index = rng.permuted(index, axis=0)
     task = np.arange(len(weight))
     kept = {k: np.moveaxis(v, -1, 1)[index, task] for k, v in proposals.items() if k not in ("log_ratio", "centre")}
     return W, {k: np.moveaxis(v, 1, -1) for k, v in kept.items()}, khat

@@ -57,13 +57,14 @@ class Schema(StudyTable):
     unsettled: tuple[str, ...] = ()
     said: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.terms()  # raises for an invalid file
-
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Schema:
+    def read(cls, path: str | os.PathLike[str], *, check_promise: bool = True) -> Schema:
         """Read a study's file, TOML or, where its name ends in .json, JSON.
+
+        Args:
+            path: of the file.
+            check_promise: work out whether the promise can be kept, which takes a second; without, whoever has a release of
+                this very file knows that it could.
 
         Raises:
             ValueError: an invalid file; the error names the section, the key, and what was expected.
@@ -73,8 +74,10 @@ class Schema(StudyTable):
         try:
             text = place.read_text(encoding="utf-8")
             if place.suffix == ".json":
-                return cls.from_dict(json.loads(text, object_pairs_hook=each_once, parse_constant=_no_number))
-            return cls.from_dict(tomllib.loads(text))
+                said = json.loads(text, object_pairs_hook=each_once, parse_constant=_no_number)
+            else:
+                said = tomllib.loads(text)
+            return cls.from_dict(said, check_promise=check_promise)
         except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} is no file of a study: {error}") from None
         except RecursionError:
@@ -83,8 +86,8 @@ class Schema(StudyTable):
             raise ValueError(f"{os.fspath(path)!r}: {error}") from None
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> Schema:
-        """Make a schema from a file's sections. Raises ValueError for invalid ones."""
+    def from_dict(cls, said: Mapping[str, Any], *, check_promise: bool = True) -> Schema:
+        """Make a schema from a file's sections, as :meth:`read` does. Raises ValueError for invalid ones."""
         if not isinstance(said, Mapping):
             raise ValueError(f"expected the sections {', '.join(_SECTIONS)}, got {type(said).__name__}")
         check_texts(said)
@@ -116,6 +119,10 @@ class Schema(StudyTable):
             said=said,
         )
         study.finish([SETTLED])
+        if check_promise:
+            schema.terms()  # raises for an invalid file
+        else:
+            schema.spec.layout(schema.coefficients)
         return schema
 
     @cached_property

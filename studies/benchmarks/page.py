@@ -77,6 +77,7 @@ SECTIONS: dict[str, Section] = {
     "public": ("The public posterior beside W latent", page_speed.public),
     "scaling": ("How cost grows", page_speed.scaling),
     "streamed": ("Tasks that do not fit in memory", page_speed.streamed),
+    "first_answer": ("From a CSV file to a table of coefficients", page_speed.first_answer),
     "memory": ("Memory, where one task is far larger than the others", page_speed.memory),
     "federated": ("A release without a curator", page_speed.federated),
     "nodes": ("One table over several nodes", page_speed.nodes),

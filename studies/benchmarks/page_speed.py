@@ -312,3 +312,33 @@ def nodes(report: Report) -> Iterable[str]:
     yield as_table(
         ("nodes", "trust", "seconds", "GB a node", "kB moved", "bit for bit the release of one process"), rows
     )
+
+
+def first_answer(report: Report) -> Iterable[str]:
+    sizes = report["sizes"]
+    yield (
+        f"`mpmtl-prob fit --study`, from one hospital's CSV file ({sizes['patients']} patients, {sizes['columns']} columns "
+        f"and an intercept) to the table of coefficients, in a new process, with a release of {sizes['hospitals']} others, "
+        "without JAX's compilation cache (cold) and with it. CPU seconds are of all threads, until the table is printed and, "
+        "with the picture, until the end. The machine had other work: seconds of the clock are longer than on one that has "
+        "none, and are shown as shares until the table: importing modules (timed in a run of its own), Python tracing the "
+        "model, XLA compiling it or reading it from the cache, and all else, most of it sampling. `--sampler nuts` takes "
+        "chains in the place of weighted points."
+        + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
+    )
+    rows = []
+    for when, arms in report["cells"].items():
+        for name, found in arms.items():
+            shares = [found[part] / found["seconds"] for part in ("imports", "tracing", "compilation")]
+            then = arms.get("before", found)["CPU seconds"] / found["CPU seconds"]
+            rows.append(
+                (
+                    f"{when}, {name}",
+                    f"{found['CPU seconds']:.1f}",
+                    f"{found['CPU seconds to the end']:.1f}",
+                    as_ratio(then) if "before" in arms else "-",
+                    *(f"{share:.0%}" for share in (*shares, max(0.0, 1 - sum(shares)))),
+                )
+            )
+    head = ("", "CPU seconds", "to the end", "before / this", "imports", "tracing", "compilation", "the rest")
+    yield as_table(head, rows)

@@ -113,10 +113,13 @@ def test_a_hospital_has_coefficients_alone_and_with_the_release_for_itself_alone
 def test_in_python_it_is_the_same(fitted):
     schema, release = mp.Schema.read(fitted / "study.toml"), mp.Release.load(fitted / "release.nc")
     sent = desk.Message.load(schema, fitted / "message.json")
-    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False}
+    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False, "sampler": "weighted"}
     own = desk.fit(schema, patients("H0"), release, sent, **sampler)
     loaded = desk.OwnModel.load(fitted / "results" / "model.nc")
     np.testing.assert_allclose(own.coefficients(), loaded.coefficients(), rtol=1e-4)
+    assert (loaded.shared.sampler, loaded.shared.weights) == (own.shared.sampler, own.shared.weights)
+    assert own.shared.sampler == "weighted"
+    assert loaded.own.diagnose().khat == own.own.diagnose().khat
     frame = patients("H0", seed=5).drop(columns=["stay", "hospital"])
     frame.index = [f"patient {i}" for i in range(len(frame))]
     frame.loc["patient 3", "age"] = np.nan
@@ -390,7 +393,7 @@ def test_labels_and_counts_go_the_same_way(kind, tmp_path):
         frames.append(frame)
     messages = tuple(desk.make_message(schema, frame) for frame in frames)
     release = desk.publish(desk.Inbox(schema, messages, (), schema.terms()), unsafe_seed=0)
-    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False}
+    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False, "sampler": "weighted"}
     own = desk.fit(schema, frames[0], release, messages[0], **sampler)
     tasks = schema.tasks(pd.concat(frames))
     same = mp.release(tasks, schema.spec, unsafe_seed=0)

@@ -21,7 +21,8 @@ from mpmtl_prob.inference import EffectsPrior, SharedEffects, observed_effects, 
 from mpmtl_prob.inference.owner.effects import _Public
 from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.posteriors import SharedPosterior, _check_shared
-from mpmtl_prob.inference.public.effects import _ACCEPTANCE, _start
+from mpmtl_prob.inference.public.effects import _ACCEPTANCE
+from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
 from mpmtl_prob.privacy.mechanisms import Gaussian
 from mpmtl_prob.releases import message
@@ -174,7 +175,7 @@ def ranks(values, noise, replications, model_function, believed=lambda seen: see
         data.append(believed(as_read(v.T @ v + noise * (E + E.T) / np.sqrt(2), law, layout)))
         truths.append(truth)
     drawn, _ = chain_for_each(
-        kernel(model_function, _ACCEPTANCE), data, start=lambda seen: _start(seen, "diagonal"), warmup=150, draws=19,
+        kernel(model_function, _ACCEPTANCE), data, start=lambda seen: start_of(seen, "diagonal"), warmup=150, draws=19,
         thin=effort(8, 20),
     )  # fmt: skip
     mu, slopes, Omega = (np.array([truth[k] for truth in truths]) for k in range(3))
@@ -229,7 +230,7 @@ def test_density_of_what_is_sampled_is_prior_times_likelihood_times_jacobian():
     seen, sample, expected, ours = of_two_covariates(1.0), model.model_of("diagonal"), [], []
     plain = seen._replace(covariates=None, sigma=seen.sigma[:-Q, :-Q])
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
-        site = _start(plain, "diagonal") | {"level": jnp.asarray([level])}
+        site = start_of(plain, "diagonal") | {"level": jnp.asarray([level])}
         of_rest, trace = log_density_of(sample, (plain,), {}, site)
         mu, Omega, *parts = (trace[name]["value"] for name in ("mu", "Omega", *model.ACCURACY))
         accuracy, p = model.Accuracy(*parts), jax.nn.sigmoid(parts[0])
@@ -248,8 +249,8 @@ def test_two_releases_have_the_same_slopes():
     first, second = of_two_covariates(1.0), of_two_covariates(2.0)
     sample, ratios = model.model_of("diagonal"), []
     for away in (np.zeros((D, Q)), np.array([[0.4, -0.2], [0.1, 0.7]])):
-        alone = _start(first, "diagonal") | {"slopes_away": jnp.asarray(away)}
-        of_both, trace = log_density_of(sample, (first, (second,)), {}, _start(first, "diagonal", [second]) | alone)
+        alone = start_of(first, "diagonal") | {"slopes_away": jnp.asarray(away)}
+        of_both, trace = log_density_of(sample, (first, (second,)), {}, start_of(first, "diagonal", [second]) | alone)
         of_first, _ = log_density_of(sample, (first,), {}, alone)
         names = ("mu", "Omega", "slopes", *(f"other_0/{name}" for name in model.ACCURACY))
         mu, Omega, slopes, *accuracy = (trace[name]["value"] for name in names)

@@ -16,7 +16,8 @@ from scipy.stats import halfnorm, kstest, norm
 import mpmtl_prob as mp
 from mpmtl_prob import Reference
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
-from mpmtl_prob.inference.public.effects import _ACCEPTANCE, _start
+from mpmtl_prob.inference.public.effects import _ACCEPTANCE
+from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
 from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
 from mpmtl_prob.releases.effects import CONSTANTS, EffectsLayout
@@ -113,8 +114,8 @@ def as_read(sigma, law, m=M, layout=LAYOUT):
     return observed_effects(release)
 
 
-def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thin=THIN, believed=lambda seen: seen):
-    """Ranks of true values among posterior draws: uniform where the posterior is right."""
+def simulated(law, replications, *, structure="full", m=M):
+    """True values, and what the model reads of releases of tasks of which they are true."""
     rng = np.random.default_rng(1)
     truths, data = [], []
     while len(data) < replications:
@@ -123,16 +124,28 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
         sigma = W @ W.T + drawn_noise(rng, law)
         if law.positive_definite and np.linalg.eigvalsh(sigma + law.mean)[0] <= 0:
             continue
-        data.append(believed(as_read(sigma, law, m)))
+        data.append(as_read(sigma, law, m))
         truths.append((mu, Omega, accuracy.level))
+    return truths, data
+
+
+def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thin=THIN, believed=lambda seen: seen):
+    """Ranks of true values among posterior draws: uniform where the posterior is right."""
+    truths, data = simulated(law, replications, structure=structure, m=m)
+    data = [believed(seen) for seen in data]
     found, _ = chain_for_each(
         kernel(model.model_of(structure), _ACCEPTANCE),
         data,
-        start=lambda seen: _start(seen, structure),
+        start=lambda seen: start_of(seen, structure),
         warmup=warmup,
         draws=draws,
         thin=thin,
     )
+    return ranks_among(found, truths)
+
+
+def ranks_among(found, truths):
+    """Of true values, (replications,) by functional, among draws (replication, draw, ...)."""
     of = lambda mu, Omega, level: {
         "mu": mu[..., 0],
         "length of mu": np.linalg.norm(mu, axis=-1),
@@ -413,7 +426,7 @@ def test_two_releases_say_more_than_one(of_two):
 def test_two_releases_have_the_same_effects_and_an_accuracy_each():
     """Their joint density is the first's, times the likelihood of the second and the prior of its own accuracy."""
     seen = [observed_effects(study(seed)[1]) for seed in (1, 2)]
-    start = _start(seen[0], "full", seen[1:]) | {
+    start = start_of(seen[0], "full", seen[1:]) | {
         "other_0/level": np.array([0.4]),
         "other_0/levels": np.array([0.3, -0.2]),
         "other_0/errors_site": 0.7,

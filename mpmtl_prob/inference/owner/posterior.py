@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 #: What the file of a public posterior says of it, and where that stands in the file of owners' posteriors.
-_OF_SHARED = {"seconds": "shared_seconds", "structure": "structure", "prior": "prior"}
+_OF_SHARED = {"seconds": "shared_seconds"} | {name: name for name in ("structure", "prior", "sampler", "weights")}
 _OF_OWNERS = ("seconds", "likelihood")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
@@ -15,22 +16,21 @@ from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
+from mpmtl_prob.inference.public.effects_draws import KEPT, kept, start_of, watched_of
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.models.effects import (
-    ACCURACY,
-    MAX_RANK,
     CovariateGroups,
     EffectsPrior,
     EffectsRelease,
     model_of,
-    other_site,
 )
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.chains import Draws
-from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
+from mpmtl_prob.sampling.diagnostics import ESS_PER_CHAIN, Diagnosis, Remedies, diagnose, diagnose_weights
 from mpmtl_prob.sampling.nuts import WARMUP, kernel
 from mpmtl_prob.sampling.runs import Sampling, Until
+from mpmtl_prob.sampling.weighted import Weights, weighted_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,7 @@ TABLE_UNITS = "of the table"
 OWN_UNITS = "standard deviations of each task's own rows"
 PER_OWN_SD = "per sd of own rows"
 STRUCTURES = ("full", "diagonal", "group_sparse", "low_rank")
+SAMPLERS = ("nuts", "weighted")
 #: What step sizes aim at, as of :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
 _REMEDIES = Remedies(
@@ -49,8 +50,6 @@ _REMEDIES = Remedies(
     "Call shared_effects with a longer warmup, or with structure='diagonal'.",
     "call shared_effects with a longer warmup.",
 )
-_KEPT = ("mu", "Omega", *ACCURACY, "log_prior_mu", "log_prior_tau", "log_likelihood")
-_KEPT_OF_COVARIATES = ("slopes", "log_prior_slopes")
 #: Groups of the tree that hold further releases.
 _OTHER = "other_release_"
 #: A posterior whose standard deviations are at least this share of the prior's says so.
@@ -67,10 +66,14 @@ class SharedEffects(PublicPosterior[str]):
         prior: of average effects and spread.
         others: further releases that it conditions on, of other tasks.
         seconds: wall-clock time of the sampling.
+        sampler: which the draws are of, "nuts" or "weighted".
+        weights: what those of weighted points say of themselves, where they were asked for; None where they were not.
     """
 
     prior: EffectsPrior = field(kw_only=True)
     others: tuple[Release, ...] = field(default=(), kw_only=True)
+    sampler: str = field(default="nuts", kw_only=True)
+    weights: Weights | None = field(default=None, kw_only=True)
 
     _held = "posterior of effects"
     _groups = _drawn = ("posterior", "sample_stats", "log_prior", "log_likelihood")
@@ -287,8 +290,10 @@ class SharedEffects(PublicPosterior[str]):
     def diagnose(self) -> Diagnosis:
         """r-hat and effective sample sizes, what they mean, and what the release says, in words.
 
-        Judged are average effects, the size of the spread and the accuracy of estimates.
+        Judged are average effects, the size of the spread and the accuracy of estimates; of weighted points the weights.
         """
+        if self.weights is not None and self.sampler == "weighted":
+            return diagnose_weights(*self.weights[:3], remarks=[self.says()])
         posterior = self._tree["posterior"].to_dataset()
         judged = {
             "average effects": posterior["mu"].values,
@@ -298,7 +303,8 @@ class SharedEffects(PublicPosterior[str]):
         if "slopes" in posterior:
             judged["slopes"] = posterior["slopes"].values
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
-        return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[self.says()])
+        remarks = [] if self.weights is None else [f"NUTS, as weighted points would not do: {self.weights}."]
+        return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[*remarks, self.says()])
 
     def says(self) -> str:
         """How much the release says of average effects, in words: their intervals against those before it."""
@@ -312,8 +318,9 @@ class SharedEffects(PublicPosterior[str]):
         return f"Before the release, intervals of average effects were {1 / ratio:.2g} times as wide."
 
     def settings(self) -> dict[str, Any]:
-        """The structure and the prior."""
-        return {"structure": self.structure, "prior": [float(value) for value in self.prior]}
+        """The structure, the prior, and where weighted points were asked for what they said of themselves."""
+        weights = {} if self.weights is None else {"sampler": self.sampler, "weights": list(map(float, self.weights))}
+        return {"structure": self.structure, "prior": [float(value) for value in self.prior], **weights}
 
     @classmethod
     def from_tree(cls, tree: xr.DataTree) -> Self:
@@ -326,7 +333,12 @@ class SharedEffects(PublicPosterior[str]):
         for number, each in enumerate(stored):
             own[f"{_OTHER}{number}"] = each.copy()
         checked_releases([release, *others])
-        return cls(release, structure, float(tree.attrs["seconds"]), own, prior=prior, others=others)
+        sampler, weights = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), SAMPLERS), None
+        if "weights" in tree.attrs:
+            khat, ess, points, far_out = map(float, tree.attrs["weights"])
+            weights = Weights(khat, ess, int(points), far_out)
+        seconds = float(tree.attrs["seconds"])
+        return cls(release, structure, seconds, own, prior=prior, others=others, sampler=sampler, weights=weights)
 
     def __repr__(self) -> str:
         sizes = self._tree.children["posterior"].sizes
@@ -355,8 +367,9 @@ def shared_effects(
     until: Until | None = None,
     seed: int = 0,
     progress_bar: bool = True,
+    sampler: str = "nuts",
 ) -> SharedEffects:
-    """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given releases, with NUTS.
+    """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given releases.
 
     Args:
         release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``; or several, that of the owners
@@ -377,9 +390,12 @@ def shared_effects(
         until: stop as soon as there are enough, of average effects and the size of the spread.
         seed: of the sampler. The result is a function of the arguments.
         progress_bar: show one, in effective draws.
+        sampler: "nuts"; or "weighted", points of a normal law that is fitted to the posterior, as often as that asks: in less
+            time, most of it compilation. Their weights say how far they are to be trusted, and where they say no, NUTS
+            takes their place. :attr:`SharedEffects.sampler` says which it was.
 
     Raises:
-        ValueError: a release of other messages, or an argument outside its range.
+        ValueError: a release of other messages, ``until`` with weighted points, or an argument outside its range.
         KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
 
     Model: :func:`mpmtl_prob.models.random_effects`.
@@ -396,10 +412,15 @@ def shared_effects(
     begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
     seen = observed_effects(own, checked)
     given = (seen, tuple(observed_effects(each, checked) for each in others))
-    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), given, int(warmup), watched=_watched, keep=_kept)
+    start = start_of(seen, structure, given[1])
+    weights = None
 
     def posterior(
-        drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedEffects]
+        drawn: Draws,
+        statistics: Draws,
+        seconds: float,
+        extend: Callable[..., SharedEffects] | None,
+        sampler: str = "nuts",
     ) -> SharedEffects:
         import xarray as xr  # with pandas, nearly a second to import
 
@@ -407,9 +428,22 @@ def shared_effects(
         for number, each in enumerate(others):
             tree[f"{_OTHER}{number}"] = xr.DataTree(each.to_xarray())
         tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
-        return SharedEffects(own, structure, seconds, tree, extend, prior=checked, others=others)
+        return SharedEffects(
+            own, structure, seconds, tree, extend, prior=checked, others=others, sampler=sampler, weights=weights
+        )
 
-    start = _start(seen, structure, given[1])
+    if one_of("sampler", sampler, SAMPLERS) == "weighted":
+        if until is not None:
+            raise ValueError("until: expected none with sampler='weighted', which knows when it has enough, got one")
+        wanted = ESS_PER_CHAIN * int(chains)
+        with jax.enable_x64(True):
+            drawn, weights = weighted_draws(
+                model_of(structure), given, start=start, keep=KEPT, shape=(int(chains), most), wanted=wanted, seed=seed
+            )
+        if weights.bear(wanted):
+            statistics = {"lp": drawn.pop("lp")}
+            return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
+    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), given, int(warmup), watched=watched_of, keep=kept)
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
 
 
@@ -524,37 +558,6 @@ def per_table_unit(units: Units) -> FloatArray:
 def _tails(probability: float) -> tuple[float, float]:
     tail = (1 - fraction("probability", probability)) / 2
     return tail, 1 - tail
-
-
-def _start(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease] = ()) -> dict[str, Any]:
-    """Unconstrained values round which chains start."""
-    groups, d = np.shape(seen.averages)
-    accuracy: dict[str, Any] = {"level": np.full(groups, 1.0), "determined_spread_site": -0.5, "errors_site": 0.0}
-    if d > 1:
-        accuracy |= {"level_sd_site": -0.5, "levels": np.zeros(d)}
-    start: dict[str, Any] = {"mu_away": np.zeros(d), "size": np.zeros(groups)} | accuracy
-    if seen.covariates is not None:
-        start["slopes_away"] = np.zeros(np.shape(seen.covariates.start))
-    for number in range(len(others)):
-        start |= {f"{other_site(number)}/{name}": value for name, value in accuracy.items()}
-    if d > 1:
-        of_shape: dict[str, dict[str, Any]] = {
-            "full": {"unevenness": 0.0, "diagonal": np.zeros(d), "below": np.zeros(d * (d - 1) // 2)},
-            "diagonal": {"unevenness": 0.0, "diagonal": np.zeros(d)},
-            "group_sparse": {"scales": np.zeros(d)},
-            "low_rank": {"scales": np.zeros(min(MAX_RANK, d)), "directions": np.zeros((d, min(MAX_RANK, d)))},
-        }
-        start |= of_shape[structure]
-    return start
-
-
-def _kept(draws: Draws) -> Draws:
-    return {name: draws[name] for name in (*_KEPT, *_KEPT_OF_COVARIATES) if name in draws}
-
-
-def _watched(draws: Draws) -> dict[str, FloatArray]:
-    watched = {"mu": draws["mu"], "log size": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1))}
-    return watched | ({"slopes": draws["slopes"]} if "slopes" in draws else {})
 
 
 def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
