@@ -45,6 +45,7 @@ def short_chains(*arguments, **options):
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
+        ("../README.md", "intercept"),
         ("tutorial.md", "with one release"),
         ("tutorial_people.md", "everybody: a billboard"),
         ("tutorial_adaptation.md", "one target record"),
