@@ -1,4 +1,4 @@
-"""Data of tasks: what goes in, what is predicted, tasks on disk, and how names, columns and cells are matched."""
+"""Data of tasks: rows, estimates, predictions and tasks on disk; matching of names; columns and cells of tables."""
 
 from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.prediction import Prediction

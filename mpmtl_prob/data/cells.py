@@ -1,11 +1,11 @@
-"""Cells of a private table, each read by itself: no record's type, text or container decides how another is read.
+"""Cells of a private table, converted one by one: no record's type, text or container changes how another is read.
 
-Names of tasks, which are public, are compared by :func:`label_text` wherever they come from.
+Names of tasks are public. :func:`label_text` is the one rule by which they are compared.
 
-A table may be an array, a data frame of any kind that narwhals knows, or a list of rows. Reading all of it at once, as NumPy
-and pandas do, finds one type that suits every cell, so that a single text among durations turns all others from numbers into
-objects. Whoever sees what is then computed of the *other* records learns that this one is there. Here :func:`as_number`
-decides for every cell alone, and whole columns are converted at once only where their type guarantees the same result.
+A table may be an array, a data frame of any kind that narwhals knows, or a list of rows. NumPy and pandas read a whole column
+at once and choose one type that suits every cell. A single text among durations then turns all the others from numbers into
+objects, so that a result computed from the *other* records shows that this one is there. Here :func:`as_number` decides for
+every cell alone. Whole columns are converted at once only where their type guarantees the same result.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _TRUTH = {"True": 1.0, "TRUE": 1.0, "true": 1.0, "False": 0.0, "FALSE": 0.0, "fa
 _NUMERIC = "biuf"
 #: Whole numbers up to here are doubles without an error.
 _WHOLE = 2**53
-#: What text in a file cannot hold: the character NUL, and one half of a pair of UTF-16.
+#: Characters that text in a file cannot hold: NUL, and one half of a surrogate pair of UTF-16.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def as_number(cell: Any) -> float:
-    """Return a cell as a double, and NaN for what is no number: a date, a duration, a missing value, other text.
+    """Return a cell as a double, or NaN if it is not a number: a date, a duration, a missing value, other text.
 
     Truth values are 1 and 0, also as words. Text is read as Python reads it. A complex number needs no imaginary part.
     """
     try:
         if isinstance(cell, str):
             return _TRUTH[cell] if cell in _TRUTH else float(cell)
-        if isinstance(cell, np.datetime64 | np.timedelta64):  # some units are numbers to float(), and others are not
+        if isinstance(cell, np.datetime64 | np.timedelta64):  # float() accepts some of their units and refuses others
             return np.nan
         if isinstance(cell, complex | np.complexfloating):
             return float(cell.real) if cell.imag == 0 else np.nan
         return float(cell)
-    except Exception:  # a cell may be any object, and its error would tell of it
+    except Exception:  # a cell may be any object, and its error would reveal it
         return np.nan
 
 
 def numbers_of_text(cells: Sequence[str]) -> list[float]:
-    """Return :func:`as_number` of each of a few texts, of which most lines of a file have none but numbers."""
+    """Return :func:`as_number` of each of a few texts, quickly where all are numbers, as in most lines of a file."""
     try:
         return list(map(float, cells))
     except ValueError:
@@ -60,7 +60,7 @@ def as_numbers(column: Any) -> NDArray[np.float64]:
     """Return the cells of one column, (n,), as doubles; see :func:`as_number`."""
     column = cells_of(column)
     if isinstance(getattr(column, "dtype", None), np.dtype) and column.dtype.kind in _NUMERIC:
-        with np.errstate(all="ignore"):  # a warning would tell of one record
+        with np.errstate(all="ignore"):  # a warning would reveal something of one record
             values = np.array(column, dtype=np.float64)
             if isinstance(column, np.ma.MaskedArray):
                 values[np.ma.getmaskarray(column)] = np.nan  # a masked cell is missing
@@ -71,7 +71,7 @@ def as_numbers(column: Any) -> NDArray[np.float64]:
 
 
 def cells_of(column: Any) -> Any:
-    """Return a column of a frame that narwhals has read as a list or an array, and any other column as it is."""
+    """Convert a column that narwhals has read to a list or an array; return any other column as it is."""
     if not (hasattr(column, "to_list") and hasattr(column, "implementation")):
         return column
     return column.to_numpy() if column.dtype.is_float() and not column.null_count() else column.to_list()
@@ -81,13 +81,13 @@ def as_matrix(name: str, table: Any, num_columns: int | None = None) -> NDArray[
     """Return a table's cells as doubles, (records, columns).
 
     Args:
-        name: of the argument, for the error.
+        name: name of the argument, for the error.
         table: a data frame, a two-dimensional array, or a sequence of rows.
-        num_columns: how many columns it has, which is public; default of a sequence of rows is the commonest length. A row of
-            another length is one of NaN, as an error would tell of it.
+        num_columns: number of columns, which is public. The default for a sequence of rows is the most common length. A row
+            of another length becomes a row of NaN, because an error would reveal it.
 
     Raises:
-        ValueError: no table, such as an array of one dimension: the shape of an array is public.
+        ValueError: the value is not a table, for example an array of one dimension. The shape of an array is public.
     """
     if is_frame(table):
         columns = [as_numbers(column) for _, column in frame_columns(table)]
@@ -109,7 +109,7 @@ def as_matrix(name: str, table: Any, num_columns: int | None = None) -> NDArray[
 
 
 def as_vector(name: str, column: Any) -> NDArray[np.float64]:
-    """Return one column's cells as doubles, (n,). Raises ValueError for what is no column, such as a matrix."""
+    """Return one column's cells as doubles, (n,). Raises ValueError for anything else, such as a matrix."""
     if hasattr(column, "__array__") or hasattr(column, "shape"):
         shape = np.shape(column)
         if len(shape) != 1:
@@ -120,11 +120,11 @@ def as_vector(name: str, column: Any) -> NDArray[np.float64]:
 
 
 def label_text(label: Hashable) -> str:
-    """Return the text by which a task's name is compared with others, and which stands for it in files.
+    """Return the text that stands for a task's name in comparisons and in files.
 
-    Text counts without blanks around it, in Unicode's normal form C. Whole numbers are their decimal digits, also as
-    floating-point numbers up to 2^53. Dates are in ISO form, where midnight is the day. So 7, 7.0, "7" and " 7" are one name,
-    and "007" is another.
+    Text is stripped of blanks around it and brought to Unicode's normal form C. Whole numbers, also floating-point ones up to
+    2^53, become their decimal digits. Dates are in ISO form, and midnight is written as the day. So 7, 7.0, "7" and " 7" are
+    one name, and "007" is another.
     """
     if isinstance(label, np.generic) and not isinstance(label, np.datetime64 | np.timedelta64):
         label = label.item()
@@ -143,10 +143,10 @@ def label_text(label: Hashable) -> str:
 
 
 def check_labels(name: str, labels: Iterable[Hashable]) -> None:
-    """Raise ValueError for names of tasks as :func:`check_spelling` does, and for a fractional number.
+    """Raise ValueError for names of tasks that :func:`check_spelling` refuses, and for a fractional number.
 
     Args:
-        name: of the argument.
+        name: name of the argument, for the error.
         labels: the names, each once.
     """
     labels = tuple(labels)
@@ -157,11 +157,11 @@ def check_labels(name: str, labels: Iterable[Hashable]) -> None:
 
 
 def check_spelling(name: str, kind: str, labels: Iterable[Hashable]) -> None:
-    """Raise ValueError for two names that are spelled differently and compare equal, and for one that no file can hold.
+    """Raise ValueError for two spellings of one name, and for a name that no file can hold.
 
     Args:
-        name: of the argument.
-        kind: "task" or "feature", whose names they are.
+        name: name of the argument, for the error.
+        kind: the kind of names, "task" or "feature", for the error.
         labels: the names, each once.
     """
     seen: dict[str, Hashable] = {}
@@ -179,21 +179,21 @@ def check_spelling(name: str, kind: str, labels: Iterable[Hashable]) -> None:
 
 
 def is_frame(table: Any) -> bool:
-    """Return whether this is a data frame of a kind that narwhals knows, with its rows in memory."""
+    """Return True for a data frame of a kind that narwhals knows, with its rows in memory."""
     from narwhals import dependencies
 
     return bool(dependencies.is_into_dataframe(table))
 
 
 def frame_columns(frame: Any) -> list[tuple[Hashable, Any]]:
-    """Return the columns of a data frame of any kind by name, in order: series of pandas, or of narwhals for all others.
+    """Return (name, column) of every column of a data frame, in order: pandas series, or narwhals series for other kinds.
 
     Raises:
-        ValueError: a frame that cannot be read, such as one with two columns of one name outside pandas.
+        ValueError: the frame cannot be read, for example because two columns outside pandas have one name.
     """
     import narwhals
 
-    if narwhals.dependencies.is_pandas_dataframe(frame):  # whose names may be anything, and may stand there twice
+    if narwhals.dependencies.is_pandas_dataframe(frame):  # in pandas, names may be any objects, and may repeat
         return [(name, frame.iloc[:, j]) for j, name in enumerate(frame.columns)]
     try:
         table = narwhals.from_native(frame, eager_only=True)
@@ -205,12 +205,12 @@ def frame_columns(frame: Any) -> list[tuple[Hashable, Any]]:
 
 
 def column_names(table: Any) -> tuple[Hashable, ...]:
-    """Return the names of a data frame's columns, and none of what has no names."""
+    """Return the names of a data frame's columns; an empty tuple for a table without names."""
     return tuple(name for name, _ in frame_columns(table)) if is_frame(table) else ()
 
 
 def _row(row: Any) -> list[Any]:
-    """Return the cells of one record; none of what is no row."""
+    """Return the cells of one record; an empty list for anything that is not a row."""
     try:
         return [] if isinstance(row, str | bytes) else list(row)
     except Exception:  # a record may be any object

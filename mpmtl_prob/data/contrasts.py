@@ -1,4 +1,4 @@
-"""Contrasts of a task's rows, in which its intercept cancels."""
+"""Contrasts of a task's rows: orthonormal combinations in which its intercept cancels."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 
-#: The name of the feature that is 1 in every row.
+#: Name of the feature that is 1 in every row.
 NAME = "intercept"
-_AT_ONCE = 2**16  # numbers
+_AT_ONCE = 2**16  # numbers that are transformed at a time
 
 
 def contrasts(X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """H X (n-1, d) and H y (n-1,) of one task's rows (n, d) and targets (n,), with H H' = I and H 1 = 0.
+    """Compute H X (n-1, d) and H y (n-1,) of one task's rows (n, d) and targets (n,), with H H' = I and H 1 = 0.
 
-    Row k is what row k+1 has beyond the mean of the k rows before it. One row has no contrast, and says nothing of slopes:
-    a single row of zeros.
-
-    Source: Helmert's matrix.
+    H is Helmert's matrix: row k is proportional to the difference of row k+1 and the mean of the k rows before it. A single
+    row has no contrast and carries no information about slopes: the result is then one row of zeros.
     """
     rows = in_place(np.column_stack([X, y]))
     return rows[:, :-1], rows[:, -1]
 
 
 def in_place(rows: FloatArray) -> FloatArray:
-    """Return :func:`contrasts` of rows (n, d+1) whose last column is the target, in their place."""
+    """Overwrite rows (n, d+1), whose last column is the target, with their :func:`contrasts`; return these."""
     if len(rows) == 1:
         return np.zeros_like(rows)
     k = np.arange(1.0, len(rows))[:, None]
     step = max(1, _AT_ONCE // len(rows))
-    with np.errstate(all="ignore"):  # beyond double precision a warning would tell of one task
-        rows -= rows[0].copy()  # first, so that columns without variation are zero, and a far origin costs no digits
-        for at in range(0, rows.shape[1], step):  # a few columns at a time: memory
+    with np.errstate(all="ignore"):  # a warning of an overflow would reveal one task
+        # Subtracted first, so that constant columns become exact zeros, and a far origin costs no digits.
+        rows -= rows[0].copy()
+        for at in range(0, rows.shape[1], step):  # a few columns at a time, to save memory
             some = rows[:, at : at + step]
             H = np.cumsum(some, axis=0)[:-1]
             H /= k

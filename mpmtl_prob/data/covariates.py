@@ -1,4 +1,4 @@
-"""Covariates of tasks: public numbers, such as a hospital's size, by which average effects may differ."""
+"""Covariates of tasks: public numbers, such as a hospital's size, with which average effects may differ."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.cells import as_numbers, check_spelling, file_name, label_text
 
-#: Values more than so many scales from the centre are as good as in other units.
+#: Values more than so many scales from the centre are probably in other units, and are refused.
 _FAR = 20.0
-#: Of singular values: below this share of the largest, one covariate follows from the others.
+#: Share of the largest singular value: below it, one covariate counts as a combination of the others.
 _DEPENDENT = 1e-6
-#: Groups of tasks with values next to each other: so many for every covariate, and no more altogether.
+#: Numbers of groups of tasks with neighbouring values: per covariate, and at most altogether.
 GROUPS_PER_COVARIATE, _MOST_GROUPS = 16, 64
 _SHOWN = 5
 _EXAMPLE = "a pandas data frame with a row for every task, its index their names, or {'north': {'beds': 300}, ...}"
@@ -25,15 +25,15 @@ _EXAMPLE = "a pandas data frame with a row for every task, its index their names
 
 @dataclass(frozen=True, repr=False)
 class Covariates:
-    """Values of covariates by task, in the units that people use. Public, and part of the release.
+    """Values of covariates by task, in the units of the user's table: public, and part of the release.
 
     Attributes:
-        names: of the covariates, q of them.
+        names: names of the covariates, q of them.
         tasks: names of the tasks, m of them, as text.
-        values: of every task, (m, q).
+        values: one row per task, (m, q).
 
     Raises:
-        ValueError: names or tasks twice, or numbers of another shape or that are not finite.
+        ValueError: a name or a task that occurs twice, or numbers of a wrong shape or that are not finite.
     """
 
     names: tuple[Hashable, ...]
@@ -57,15 +57,15 @@ class Covariates:
 
     @classmethod
     def of_table(cls, table: Any, names: Sequence[Hashable]) -> Covariates:
-        """Return the values of these covariates in a table of tasks; other columns are left out.
+        """Read the values of these covariates from a table of tasks, whose other columns are ignored.
 
         Args:
-            table: a pandas data frame whose index are the tasks' names, a mapping from tasks to numbers by name, or
+            table: a pandas data frame whose index holds the tasks' names, a mapping from tasks to numbers by name, or
                 Covariates.
-            names: of the covariates.
+            names: names of the covariates.
 
         Raises:
-            ValueError: no such table, a covariate that is not in it, one that is there twice, or a number that is none.
+            ValueError: another type of table, a covariate that is missing or occurs twice, or a cell that is not a number.
         """
         known = tuple(file_name(name) for name in names)
         if isinstance(table, Covariates):
@@ -73,16 +73,15 @@ class Covariates:
                 raise ValueError(f"covariates: expected those of the reference, {list(known)}, got {list(table.names)}")
             return table
         if isinstance(table, Mapping) and all(isinstance(row, Mapping) for row in table.values()):
-            tasks, rows = (
-                list(table),
-                [{file_name(name): value for name, value in row.items()} for row in table.values()],
-            )
+            tasks = list(table)
+            rows = [{file_name(name): value for name, value in row.items()} for row in table.values()]
             for task, row in zip(tasks, rows, strict=True):
                 if missing := [name for name in known if name not in row]:
                     raise ValueError(f"covariates: expected {missing[0]!r} of every task, got none of {task!r}")
             cells = [[row[name] for row in rows] for name in known]
         elif dependencies.is_pandas_dataframe(table):
-            tasks, columns = table.index.tolist(), [file_name(name) for name in table.columns]
+            tasks = table.index.tolist()
+            columns = [file_name(name) for name in table.columns]
             for name in known:
                 if columns.count(name) != 1:
                     got = "none of this name" if name not in columns else "it twice"
@@ -94,16 +93,16 @@ class Covariates:
         return cls(known, tuple(map(label_text, tasks)), tuple(map(tuple, values.tolist())))
 
     def among(self, tasks: Sequence[Hashable]) -> Covariates:
-        """Return those of these tasks alone, in the order of this table: that of rows is private.
+        """Return the covariates of these tasks alone, in the order of this table, since the order of the rows is private.
 
         Raises:
-            ValueError: a task that has none.
+            ValueError: a task that is not in this table.
         """
         places = np.sort(self._places(tasks)).tolist()
         return Covariates(self.names, tuple(self.tasks[i] for i in places), tuple(self.values[i] for i in places))
 
     def of(self, tasks: Sequence[Hashable]) -> FloatArray:
-        """Return the values (k, q) of k tasks by their names. Raises ValueError for a task that has none."""
+        """Return the values (k, q) of k tasks by name. Raises ValueError for a task that is not in this table."""
         return np.array(self.values)[self._places(tasks)]
 
     def _places(self, tasks: Sequence[Hashable]) -> NDArray[np.int64]:
@@ -117,12 +116,12 @@ class Covariates:
         return np.array([place[label_text(task)] for task in tasks], dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the covariates in types that JSON can hold."""
         return {"names": list(self.names), "tasks": list(self.tasks), "values": [list(row) for row in self.values]}
 
     @classmethod
     def from_dict(cls, meta: Mapping[str, Any]) -> Covariates:
-        """Those that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for others."""
+        """Restore covariates from what :meth:`to_dict` returns. Raises ValueError, KeyError or TypeError otherwise."""
         return cls(tuple(meta["names"]), tuple(meta["tasks"]), tuple(map(tuple, meta["values"])))
 
     def __repr__(self) -> str:
@@ -130,18 +129,18 @@ class Covariates:
 
 
 def standardised(values: FloatArray, units: Mapping[Hashable, tuple[float, float]]) -> FloatArray:
-    """Return z, (k, 1 + q), a one and values (k, q) in units of their centres and scales, in the order of these."""
+    """Return Z (k, 1 + q): a column of ones, then values (k, q) minus their centres and divided by their scales."""
     centre, scale = np.array(list(units.values())).reshape(-1, 2).T
-    with np.errstate(over="ignore"):  # what leaves double precision is refused as far from the centre
+    with np.errstate(over="ignore"):  # infinite values are refused later, as too far from the centre
         return np.column_stack([np.ones(len(values)), (values - centre) / scale])
 
 
 def check_varying(covariates: Covariates, Z: FloatArray) -> None:
-    """Raise ValueError for covariates of a release that cannot be told from the average, or from each other.
+    """Raise ValueError for covariates that vary too little, lie too far from their centres, or are collinear.
 
     Args:
-        covariates: of the release's tasks.
-        Z: the same in common units, (m, 1 + q).
+        covariates: the covariates of the release's tasks.
+        Z: the same in common units, as :func:`standardised` returns them, (m, 1 + q).
     """
     for j, name in enumerate(covariates.names):
         column = Z[:, j + 1]
@@ -167,8 +166,8 @@ class Groups(NamedTuple):
     """Tasks in groups by their covariates.
 
     Attributes:
-        values: z of every group, (G, 1 + q).
-        counts: tasks of every group, (G,).
+        values: standardised covariates of every group, (G, 1 + q).
+        counts: number of tasks in every group, (G,).
         members: the group of every task, (m,).
     """
 
@@ -178,11 +177,11 @@ class Groups(NamedTuple):
 
 
 def grouped(Z: FloatArray, most: int | None = None) -> Groups:
-    """Group tasks with the same z, (m, 1 + q), or, where more than ``most`` differ, neighbouring ones, by a public rule.
+    """Group tasks whose standardised covariates Z (m, 1 + q) are equal, or neighbouring where more than ``most`` differ.
 
-    Default are 16 groups for every covariate, and no more than 64. The group within which z varies most is split at its mean,
-    along the covariate that varies most in it, until there are enough. Groups' means vary less than their tasks: they are
-    then moved apart, so that the mean and the covariance of z are those of the tasks.
+    The rule uses public numbers alone. By default there are 16 groups per covariate, and at most 64. The group within which Z
+    varies most is split at its mean, along the covariate that varies most in it, until there are enough groups. Groups' means
+    vary less than tasks do, so they are then moved apart until the mean and the covariance of Z are those of the tasks.
     """
     most = min(GROUPS_PER_COVARIATE * (Z.shape[1] - 1), _MOST_GROUPS) if most is None else most
     values, members = np.unique(Z, axis=0, return_inverse=True)
@@ -190,23 +189,24 @@ def grouped(Z: FloatArray, most: int | None = None) -> Groups:
     if len(values) > most:
         members = np.zeros(len(Z), dtype=np.int64)
         for number in range(1, most):
-            sizes = [len(own) * own.var(axis=0) for own in (Z[members == group] for group in range(number))]
+            groups = (Z[members == group] for group in range(number))
+            sizes = [len(group) * group.var(axis=0) for group in groups]
             widest = int(np.argmax([size.sum() for size in sizes]))
             along = int(np.argmax(sizes[widest]))
-            own = members == widest
-            members[own & (Z[:, along] > Z[own, along].mean())] = number
+            of_widest = members == widest
+            members[of_widest & (Z[:, along] > Z[of_widest, along].mean())] = number
         values = np.stack([Z[members == group].mean(axis=0) for group in range(most)])
         values = _as_wide(values, np.bincount(members), Z)
     return Groups(values, np.bincount(members).astype(float), members)
 
 
 def _as_wide(values: FloatArray, counts: NDArray[np.int64], Z: FloatArray) -> FloatArray:
-    """Groups' values (G, 1 + q), moved from their mean so that their covariance is that of the tasks."""
+    """Move groups' values (G, 1 + q) away from their mean, so that their covariance is that of the tasks."""
     mean = Z[:, 1:].mean(axis=0)
     away = values[:, 1:] - mean
     of_groups, of_tasks = (away.T * counts) @ away, (Z[:, 1:] - mean).T @ (Z[:, 1:] - mean)
     try:
         stretch = np.linalg.solve(np.linalg.cholesky(of_groups), away.T).T @ np.linalg.cholesky(of_tasks).T
-    except np.linalg.LinAlgError:  # more covariates than the groups can tell apart
+    except np.linalg.LinAlgError:  # there are more covariates than the groups can distinguish
         return values
     return np.column_stack([np.ones(len(values)), mean + stretch])

@@ -1,4 +1,4 @@
-"""Estimates that were made elsewhere, with their covariances: what a task takes part with in the place of rows."""
+"""Estimates from models fitted elsewhere, with covariances: a task can take part with these in the place of rows."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import default, match_names
 from mpmtl_prob.data.padding import LARGEST, Part, fixed, task_names
 
-#: What R, SAS and formulas, Stata, and statsmodels call the intercept.
+#: Names of the intercept in R, in SAS and formulas, in Stata, and in statsmodels.
 INTERCEPTS = (NAME, "(Intercept)", "Intercept", "_cons", "const")
-#: Covariances may be rounded, as files are, by this share of the variances; and correlations this near to perfect are.
+#: Relative asymmetry of a covariance that counts as rounding; smallest eigenvalue of a correlation matrix that is accepted.
 _ROUNDED, _PERFECT = 1e-6, 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Estimate:
-    """An estimate of one task's effects and its covariance, from any model and any program: R, SAS, Stata, statsmodels.
+    """Estimate of one task's effects with its covariance, from any model and program: R, SAS, Stata, statsmodels.
 
-    It stands for rows that its owner keeps elsewhere, by the normal approximation N(mean | effects, covariance) that a
-    meta-analysis makes. It should be of least squares or maximum likelihood: what a prior or a penalty has shrunk would be
-    shrunk twice.
+    It stands for rows that the data owner keeps elsewhere, by the normal approximation N(mean | effects, covariance) of a
+    meta-analysis. The estimate should come from least squares or maximum likelihood. One that a prior or a penalty has
+    already shrunk would be shrunk twice.
 
     Args:
         mean: the coefficients, (d,), each the change of the target, or of the linear predictor (log odds, log hazard), for
             one unit of its column. A Series or a mapping brings its names.
-        covariance: of them, (d, d), such as R's ``vcov``. A data frame's columns are matched by name.
-        coefficients: their names; default those that the numbers bring, else 0, 1, ... Where the numbers bring names these
-            say which are taken, and in which order: others were adjusted for. What R, SAS, Stata and statsmodels call
-            the intercept, "(Intercept)", "Intercept", "_cons" and "const", is "intercept".
+        covariance: their covariance matrix, (d, d), such as R's ``vcov``. A data frame's columns are matched by name.
+        coefficients: their names; by default those that the numbers bring, else 0, 1, ... Where the numbers bring names, this
+            argument selects some of them, in this order; the model has adjusted for the others. The names of the intercept in
+            R, SAS, Stata and statsmodels, "(Intercept)", "Intercept", "_cons" and "const", become "intercept".
 
     Attributes:
-        mean: (d,), for its owner alone.
+        mean: (d,), which only the data owner should see.
         covariance: (d, d), likewise.
         coefficients: their names, d of them.
 
     Raises:
-        ValueError: numbers that are not finite, a covariance of another size, or that is not symmetric and positive definite,
-            or names that are not there, or twice.
+        ValueError: numbers that are not finite, a covariance of a wrong size, or one that is not symmetric and positive
+            definite, or names that are missing or occur twice.
 
     >>> mp.Estimate([0.08, 1.1], [[0.0004, 0.0], [0.0, 0.09]], coefficients=["age", "male"])
     Estimate(2 coefficients: age, male)
@@ -87,25 +87,25 @@ class Estimate:
         object.__setattr__(self, "coefficients", names)
 
     def take(self, coefficients: Sequence[Hashable]) -> Self:
-        """The estimate of these coefficients, in this order. Raises ValueError for other names."""
+        """Return the estimate of these coefficients, in this order. Raises ValueError for other names."""
         place = match_names("coefficients", coefficients, self.coefficients, of="the estimate", advice=_ADVICE)
         return type(self)(self.mean[place], self.covariance[np.ix_(place, place)], tuple(coefficients))
 
-    def __repr__(self) -> str:  # never shows numbers: a notebook prints what it is handed
+    def __repr__(self) -> str:  # shows no private numbers, as notebooks print their last value
         return f"Estimate({_counted(self.coefficients)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Estimates:
-    """Estimates of several tasks, or of one, in the place of a :class:`~mpmtl_prob.data.TaskData`.
+    """Estimates of one or several tasks, which may take the place of a :class:`~mpmtl_prob.data.TaskData`.
 
     Args:
-        estimates: by the names of tasks, or one after another.
-        tasks: names, of estimates without; default 0, 1, ...
-        coefficients: which are taken, in which order; default all of the first task, an intercept last.
+        estimates: a mapping from tasks' names to estimates, or a sequence of estimates.
+        tasks: names for a sequence; default 0, 1, ...
+        coefficients: the coefficients to take, in this order; default all of the first task, with the intercept last.
 
     Attributes:
-        estimates: one of every task, all with the same coefficients in the same order.
+        estimates: one for every task, all with the same coefficients in the same order.
         tasks: their names.
 
     Raises:
@@ -130,20 +130,20 @@ class Estimates:
                 raise ValueError("tasks: expected none with a mapping, which has the names of tasks")
             tasks, estimates = tuple(estimates), tuple(estimates.values())
         every = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
-        if not every or not all(isinstance(each, Estimate) for each in every):
-            kinds = sorted({type(each).__name__ for each in every if not isinstance(each, Estimate)})
+        if not every or not all(isinstance(estimate, Estimate) for estimate in every):
+            kinds = sorted({type(other).__name__ for other in every if not isinstance(other, Estimate)})
             raise ValueError(f"estimates: expected an Estimate of every task, got {', '.join(kinds) or 'none'}")
         names = task_names(tasks, len(every))
-        wanted = _intercept_last(every[0].coefficients) if coefficients is None else tuple(coefficients)
+        names_taken = _intercept_last(every[0].coefficients) if coefficients is None else tuple(coefficients)
         ordered = []
-        for name, each in zip(names, every, strict=True):
-            if coefficients is None and len(each.coefficients) != len(wanted):
+        for name, estimate in zip(names, every, strict=True):
+            if coefficients is None and len(estimate.coefficients) != len(names_taken):
                 raise ValueError(
-                    f"estimates: task {name!r}: expected the coefficients {list(wanted)} of the first, got "
-                    f"{list(each.coefficients)}; say which are taken, coefficients=[...]"
+                    f"estimates: task {name!r}: expected the coefficients {list(names_taken)} of the first, got "
+                    f"{list(estimate.coefficients)}; say which are taken, coefficients=[...]"
                 )
             try:
-                ordered.append(each.take(wanted))
+                ordered.append(estimate.take(names_taken))
             except ValueError as error:
                 raise ValueError(f"estimates: task {name!r}: {error}") from None
         object.__setattr__(self, "estimates", tuple(ordered))
@@ -153,19 +153,19 @@ class Estimates:
     def from_pandas(
         cls, frame: Any, *, task: str = "task", coefficient: str = "coefficient", estimate: str = "estimate"
     ) -> Self:
-        """Estimates of a table with a row for every task and coefficient, and the covariance in columns of their names.
+        """Read estimates from a table: one row per task and coefficient, with the covariance in columns named by coefficient.
 
-        In R, of a fit for one task: ``data.frame(task = "A", coefficient = names(coef(fit)), estimate = coef(fit), vcov(fit),
-        check.names = FALSE)``.
+        In R, for the fit of one task: ``data.frame(task = "A", coefficient = names(coef(fit)), estimate = coef(fit),
+        vcov(fit), check.names = FALSE)``.
 
         Args:
             frame: a data frame of any kind that narwhals knows.
-            task: the column that says of which task a row is.
-            coefficient: that of the coefficients' names.
-            estimate: that of the estimates.
+            task: the column of tasks' names.
+            coefficient: the column of coefficients' names.
+            estimate: the column of estimates.
 
         Raises:
-            ValueError: a column that is not there, or as :class:`Estimate`, with the task's name.
+            ValueError: a missing column, or numbers that :class:`Estimate` refuses, with the task's name.
         """
         if not is_frame(frame):
             raise ValueError(f"frame: expected a data frame, of pandas, polars or Arrow, got {type(frame).__name__}")
@@ -183,15 +183,15 @@ class Estimates:
         rows_of: dict[Hashable, list[int]] = {}
         for i, label in enumerate(labels):
             rows_of.setdefault(label, []).append(i)
-        found = {}
+        of_tasks = {}
         for label, rows in rows_of.items():
             try:
-                own = _names("coefficient", [names[i] for i in rows])
-                place = _places("covariance", own, _names("covariance", others), len(others))
-                found[label] = Estimate(values[rows], matrix[np.ix_(rows, place)], own)
+                of_task = _names("coefficient", [names[i] for i in rows])
+                place = _places("covariance", of_task, _names("covariance", others), len(others))
+                of_tasks[label] = Estimate(values[rows], matrix[np.ix_(rows, place)], of_task)
             except ValueError as error:
                 raise ValueError(f"frame: task {label!r}: {error}") from None
-        return cls(found)
+        return cls(of_tasks)
 
     @property
     def features(self) -> tuple[Hashable, ...]:
@@ -200,26 +200,26 @@ class Estimates:
 
     @property
     def intercept(self) -> bool:
-        """Whether the intercept is among them."""
+        """True if the intercept is among the coefficients."""
         return NAME in self.features
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks there are, m."""
+        """Number of tasks, m."""
         return len(self.tasks)
 
     def ordered(self, coefficients: Sequence[Hashable], of: str) -> Self:
-        """The same estimates with these coefficients, which have to be all of them, in this order.
+        """Return the same estimates with all their coefficients in this order.
 
         Args:
-            coefficients: names.
-            of: whose they are, for the error.
+            coefficients: names of all coefficients.
+            of: whose coefficients these are, for the error.
 
         Raises:
-            ValueError: other coefficients.
+            ValueError: other coefficients than those of the estimates.
         """
         names = tuple(coefficients)
-        here, there = (set(map(label_text, each)) for each in (self.features, names))
+        here, there = (set(map(label_text, some)) for some in (self.features, names))
         if here != there:
             got = [f"none of {sorted(there - here)}"] if there - here else []
             got += [f"others: {sorted(here - there)}"] if here - there else []
@@ -227,12 +227,12 @@ class Estimates:
         return type(self)(self.estimates, self.tasks, names)
 
     def fingerprint_parts(self) -> Iterator[Part]:
-        """Return what a fingerprint is of: every task's mean and covariance, in order."""
-        for each in self.estimates:
-            for array in (each.mean, each.covariance):
+        """Yield the parts of a fingerprint: every task's mean and covariance, in order."""
+        for estimate in self.estimates:
+            for array in (estimate.mean, estimate.covariance):
                 yield array.shape, array.dtype, iter((np.ascontiguousarray(array).tobytes(),))
 
-    def __repr__(self) -> str:  # never shows numbers
+    def __repr__(self) -> str:  # shows no private numbers
         return f"Estimates({self.num_tasks} task{'s' * (self.num_tasks > 1)}, {_counted(self.features)})"
 
 
@@ -249,7 +249,7 @@ def _intercept_last(names: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
 
 
 def _names(argument: str, given: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Names as files hold them, the intercept's as it is called here. Raises ValueError for none, or a name twice."""
+    """Return names as files hold them, with "intercept" for the intercept. Raises ValueError for none, or a repeated name."""
     names = tuple(NAME if label_text(name) in INTERCEPTS else file_name(name) for name in given)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"{argument}: expected distinct names of one coefficient at least, got {list(names)}")
@@ -258,12 +258,12 @@ def _names(argument: str, given: Sequence[Hashable]) -> tuple[Hashable, ...]:
 
 
 def _labels(argument: str, given: Sequence[Hashable]) -> tuple[Hashable, ...] | None:
-    """The names that numbers bring; None where they are just numbered."""
+    """Return the names that the numbers bring; None if these are just 0, 1, ..."""
     return None if default(tuple(given)) else _names(argument, given)
 
 
 def _vector(mean: Any) -> tuple[FloatArray, tuple[Hashable, ...] | None]:
-    """Numbers (d,), and their names."""
+    """Return numbers (d,), and their names if they have any."""
     if isinstance(mean, Mapping):
         return as_numbers(list(mean.values())), _names("mean", list(mean))
     if np.ndim(mean) == 0 and not isinstance(mean, str | bytes):
@@ -276,7 +276,7 @@ def _vector(mean: Any) -> tuple[FloatArray, tuple[Hashable, ...] | None]:
 
 
 def _matrix(covariance: Any) -> tuple[FloatArray, tuple[Hashable, ...] | None]:
-    """Numbers (d, d), and the names of their columns, in whose order rows are too."""
+    """Return a matrix (d, d) whose rows are in the order of its columns, and the names of these, if any."""
     if not is_frame(covariance) and np.ndim(covariance) == 0 and not isinstance(covariance, str | bytes):
         covariance = [[covariance]]
     values = as_matrix("covariance", covariance)
@@ -294,7 +294,7 @@ def _matrix(covariance: Any) -> tuple[FloatArray, tuple[Hashable, ...] | None]:
 def _places(
     argument: str, names: tuple[Hashable, ...], labels: tuple[Hashable, ...] | None, size: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where the named coefficients stand in numbers with these labels; one after another where they have none."""
+    """Return the positions of the named coefficients among these labels; 0, 1, ... where there are no labels."""
     if labels is not None:
         return match_names(argument, names, labels, of="the estimate", advice=_ADVICE)
     if size != len(names):
@@ -303,7 +303,7 @@ def _places(
 
 
 def _checked(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """The covariance, symmetric in bits. Raises ValueError for numbers that are no estimate, and shows none of them."""
+    """Return the covariance, exactly symmetric. Raises ValueError for impossible numbers, without showing them."""
     for argument, values in (("mean", mean), ("covariance", covariance)):
         if bad := int(np.sum(~np.isfinite(values))):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What least squares need of a task's rows."""
+"""Sufficient statistics of least squares: X'X, X'y, y'y and the number of rows of every task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mpmtl_prob._util.arrays import FloatArray, aligned_zeros
 from mpmtl_prob._util.hidden_arrays import shown
 
-#: i -> X_i (n_i, d) and y_i (n_i,)
+#: Function from i to X_i (n_i, d) and y_i (n_i,).
 RowsOf = Callable[[int], tuple[FloatArray, FloatArray]]
 
 #: Squares of numbers between these, and sums of many of them, are doubles with all their digits.
@@ -19,7 +19,7 @@ _ORDINARY = 1e-75, 1e75
 
 
 class Gram(NamedTuple):
-    """The sufficient statistics of every task's least-squares problem, or, without the axis of tasks, of one."""
+    """Sufficient statistics of every task's least-squares problem; those of a single task have no axis of tasks."""
 
     xx: FloatArray  #: X_i'X_i, (m, d, d)
     xy: FloatArray  #: X_i'y_i, (m, d)
@@ -31,31 +31,34 @@ class Gram(NamedTuple):
 
 
 def gram(X: FloatArray, y: FloatArray) -> Gram:
-    """Of one task's rows (n, d) and targets (n,)."""
+    """Compute the statistics of one task's rows (n, d) and targets (n,)."""
     return Gram(X.T @ X, X.T @ y, y @ y, np.int64(len(y)))  # type: ignore[arg-type] # numbers are arrays without axes
 
 
 def grams(rows_of: RowsOf, m: int, d: int) -> Gram:
-    """Of m tasks with d features, each from its own rows."""
-    found = Gram(aligned_zeros(m, d, d), np.empty((m, d)), np.empty(m), np.empty(m, dtype=np.int64))
+    """Compute the statistics of m tasks with d features, each from its own rows."""
+    statistics = Gram(aligned_zeros(m, d, d), np.empty((m, d)), np.empty(m), np.empty(m, dtype=np.int64))
     for i in range(m):
-        found.xx[i], found.xy[i], found.yy[i], found.n[i] = gram(*rows_of(i))
-    return found
+        statistics.xx[i], statistics.xy[i], statistics.yy[i], statistics.n[i] = gram(*rows_of(i))
+    return statistics
 
 
 def squares(rows_of: RowsOf, m: int, d: int) -> FloatArray:
-    """Return the diagonals of all X_i'X_i alone, (m, d); the very bits, as another product would sum in another order."""
-    found = np.empty((m, d))
+    """Compute the diagonals of all X_i'X_i, (m, d), without keeping the matrices.
+
+    They agree with :func:`grams` in every bit: sums of squares by themselves would be added in another order.
+    """
+    diagonals = np.empty((m, d))
     for i in range(m):
         X, _ = rows_of(i)
-        found[i] = np.diagonal(X.T @ X)
-    return found
+        diagonals[i] = np.diagonal(X.T @ X)
+    return diagonals
 
 
 def unit(y: FloatArray) -> float:
-    """Return a power of two by which one task's targets (n,) are divided, so that their squares' sum is a good double.
+    """Return a power of two by which to divide one task's targets (n,), so that their sum of squares is an accurate double.
 
-    It is 1 for ordinary targets, whose results then are the same in every bit.
+    It is 1 for targets of ordinary size, whose results therefore do not change in any bit.
     """
     largest = float(np.abs(y).max(initial=0.0))
     return (

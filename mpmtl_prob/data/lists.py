@@ -1,4 +1,4 @@
-"""Tasks from one matrix and one vector per task: checked, and put one after another."""
+"""Tasks from lists of matrices and vectors: checked, and stacked one after another."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def of_lists(
     features: Sequence[Hashable] | None,
     subject: Sequence[ArrayLike] | None,
 ) -> tuple[dict[str, Any], tuple[Hashable, ...], tuple[Hashable, ...]]:
-    """Return arrays of all rows by name, the names of tasks, and those of features.
+    """Stack the rows of all tasks; return arrays by name, the names of tasks, and those of features.
 
     Args:
         X: m matrices.
-        y: m vectors; None where no target is known.
+        y: m vectors; None if no target is known.
         tasks: names; default 0, 1, ...
-        features: names; default those of data frames' columns, or 0, 1, ...
-        subject: m vectors that say whom a row is about, if any.
+        features: names; default the columns of data frames, or 0, 1, ...
+        subject: m vectors with the number of every row's subject, if any.
 
     Raises:
-        ValueError: no tasks, shapes that disagree, or numbers or names that nobody can use.
+        ValueError: no tasks, shapes that disagree, or numbers or names that are refused.
     """
     if len(X) == 0:
         raise ValueError("X: expected at least one task, got none")
@@ -52,10 +52,10 @@ def of_lists(
     arrays: dict[str, Any] = {"rows": np.concatenate(xs), "targets": np.concatenate(ys)}
     arrays["offsets"] = offsets_of(list(map(len, ys)))
     if subject is not None:
-        whom = [as_float_array("subject", s, np.int64) for s in subject]
-        if [s.shape for s in whom] != [v.shape for v in ys]:
+        subjects = [as_float_array("subject", s, np.int64) for s in subject]
+        if [s.shape for s in subjects] != [v.shape for v in ys]:
             raise ValueError("subject: expected one vector per task, with one whole number per row")
-        arrays["subjects"] = np.concatenate(whom)
+        arrays["subjects"] = np.concatenate(subjects)
     return arrays, names, columns
 
 
@@ -68,17 +68,17 @@ def of_targets(
 ) -> tuple[
     list[FloatArray], list[FloatArray], list[NDArray[np.int64]], Sequence[Hashable] | None, Sequence[Hashable] | None
 ]:
-    """Return one matrix and one vector per column of Y, the subjects in them, and the names of tasks and features.
+    """Split a matrix of targets: return X, y and subjects of every column of Y, and the names of tasks and features.
 
     Args:
         X: (subjects, d).
         Y: (subjects, m).
-        observed: where a target was, (subjects, m); default everywhere.
-        tasks: names; default those of a data frame's columns.
+        observed: True where a target was observed, (subjects, m); default everywhere.
+        tasks: names; default the columns of a data frame.
         features: likewise.
 
     Raises:
-        ValueError: shapes that disagree, or a target that is no number.
+        ValueError: shapes that disagree, or an observed target that is not a number.
     """
     columns = (column_names(X) or None) if features is None else features
     names = (column_names(Y) or None) if tasks is None else tasks

@@ -1,4 +1,4 @@
-"""What data have to do with a fit or a release: names, not positions, say which task and which feature is which."""
+"""Matching of data with a fit or a release: tasks and features are matched by name, not by position."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.tasks import TaskData
 
-#: An index, or all of it, as it is.
+#: An index array, or a slice where everything is taken in order.
 Places = NDArray[np.int64] | slice
 
 _SHOWN = 5
 
 
 def task_data(value: Any, name: str = "tasks", *, targets: bool = True, plain: bool = True) -> TaskData:
-    """Return the value, if it is TaskData, with targets unless these are not needed. Raises ValueError for anything else.
+    """Check that the value is TaskData, with targets unless ``targets=False``, and return it. Raises ValueError otherwise.
 
-    Where targets are needed plain tasks have neither exposure nor weights.
+    Tasks with targets have to be ``plain``, without exposure or weights, unless ``plain=False``.
     """
     if not isinstance(value, TaskData):
         raise ValueError(f"{name}: expected TaskData, got {type(value).__name__}; make one with TaskData.from_pandas")
@@ -32,14 +32,14 @@ def task_data(value: Any, name: str = "tasks", *, targets: bool = True, plain: b
 
 
 def match_positions(data: TaskData, tasks: Sequence[Hashable], features: Sequence[Hashable]) -> tuple[Places, Places]:
-    """Return where weights (..., d, m) of a fit hold those of the data's features and tasks, in the data's own order.
+    """Return the positions of the data's features and tasks in weights (..., d, m) of a fit, in the data's order.
 
-    The data have all features of the fit, and some of its tasks. Tasks without names are as many as the fit's, and in
-    their order: of fewer or of other ones nothing says which they are.
+    The data have all features of the fit, and some of its tasks. Tasks without names have to be as many as the fit's and in
+    the same order, as nothing else says which they are.
 
     Raises:
-        ValueError: no TaskData, a task or a feature that the fit does not know, a feature that is not there, or tasks
-            without names where the fit's have names.
+        ValueError: not TaskData, a task or a feature that the fit does not know, a missing feature, or tasks without names
+            where the fit's have names.
     """
     given = task_data(data, targets=False)
     row = columns(given.features, features)
@@ -55,19 +55,19 @@ def match_positions(data: TaskData, tasks: Sequence[Hashable], features: Sequenc
 def match_names(
     what: str, given: Sequence[Hashable], known: Sequence[Hashable], *, of: str = "the fit", advice: str
 ) -> NDArray[np.int64]:
-    """Return where each of the given names stands among the known ones, (len(given),).
+    """Return the position of each given name among the known ones, (len(given),).
 
-    Names that are not equal are compared by :func:`~mpmtl_prob.data.cells.label_text`, which is what files hold.
+    Names are compared as they are, and else by :func:`~mpmtl_prob.data.cells.label_text`, which files hold.
 
     Args:
-        what: they are names of, for the error.
-        given: names.
-        known: names.
+        what: the kind of names, for the error.
+        given: names to look up.
+        known: names to look in.
         of: whose names are known, for the error.
         advice: what to do about other names, for the error.
 
     Raises:
-        ValueError: a name that is not known, or names that do not tell one from another.
+        ValueError: a name that is not known, or names that are not distinct.
     """
     for name in _COMPARED:
         place = {name(k): i for i, k in enumerate(known)}
@@ -82,15 +82,15 @@ def match_names(
 def columns(
     given: Sequence[Hashable], known: Sequence[Hashable], *, what: str = "features", of: str = "the fit"
 ) -> NDArray[np.int64]:
-    """Return where each of the given features stands among the known ones, all of which have to be given, (d,).
+    """Return the position of each given feature among the known ones, all of which have to be given, (d,).
 
-    They are found by name, and by position where one side has none, with a warning where the other has: see
-    :func:`by_position`.
+    Features are matched by name. Where one side has no names, they are matched by position (:func:`by_position`), with a
+    warning if the other side has names.
 
     Args:
-        given: names.
-        known: names.
-        what: they are names of, for the error.
+        given: names to look up.
+        known: names to look in.
+        what: the kind of names, for the error.
         of: whose names are known, for the error.
 
     Raises:
@@ -105,7 +105,7 @@ def columns(
 
 
 def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> None:
-    """Raise ValueError unless these are the known features, in their order."""
+    """Raise ValueError unless the given features are the known ones, in the same order."""
     place = columns(given, known, of=of)
     if moved := np.flatnonzero(place != np.arange(len(place))).tolist():
         raise ValueError(
@@ -114,15 +114,15 @@ def in_order(given: Sequence[Hashable], known: Sequence[Hashable], of: str) -> N
         )
 
 
-#: Names are compared as they are, and as files hold them.
+#: Forms in which names are compared: as they are, then as files hold them.
 _COMPARED: tuple[Callable[[Any], Any], ...] = (lambda name: name, label_text)
 
 
 def by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
-    """Return whether one side's features have no names, so that columns are told from one another by their order alone.
+    """Return True if one side's features have no names, so that only their order tells which is which.
 
-    A matrix has the features 0, 1, ..., and so has a table that was made of one. Numbers on both sides are names: what is
-    called 4 to 7 here is not what is called 0 to 3 there.
+    The columns of a matrix are called 0, 1, ..., and so are those of a table made from one. If both sides have numbers, these
+    are names: features 4 to 7 on one side are not features 0 to 3 on the other.
     """
     if len(given) != len(known):
         return False
@@ -134,11 +134,11 @@ def by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
 def tell_of_positions(
     given: Sequence[Hashable], known: Sequence[Hashable], *, what: str = "features", of: str = "the fit"
 ) -> None:
-    """Warn where one side alone has names: several columns may be in another order, which nobody would notice."""
+    """Warn if one side alone has names: several columns may be in another order, which nobody would notice."""
     given, known = (tuple(name for name in names if name != NAME) for names in (given, known))
     if default(given) == default(known) or len(known) < 2:
         return
-    # never the given names: of a private table without a head they are its first record
+    # The given names are not shown: in a private table without a header they are its first record.
     more = f" and {len(known) - _SHOWN} more" if known[_SHOWN:] else ""
     order = f", in the order {', '.join(map(str, known[:_SHOWN]))}{more}" if default(given) else ""
     nameless = "these" if order else f"those of {of}"
@@ -150,7 +150,7 @@ def tell_of_positions(
 
 
 def default(names: tuple[Hashable, ...]) -> bool:
-    """Whether these are the names 0, 1, ... of what was given none."""
+    """Return True for the default names 0, 1, ..."""
     return names == tuple(range(len(names)))
 
 

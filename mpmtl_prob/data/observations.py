@@ -1,4 +1,4 @@
-"""What rows have beside features and a target: how long each was exposed, and how much it counts."""
+"""Exposure and weights of rows: how long each was at risk, and how much it counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mpmtl_prob._util.hidden_arrays import shown
 
 
 class Observations(NamedTuple):
-    """One task's rows.
+    """Rows of one task, with exposure and weights.
 
     Attributes:
         X: features, (n, d).
         y: targets, (n,).
-        exposure: of counts, (n,).
+        exposure: time at risk or number of chances behind every count, (n,).
         weights: how much every row counts, (n,).
     """
 
@@ -32,22 +32,22 @@ class Observations(NamedTuple):
 
 
 def of_every_row(name: str, values: Any, counts: NDArray[np.int64]) -> FloatArray:
-    """Return a positive number for every row, (N,), given one after another or as one vector per task.
+    """Check that there is a positive number for every row, and return all of them, (N,).
 
     Args:
-        name: of the argument, for errors.
-        values: the numbers.
-        counts: rows of every task, (m,).
+        name: name of the argument, for errors.
+        values: the numbers, as one vector of all tasks' rows or as one vector per task.
+        counts: number of rows of every task, (m,).
 
     Raises:
-        ValueError: another number of them, or numbers that are not positive and finite; how many, and not which.
+        ValueError: a wrong number of values, or values that are not positive and finite. The error says how many, not which.
     """
     parts = values if isinstance(values, list | tuple) or getattr(values, "ndim", 1) == 2 else []
-    each = [as_float_array(name, value) for value in parts]
-    if each and all(value.ndim == 1 for value in each):
-        if [len(value) for value in each] != counts.tolist():
+    vectors = [as_float_array(name, value) for value in parts]
+    if vectors and all(value.ndim == 1 for value in vectors):
+        if [len(value) for value in vectors] != counts.tolist():
             raise ValueError(f"{name}: expected one vector per task, with a number for every row, got other lengths")
-        flat = np.concatenate(each)
+        flat = np.concatenate(vectors)
     else:
         flat = np.array(as_float_array(name, values))
     if flat.shape != (counts.sum(),):
@@ -58,7 +58,7 @@ def of_every_row(name: str, values: Any, counts: NDArray[np.int64]) -> FloatArra
 
 
 def check_plain(name: str, exposure: Any, weights: Any) -> None:
-    """Raise ValueError for rows with exposure or weights where these would be passed over without a word."""
+    """Raise ValueError for exposure or weights where they would be ignored."""
     for what, given in (("exposure", exposure), ("weights", weights)):
         if given is not None:
             raise ValueError(

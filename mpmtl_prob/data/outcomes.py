@@ -1,7 +1,7 @@
-"""Kinds of outcomes: numbers, whether something happened, and how often.
+"""Kinds of outcomes: numbers, binary outcomes (events) and counts.
 
-A row's expected target depends on its linear predictor, the sum of its columns times effects: a number is the predictor
-itself, of a binary outcome it is the log odds, and of a count the logarithm of the rate for one unit of exposure.
+The expected target of a row depends on its linear predictor, the sum of its columns times effects. The predictor is the
+expected value of a number, the log odds of a binary outcome, and the log rate of a count per unit of exposure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OUTCOMES = ("number", "binary", "count")
 
 
 def link(name: str, outcome: str, baseline: float) -> float:
-    """Return the linear predictor of a probability or a rate. Raises ValueError for a number that is neither."""
+    """Return the linear predictor of a baseline probability or rate. Raises ValueError for an impossible baseline."""
     if outcome == "binary":
         if not 0 < baseline < 1:
             raise ValueError(f"{name}: expected a probability strictly between 0 and 1, got {baseline!r}")
@@ -28,12 +28,12 @@ def link(name: str, outcome: str, baseline: float) -> float:
 
 
 def targets_of(outcome: str, y: FloatArray) -> FloatArray:
-    """Return targets (n,) as an outcome's law takes them: of "binary" 0 and 1, whether they came as these or as -1 and 1."""
+    """Return targets (n,) in the coding of the outcome's likelihood: binary ones as 0 and 1, also if given as -1 and 1."""
     return np.where(y > 0, 1.0, 0.0) if outcome == "binary" else y
 
 
 def impossible(outcome: str, y: FloatArray) -> NDArray[np.bool_]:
-    """Return which targets (n,) an outcome cannot have; of a binary one all where both 0 and -1 are among them."""
+    """Return which targets (n,) are impossible for an outcome; all of a binary one if both 0 and -1 occur."""
     return _IMPOSSIBLE[outcome](y)
 
 

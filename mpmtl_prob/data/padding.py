@@ -1,4 +1,4 @@
-"""Rows of several tasks, one task after another: read, named, checked, and padded to one size where that is wanted."""
+"""Rows of several tasks in one array: reading, naming and checking them, and padding to a common length."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from mpmtl_prob.data.cells import as_matrix, as_numbers, check_labels, check_spe
 
 Counts = NDArray[np.int64]
 
-#: The largest number in the rows: sums of its squares are still numbers.
+#: Largest number allowed in rows: sums of its squares are still finite.
 LARGEST = 1e150
-#: What to do about cells that are no numbers.
+#: Advice for cells that are not numbers.
 ENCODE = "leave rows with missing values out, and encode text and dates as numbers first"
 
-#: The largest padded array that is made although the rows take less than half as much, in bytes.
+#: Largest padded array in bytes that is made although the rows take less than half as much.
 LARGEST_VIEW = 2**30
 _ADVICE = "rows_of(i) returns the rows of one task, and rows, targets and offsets are those of all without padding"
 
 
 def cells(name: str, value: ArrayLike) -> FloatArray:
-    """Return an array or a data frame as doubles. A cell of a mixed column that is no number is NaN, as a missing one is."""
+    """Convert an array or a data frame to doubles. In a column of mixed types, cells that are not numbers become NaN."""
     if hasattr(value, "iloc"):
         return as_matrix(name, value) if hasattr(value, "columns") else as_numbers(value)
     if getattr(getattr(value, "dtype", None), "kind", "") == "O":
@@ -38,7 +38,7 @@ def cells(name: str, value: ArrayLike) -> FloatArray:
 
 
 def task_names(tasks: Sequence[Hashable] | None, number: int) -> tuple[Hashable, ...]:
-    """Return the names of so many tasks, default 0, 1, ... Raises ValueError for another number, or a name twice."""
+    """Return the names of ``number`` tasks, default 0, 1, ... Raises ValueError for a wrong number or a repeated name."""
     if tasks is None:
         return tuple(range(number))
     names = tuple(tasks)
@@ -51,15 +51,15 @@ def task_names(tasks: Sequence[Hashable] | None, number: int) -> tuple[Hashable,
 
 
 def feature_names(features: Sequence[Hashable] | None, tables: Sequence[Any], number: int) -> tuple[Hashable, ...]:
-    """Return the names of so many features: those given, those of data frames' columns, or 0, 1, ...
+    """Return the names of ``number`` features: those given, those of data frames' columns, or 0, 1, ...
 
     Args:
-        features: names, which stand for whatever the tables call them.
+        features: names, which take precedence over those of the tables.
         tables: one per task.
-        number: of columns of each.
+        number: number of columns of each table.
 
     Raises:
-        ValueError: another number of names, a name twice, or data frames whose columns have others.
+        ValueError: a wrong number of names, a repeated name, or data frames whose columns differ.
     """
     named = {names: None for table in tables if (names := column_names(table))} if features is None else {}
     if len(named) > 1:
@@ -75,7 +75,7 @@ def feature_names(features: Sequence[Hashable] | None, tables: Sequence[Any], nu
 
 
 def check_shapes(name: Hashable, x: FloatArray, y: FloatArray, num_features: int) -> None:
-    """Raise ValueError for a task without rows, or whose shapes do not go with each other or with the first task's."""
+    """Raise ValueError for a task without rows, or with shapes that disagree with each other or with the first task's."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"X: task {name!r}: expected a matrix (rows, features), got shape {x.shape}")
     if x.shape[1] != num_features:
@@ -87,7 +87,7 @@ def check_shapes(name: Hashable, x: FloatArray, y: FloatArray, num_features: int
 
 
 def check_numbers(name: Hashable, x: FloatArray, y: FloatArray | None, features: Sequence[Hashable]) -> None:
-    """Raise ValueError for numbers that are not finite or too large. Values are private: it says where, and not what."""
+    """Raise ValueError for numbers that are not finite or too large. Values are private: the error says where, not what."""
     if len(bad := np.argwhere(~np.isfinite(x))):
         raise ValueError(
             f"X: task {name!r}: expected finite numbers, got {len(bad)} that are not, the first in feature "
@@ -107,9 +107,9 @@ def check_tasks(
     offsets: Counts,
     features: Sequence[Hashable],
 ) -> None:
-    """Raise ValueError as :func:`check_numbers` for the first task with such numbers; task i has rows offsets[i:i+2]."""
+    """Raise ValueError as :func:`check_numbers` for the first bad task; task i has the rows offsets[i] to offsets[i+1]."""
     every = [rows] if targets is None else [rows, targets]
-    with np.errstate(all="ignore"):  # without sizes, which take as much again; NaN is neither
+    with np.errstate(all="ignore"):  # np.abs would need as much memory again; NaN fails both tests
         if all(x.max(initial=0.0) <= LARGEST and x.min(initial=0.0) >= -LARGEST for x in every):
             return
     for name, begin, end in zip(names, offsets[:-1], offsets[1:], strict=True):
@@ -117,12 +117,12 @@ def check_tasks(
 
 
 def offsets_of(counts: Sequence[int] | Counts) -> Counts:
-    """Return where every task's rows begin, and where the last one's end, (m + 1,), for tasks with so many rows."""
+    """Return the first row of every task, and the end of the last, (m + 1,), for these numbers of rows per task."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
 def check_view(name: str, shape: Sequence[int], itemsize: int, held: int, advice: str = _ADVICE) -> None:
-    """Raise ValueError for a padded array that takes more than a gibibyte, and than twice what is held, in bytes."""
+    """Raise ValueError for a padded array of more than a gibibyte that is over twice as large as the rows (bytes held)."""
     size = math.prod(shape) * itemsize
     if size > max(LARGEST_VIEW, 2 * held):
         raise ValueError(
@@ -132,9 +132,9 @@ def check_view(name: str, shape: Sequence[int], itemsize: int, held: int, advice
 
 
 def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
-    """Return values of all tasks' rows (N, ...), one task after another, as (m, longest, ...), with a fill behind the rows.
+    """Return rows of all tasks (N, ...), stacked, as (m, longest, ...), with ``fill`` after each task's rows.
 
-    Of traced arrays in a traced array. Where all tasks have as many rows nothing is copied.
+    Traced arrays give a traced array. If all tasks have equally many rows, nothing is copied.
     """
     m = len(offsets) - 1
     shape = (m, longest, *flat.shape[1:])
@@ -151,15 +151,16 @@ def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
 
 
 def real_rows(offsets: Any, longest: int) -> Any:
-    """Return where padded arrays (m, longest) hold a row."""
+    """Return True where padded arrays (m, longest) hold a row."""
     counts = offsets[1:] - offsets[:-1]
     return (np if isinstance(offsets, np.ndarray) else jnp).arange(longest) < counts[:, None]
 
 
 def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:
-    """Return which rows at these offsets a mask (m, n_max) keeps, (N,); those that are not there it cannot ask for.
+    """Return which of the stacked rows a mask (m, n_max) keeps, (N,).
 
-    Of other tasks, all of whose arrays have to be given beside the mask, none.
+    A mask that asks for rows that do not exist, or is for another number of tasks, selects none: all arrays then have to be
+    given with the mask.
     """
     if len(mask) != len(offsets) - 1:
         return slice(0, 0)
@@ -170,21 +171,21 @@ def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:
 
 
 def fixed(array: Any) -> Any:
-    """Return a NumPy array that cannot be written to, on the memory of the one given; anything else as it is."""
+    """Return a read-only view of a NumPy array; anything else as it is."""
     if isinstance(array, np.ndarray):
         array = array.view()
         array.setflags(write=False)
     return array
 
 
-#: Shape, type and bytes of an array, some of them after another.
+#: Shape, type and bytes of an array, in pieces.
 Part = tuple[tuple[int, ...], Any, Iterator[bytes]]
 
 
 def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts, *others: FloatArray | None) -> Iterator[Part]:
-    """Return X, y and mask as padded arrays would be, task by task, without making one, and others that are there.
+    """Yield the parts of a fingerprint: X, y and mask as padded arrays would be, task by task, then the other arrays.
 
-    Where these would be too large (:func:`check_view`), return rows, targets and offsets.
+    No padded array is made. Where one would be too large (:func:`check_view`), rows, targets and offsets are used instead.
     """
     m, longest = len(offsets) - 1, int(np.diff(offsets).max(initial=0))
     small = m * longest * rows.shape[1] * rows.itemsize <= max(LARGEST_VIEW, 2 * rows.nbytes)
@@ -200,7 +201,7 @@ def parts_of(rows: FloatArray, targets: FloatArray, offsets: Counts, *others: Fl
 
 
 def _chunks(flat: NDArray[Any], offsets: Counts, longest: int) -> Iterator[bytes]:
-    """The bytes of every task's values, and of zeros behind them up to the longest."""
+    """Yield the bytes of every task's values, each followed by zeros up to the longest task."""
     behind = np.zeros((longest, *flat.shape[1:]), dtype=flat.dtype)
     for begin, end in pairwise(offsets):
         yield flat[begin:end].tobytes()

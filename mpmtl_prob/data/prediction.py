@@ -1,4 +1,4 @@
-"""What a fit says of every row: predicted targets, with intervals where the predictor knows its uncertainty."""
+"""Predictions of a fit for every row: targets, with intervals where the predictor knows its uncertainty."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 
 class RowDraws(Protocol):
-    """Posterior predictive draws of every row, S of them; what is drawn does not change however often it is asked for."""
+    """Posterior predictive draws of every row, S of them; repeated calls return the same draws."""
 
     def __len__(self) -> int:
-        """S."""
+        """Return S, the number of draws."""
         ...
 
     def blocks(self, i: int) -> Iterator[Block]:
-        """Return the draws of task i, some of its rows after another."""
+        """Yield the draws of task i, a block of rows at a time."""
         ...
 
 
 class Block(NamedTuple):
-    """Draws of k rows: ``away * unit + around``."""
+    """Posterior predictive draws of k rows, stored as ``away * unit + around``."""
 
-    away: NDArray[np.floating[Any]]  #: (S, k)
-    around: FloatArray  #: (k,)
-    unit: FloatArray  #: (k,)
+    away: NDArray[np.floating[Any]]  #: deviations, (S, k)
+    around: FloatArray  #: what the draws vary around, (k,)
+    unit: FloatArray  #: unit of the deviations, (k,)
 
     def __repr__(self) -> str:
         return shown(self)
 
     @property
     def draws(self) -> FloatArray:
-        """(S, k)."""
+        """Draws of the rows, (S, k)."""
         return self.away * self.unit + self.around
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeptDraws:
-    """Draws that are there, of all rows one after another.
+    """Draws in memory, of all rows one after another.
 
     Attributes:
-        away: (S, N).
-        around: (N,).
-        unit: (N,).
-        offsets: as of the TaskData.
+        away: deviations, (S, N).
+        around: what the draws vary around, (N,).
+        unit: unit of the deviations, (N,).
+        offsets: first row of every task, as in TaskData.
     """
 
     away: NDArray[np.floating[Any]]
@@ -68,12 +68,12 @@ class KeptDraws:
         return len(self.away)
 
     def blocks(self, i: int) -> Iterator[Block]:
-        own = slice(*self.offsets[i : i + 2])
-        yield Block(self.away[:, own], self.around[own], self.unit[own])
+        rows = slice(*self.offsets[i : i + 2])
+        yield Block(self.away[:, rows], self.around[rows], self.unit[rows])
 
     @classmethod
     def of(cls, draws: RowDraws, offsets: NDArray[np.int64], places: Iterable[int]) -> KeptDraws:
-        """Those of the tasks at some places, whose rows are at these offsets once they are one after another."""
+        """Copy the draws of the tasks at these places; ``offsets`` are those of the copied rows."""
         parts = [block for i in places for block in draws.blocks(i)]
         away, around, unit = zip(*parts, strict=True)
         return cls(np.concatenate(away, axis=1), np.concatenate(around), np.concatenate(unit), offsets)
@@ -83,15 +83,16 @@ class KeptDraws:
 class Prediction:
     """Predicted targets of every row, with intervals where the predictor knows its uncertainty.
 
-    Held are numbers of every row, one task after another; intervals are worked out a few rows at a time, from draws that need
-    not be there all at once. ``mean``, ``mask``, ``draws`` and :meth:`interval` are the same padded to the longest task. One
-    is made of padded arrays, ``Prediction(mean, mask, tasks, centered_draws)``, or of ``means`` and ``offsets``.
+    An object stores numbers of every row, one task after another. Intervals are computed a few rows at a time, from draws
+    that need not be in memory together. ``mean``, ``mask``, ``draws`` and :meth:`interval` are the same, padded to the
+    longest task. Build one from padded arrays, ``Prediction(mean, mask, tasks, centered_draws)``, or from ``means`` and
+    ``offsets``.
 
     Attributes:
         means: predicted targets, (N,).
-        offsets: where every task's rows begin, as of the TaskData predicted on, (m + 1,).
+        offsets: first row of every task and the end of the last, as in the TaskData predicted on, (m + 1,).
         tasks: task names.
-        quantity: what means and draws are of: "target", or "probability" of the target 1 where targets are -1 and 1.
+        quantity: the predicted quantity: "target", or "probability" of the target 1 where targets are -1 and 1.
         row_draws: posterior predictive draws, or None for a point predictor.
     """
 
@@ -115,35 +116,38 @@ class Prediction:
         offsets: Any = None,
         row_draws: RowDraws | None = None,
     ) -> None:
-        """Of every row, or of padded arrays.
+        """Build a prediction from arrays of all rows, or from padded arrays.
 
         Args:
             mean: (m, n_max).
-            mask: as of the TaskData predicted on, (m, n_max).
+            mask: as in the TaskData predicted on, (m, n_max).
             tasks: task names.
-            centered_draws: draws less ``around``, in units of ``unit`` (S, m, n_max); None for a point predictor. In single
-                precision they lose a part of how far they vary, and no more.
+            centered_draws: draws minus ``around``, in units of ``unit`` (S, m, n_max); None for a point predictor. Single
+                precision then rounds their deviations only.
             quantity: "target" or "probability".
             around: (m, n_max), or one number; default 0.
             unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target;
                 default 1.
-            means: (N,), in the place of ``mean``.
-            offsets: in the place of ``mask``.
-            row_draws: in the place of ``centered_draws``.
+            means: (N,), instead of ``mean``.
+            offsets: instead of ``mask``.
+            row_draws: instead of ``centered_draws``.
         """
         if mask is not None:
             real = np.asarray(mask)
             if offsets is not None and means is not None:
-                kept = some_rows(real, offsets)
+                selected = some_rows(real, offsets)
                 if row_draws is not None:
                     every = KeptDraws.of(row_draws, offsets, range(len(offsets) - 1))
-                    parts = every.away[:, kept], every.around[kept], every.unit[kept]
+                    parts = every.away[:, selected], every.around[selected], every.unit[selected]
                     row_draws = KeptDraws(*parts, offsets_of(real.sum(axis=1)))
-                means = means[kept]
+                means = means[selected]
             offsets = offsets_of(real.sum(axis=1))
-        if mean is not None or centered_draws is not None:  # padded arrays, and not a mask alone that is as large
+        if mean is not None or centered_draws is not None:  # made for padded arrays only, as it is of their size
             real = real_rows(offsets, _longest(offsets)) if mask is None else real
-        flat = lambda value: np.broadcast_to(value, real.shape)[real]
+
+        def flat(value: Any) -> NDArray[Any]:
+            return np.broadcast_to(value, real.shape)[real]
+
         means = means if mean is None else np.asarray(mean)[real]
         if centered_draws is not None:
             given = flat(0.0 if around is None else around), flat(1.0 if unit is None else unit)
@@ -155,7 +159,7 @@ class Prediction:
 
     @property
     def mean(self) -> FloatArray:
-        """``means`` padded, (m, n_max), zero behind a task's own rows. Raises ValueError as :attr:`TaskData.X`."""
+        """``means`` padded, (m, n_max), with zeros after a task's own rows. Raises ValueError as :attr:`TaskData.X`."""
         return self._padded("mean", self.means)
 
     @property
@@ -163,53 +167,53 @@ class Prediction:
         """True where a padded array holds a row, (m, n_max)."""
         longest = _longest(self.offsets)
         check_view("mask", (len(self.tasks), longest), 1, self.means.nbytes, _ADVICE)
-        found: NDArray[np.bool_] = real_rows(self.offsets, longest)
-        return found
+        mask: NDArray[np.bool_] = real_rows(self.offsets, longest)
+        return mask
 
     @property
     def draws(self) -> NDArray[np.floating[Any]] | None:
         """Posterior predictive draws padded, (S, m, n_max), or None for a point predictor.
 
-        Raises ValueError as :attr:`TaskData.X`; ``take([i]).draws`` are those of one task.
+        Raises ValueError as :attr:`TaskData.X`; ``take([i]).draws`` returns those of one task.
         """
         return self._of_draws("draws", lambda block: block.draws)
 
     @property
     def centered_draws(self) -> NDArray[np.floating[Any]] | None:
-        """As ``draws``, less what they are around and in units of their own."""
+        """Draws minus what they vary around, in units of their own, padded as ``draws``."""
         return self._of_draws("centered_draws", lambda block: block.away)
 
     def interval_of_rows(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central interval of the given probability of every row, a pair of (N,) arrays.
+        """Compute the central interval of every row with the given probability, a pair of (N,) arrays.
 
         Raises:
-            ValueError: probability outside (0, 1), or a predictor that gives no distribution.
+            ValueError: probability outside (0, 1), or a point predictor, which has no distribution.
         """
         if not 0 < probability < 1:
             raise ValueError(f"probability: expected a number strictly between 0 and 1, got {probability!r}")
-        (found,) = self.intervals_of_rows([probability])
-        return found
+        (interval,) = self.intervals_of_rows([probability])
+        return interval
 
     def intervals_of_rows(self, probabilities: Sequence[float]) -> list[tuple[FloatArray, FloatArray]]:
-        """:meth:`interval_of_rows` for several probabilities, of the same draws."""
+        """Compute :meth:`interval_of_rows` for several probabilities, from the same draws."""
         if self.row_draws is None:
             raise ValueError("interval: this predictor gives points, no distribution; fit a posterior for intervals")
-        tails = np.array([(1 - each) / 2 for each in probabilities])
+        tails = np.array([(1 - probability) / 2 for probability in probabilities])
         levels = np.concatenate([tails, 1 - tails])
-        found, at = np.empty((len(levels), len(self.means))), 0
+        limits, at = np.empty((len(levels), len(self.means))), 0
         for block in _together(block for i in range(len(self.tasks)) for block in self.row_draws.blocks(i)):
             now = slice(at, at + len(block.unit))
-            found[:, now] = np.quantile(block.away, levels, axis=0) * block.unit + block.around
+            limits[:, now] = np.quantile(block.away, levels, axis=0) * block.unit + block.around
             at = now.stop
-        return list(zip(found[: len(tails)], found[len(tails) :], strict=True))
+        return list(zip(limits[: len(tails)], limits[len(tails) :], strict=True))
 
     def interval(self, probability: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """:meth:`interval_of_rows` padded, a pair of (m, n_max) arrays. Raises as that, and as :attr:`TaskData.X`."""
+        """Return :meth:`interval_of_rows` padded, a pair of (m, n_max) arrays. Raises as that, and as :attr:`TaskData.X`."""
         lower, upper = self.interval_of_rows(probability)
         return self._padded("interval", lower), self._padded("interval", upper)
 
     def take(self, places: ArrayLike) -> Prediction:
-        """That of the tasks at these places, whole numbers from 0 to m - 1, in this order."""
+        """Return the prediction for the tasks at these places, whole numbers from 0 to m - 1, in this order."""
         at = np.atleast_1d(np.asarray(places, dtype=np.int64)).tolist()
         parts = [self.means[slice(*self.offsets[i : i + 2])] for i in at]
         offsets = offsets_of(list(map(len, parts)))
@@ -220,7 +224,7 @@ class Prediction:
         )
 
     def to_pandas(self, probability: float = 0.9) -> pd.DataFrame:
-        """One row per observation: task, row within the task, mean and, where there is one, the interval."""
+        """Return one row per observation: task, row within the task, mean and, if the predictor knows one, the interval."""
         import pandas as pd
 
         counts = np.diff(self.offsets)
@@ -241,14 +245,14 @@ class Prediction:
             return None
         shape = len(self.row_draws), len(self.tasks), _longest(self.offsets)
         check_view(name, shape, 8, 8 * shape[0] * len(self.means), _ADVICE)
-        found = None
+        stacked = None
         for i in range(len(self.tasks)):
             at = 0
             for values in map(part, self.row_draws.blocks(i)):
-                found = np.zeros(shape, dtype=values.dtype) if found is None else found
-                found[:, i, at : at + values.shape[1]] = values
+                stacked = np.zeros(shape, dtype=values.dtype) if stacked is None else stacked
+                stacked[:, i, at : at + values.shape[1]] = values
                 at += values.shape[1]
-        return found
+        return stacked
 
     def __repr__(self) -> str:
         kind = "points" if self.row_draws is None else f"{len(self.row_draws)} draws"
@@ -256,7 +260,7 @@ class Prediction:
 
 
 _NAMES = tuple(field.name for field in fields(Prediction))
-_MANY = 2**18  # numbers that are worked on in one go
+_MANY = 2**18  # numbers that are worked on at a time
 _ADVICE = (
     "take([i]) is the prediction of one task, and means, interval_of_rows() and to_pandas() are those of every row"
 )
@@ -267,11 +271,11 @@ def _longest(offsets: NDArray[np.int64]) -> int:
 
 
 def _together(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Return the blocks, several of few draws as one."""
+    """Join blocks of few draws until they are large enough to be worked on together."""
     waiting: list[Block] = []
     for block in blocks:
         waiting.append(block)
-        if sum(each.away.size for each in waiting) >= _MANY:
+        if sum(part.away.size for part in waiting) >= _MANY:
             yield _joined(waiting)
             waiting = []
     if waiting:
@@ -287,17 +291,17 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DrawnNumbers:
-    """Draws of numbers ``x'w + sigma e``, made when they are asked for. A task's own do not depend on the rows of others.
+    """Posterior predictive draws ``x'w + sigma e``, made on demand; those of a task do not depend on the rows of others.
 
     Attributes:
-        tasks: the rows.
-        means: x'w of ``centre``, (N,).
-        W: draws of the weights, (S, d, m), of which ``pick`` are taken.
-        centre: (d, m).
-        sigma: draws of the errors' size, (S,) or (S, m).
-        pick: places of draws.
-        seed: of the errors.
-        errors: draws e of a shape.
+        tasks: the rows to predict.
+        means: x'w for the weights ``centre``, (N,).
+        W: draws of the weights, (S, d, m), of which those at ``pick`` are used.
+        centre: weights that the draws vary around, (d, m).
+        sigma: draws of the residual standard deviation, (S,) or (S, m).
+        pick: indices of draws.
+        seed: seed of the errors e.
+        errors: function that draws errors e of a given shape.
     """
 
     tasks: TaskData
@@ -316,74 +320,74 @@ class DrawnNumbers:
         away = self.W[self.pick, :, i] - self.centre[:, i]
         sigma = np.asarray(self.sigma if self.sigma.ndim == 1 else self.sigma[:, i], dtype=np.float64)[self.pick]
         rng = stream(self.seed, i)
-        for own in row_blocks(self.tasks.offsets, i, len(self.pick)):
-            of_weights = away @ self.tasks.rows[own].T
+        for rows in row_blocks(self.tasks.offsets, i, len(self.pick)):
+            of_weights = away @ self.tasks.rows[rows].T
             drawn, unit = in_single(of_weights + sigma[:, None] * self.errors(rng, of_weights.shape))
-            yield Block(drawn, self.means[own], unit)
+            yield Block(drawn, self.means[rows], unit)
 
 
 def row_blocks(offsets: NDArray[np.int64], i: int, draws: int) -> Iterator[slice]:
-    """Where the rows of task i are, in parts that are small enough for so many draws of each."""
+    """Split the rows of task i into slices small enough for this many draws of each row."""
     begin, end = map(int, offsets[i : i + 2])
     step = max(1, _MANY // max(draws, 1))
     return (slice(at, min(at + step, end)) for at in range(begin, end, step))
 
 
 def stream(seed: int, i: int) -> np.random.Generator:
-    """The i-th generator of ``np.random.default_rng(seed).spawn(...)``."""
+    """Return the i-th generator of ``np.random.default_rng(seed).spawn(...)``."""
     parent: Any = np.random.default_rng(seed).bit_generator.seed_seq
     return np.random.default_rng(np.random.SeedSequence(parent.entropy, spawn_key=(i,)))
 
 
 def normal_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Standard normal, in single precision."""
+    """Draw standard normal errors in single precision."""
     return rng.standard_normal(shape, np.float32)
 
 
 def in_single(away: FloatArray) -> tuple[NDArray[np.float32], FloatArray]:
-    """Return draws (S, ...) in single precision, and the unit that they are in, (...), a power of two above the largest.
+    """Return draws (S, ...) in single precision, and their unit (...): a power of two above the largest deviation.
 
-    Nothing overflows, and what is lost beside the largest draw of a row does not show in an interval.
+    Nothing overflows. The rounding is relative to the largest draw of a row, and so does not show in an interval.
     """
     unit = power_above(np.abs(away).max(axis=0, initial=0.0))
     return (away / unit).astype(np.float32), unit
 
 
 def single_holds(targets: FloatArray, error: float) -> bool:
-    """Return whether single precision reaches targets (N,), and loses less than a thousandth of an error's size of them."""
+    """Return True if single precision reaches targets (N,) and rounds them by less than a thousandth of ``error``."""
     largest = np.abs(targets).max(initial=0.0)
     return bool(largest == 0 or 1e-30 < largest < 1e30) and bool(np.spacing(np.float32(largest)) <= 1e-3 * error)
 
 
 def power_above(size: FloatArray) -> FloatArray:
-    """Return the powers of two above sizes, as far as they and their reciprocals are doubles."""
+    """Return the powers of two above these sizes, within the range where they and their reciprocals are doubles."""
     return np.ldexp(1.0, np.clip(np.frexp(size)[1], -1000, 1000))
 
 
 def linear_prediction(W: FloatArray, data: TaskData) -> Prediction:
-    """X_i w_i of every task, for weights W (d, m).
+    """Predict X_i w_i for every task, with weights W (d, m).
 
     Raises:
-        ValueError: data whose tasks or features are not those of W.
+        ValueError: data whose tasks or features do not match W.
     """
     check_weights(W, data)
     return Prediction(means=linear(W, data), offsets=data.offsets, tasks=data.tasks)
 
 
 def linear(W: FloatArray, data: TaskData) -> FloatArray:
-    """x'w_i of every row, (N,), for weights W (d, m)."""
-    found, task = np.empty(data.num_rows), data.task_of_rows
+    """Compute x'w_i of every row, (N,), with weights W (d, m)."""
+    values, task = np.empty(data.num_rows), data.task_of_rows
     step = max(1, _MANY // data.num_features)
-    for begin in range(0, len(found), step):  # a few rows at a time: weights of all rows would take as much as these do
+    for begin in range(0, len(values), step):  # in blocks, as weights of all rows would need much memory
         now = slice(begin, begin + step)
         products = np.take(W.T, task[now], axis=0)
         products *= data.rows[now]
-        products.sum(axis=1, out=found[now])
-    return found
+        products.sum(axis=1, out=values[now])
+    return values
 
 
 def check_weights(W: NDArray[Any], data: TaskData) -> None:
-    """Raise ValueError unless W is (d, m) for the d features and m tasks of data."""
+    """Raise ValueError unless W is (d, m) with the numbers of features d and tasks m of the data."""
     if W.shape != (data.num_features, data.num_tasks):
         raise ValueError(
             f"tasks: expected {W.shape[0]} features and {W.shape[1]} tasks as in the fit, "

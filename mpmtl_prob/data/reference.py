@@ -1,4 +1,4 @@
-"""Reference values of a study: public units in which tasks can share a mean."""
+"""Reference values of a study: public units in which effects of different tasks can share a mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpmtl_prob.data.matching import match_names
 from mpmtl_prob.data.outcomes import OUTCOMES, link
 from mpmtl_prob.data.units import Units
 
-#: What a file of reference values holds.
+#: Example of a file of reference values.
 EXAMPLE_FILE = '{"features": {"age": [60, 15]}, "target": [7, 5], "effects": {"age": 0.05}}'
 _KEYS = ("features", "target", "effects", "outcome", "baseline")
 _WHAT = "a centre and a positive scale, such as (60.0, 15.0)"
@@ -29,28 +29,28 @@ _WHAT = "a centre and a positive scale, such as (60.0, 15.0)"
 class Reference:
     """Reference values: a centre and a scale of every column and of the target, declared before anybody looks at a row.
 
-    A hospital's effects can be averaged with those of others only in common units. Reference values are these units: "age 60
-    plus or minus 15 years, stay 7 plus or minus 5 days", from earlier studies or from what everybody knows. They are public,
-    stand in the release, and cost no budget. A bad guess costs accuracy, and never privacy.
+    A hospital's effects can be averaged with those of others only in common units. Reference values declare these units:
+    "age 60 plus or minus 15 years, stay 7 plus or minus 5 days", from earlier studies or common knowledge. They are public,
+    are part of the release, and cost no budget. A bad guess costs accuracy, never privacy.
 
     Attributes:
         features: centre and scale of every column, by name.
-        target: centre and scale of the target, default (0, 1); of another outcome than a number those of its linear
-            predictor, which follow from the baseline.
-        effects: what earlier studies say of average effects, by name, each the change of the target, or of its linear
-            predictor, for one unit of the feature, in the units of the table. Messages are taken round them, which makes them
-            shorter, and so the release more exact. Columns without one have 0.
-        outcome: what the target is: "number"; "binary", whether something happened, whose effects are log odds ratios; or
-            "count", how often, whose effects are log rate ratios.
-        baseline: of "binary" the probability, of "count" the rate for one unit of exposure, where every column is at its
-            centre: a guess, which need not be near. Default of "binary" 0.5. None of a number.
-        covariates: centre and scale of what is known of every task and public, such as a hospital's size, by name: effects
-            may then differ with it. Values are given to :func:`mpmtl_prob.release` as ``covariates``.
+        target: centre and scale of the target, default (0, 1). For other outcomes than numbers these are the centre and scale
+            of the linear predictor, which follow from the baseline.
+        effects: guesses of average effects from earlier studies, by name, each the change of the target, or of its linear
+            predictor, for one unit of the feature, in the units of the table. Messages contain deviations from these, which
+            are shorter, so that the release is more accurate. Columns without a guess have 0.
+        outcome: kind of target: "number"; "binary" for events, with effects that are log odds ratios; or "count" for numbers
+            of events, with effects that are log rate ratios.
+        baseline: for "binary" the probability, for "count" the rate per unit of exposure, where every column is at its
+            centre. It is a guess, which need not be close. Default for "binary" 0.5. Not allowed for a number.
+        covariates: centre and scale of public numbers of every task, such as a hospital's size, by name, with which effects
+            may differ. Their values are given to :func:`mpmtl_prob.release` as ``covariates``.
 
     Raises:
-        ValueError: no columns, a scale that is not positive, a number that is not finite, a guess for a column that is not
-            there, a column named "intercept", whose reference is the target's centre or the baseline, an unknown outcome, a
-            baseline that is none, or a covariate with the name of a column.
+        ValueError: no columns, a scale that is not positive, a number that is not finite, a guess for an unknown column, a
+            column named "intercept" (its reference is the target's centre or the baseline), an unknown outcome, an impossible
+            baseline, or a covariate with the name of a column.
 
     >>> reference = mp.Reference({"age": (60, 15), "male": (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
     >>> reference
@@ -121,12 +121,12 @@ class Reference:
     def standard(
         cls, features: Sequence[Hashable] | int, *, outcome: str = "number", baseline: float | None = None
     ) -> Reference:
-        """Reference values of columns and a target that are in common units already: centre 0, scale 1.
+        """Return reference values for columns and a target that already have common units: centre 0, scale 1.
 
         Args:
-            features: names of the columns, or how many there are.
-            outcome: as of the class.
-            baseline: as of the class.
+            features: names of the columns, or their number.
+            outcome: as in the class.
+            baseline: as in the class.
         """
         if isinstance(features, str | bool):
             raise ValueError(f"features: expected names of columns, or how many there are, got {features!r}")
@@ -134,20 +134,20 @@ class Reference:
         return cls(dict.fromkeys(names, (0.0, 1.0)), outcome=outcome, baseline=baseline)
 
     def units(self, columns: Sequence[Hashable]) -> Units:
-        """Return the units of these columns, in their order, of which "intercept" has centre 0 and scale 1.
+        """Return the units of these columns, in this order; "intercept" has centre 0 and scale 1.
 
         Raises:
-            ValueError: a column that was not declared, or one that was and is not there.
+            ValueError: a column that was not declared, or a declared one that is not among the columns.
         """
         columns, known = [file_name(name) for name in columns], list(self.features)
         named = [name for name in columns if name != NAME]
-        none, others = (
+        undeclared, unused = (
             [name for name in here if label_text(name) not in set(map(label_text, there))]
             for here, there in ((named, known), (known, named))
         )
-        if none or others:
-            got = [f"none of {_listed(none)}"] if none else []
-            got += [f"values of {_listed(others)}"] if others else []
+        if undeclared or unused:
+            got = [f"none of {_listed(undeclared)}"] if undeclared else []
+            got += [f"values of {_listed(unused)}"] if unused else []
             raise ValueError(
                 "reference: expected values of the columns of the data, and of no others, got "
                 f"{' and '.join(got)}; declare every column by its name in the data"
@@ -156,26 +156,26 @@ class Reference:
         pairs = {name: self.features[known[place]] for name, place in zip(named, places, strict=True)}
         guess = {name: self.effects.get(known[place], 0.0) for name, place in zip(named, places, strict=True)}
         centre, scale = np.array([pairs.get(name, (0.0, 1.0)) for name in columns]).T
-        of_target = self.target[1]
-        effects = np.array([guess.get(name, 0.0) for name in columns]) * scale / of_target
+        target_scale = self.target[1]
+        effects = np.array([guess.get(name, 0.0) for name in columns]) * scale / target_scale
         return Units(centre, scale, *self.target, effects, intercept=NAME in columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        said: dict[str, Any] = {
+        """Return the reference values in types that JSON can hold."""
+        entries: dict[str, Any] = {
             "features": [[name, *pair] for name, pair in self.features.items()],
             "target": list(self.target),
             "effects": [[name, value] for name, value in self.effects.items()],
         }
         if self.outcome != "number":
-            said |= {"outcome": self.outcome, "baseline": self.baseline}
+            entries |= {"outcome": self.outcome, "baseline": self.baseline}
         if self.covariates:
-            said["covariates"] = [[name, *pair] for name, pair in self.covariates.items()]
-        return said
+            entries["covariates"] = [[name, *pair] for name, pair in self.covariates.items()]
+        return entries
 
     @classmethod
     def from_dict(cls, meta: Mapping[str, Any]) -> Reference:
-        """The reference that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
+        """Restore reference values from what :meth:`to_dict` returns. Raises ValueError, KeyError or TypeError otherwise."""
         features = {name: (centre, scale) for name, centre, scale in meta["features"]}
         effects = dict(meta["effects"])
         covariates = {name: (centre, scale) for name, centre, scale in meta.get("covariates", ())}
@@ -185,20 +185,20 @@ class Reference:
         return cls(features, tuple(meta["target"]), effects, covariates=covariates)
 
     def __hash__(self) -> int:
-        by_name = [frozenset(each.items()) for each in (self.features, self.effects, self.covariates)]
+        by_name = [frozenset(mapping.items()) for mapping in (self.features, self.effects, self.covariates)]
         return hash((*by_name, self.target, self.outcome, self.baseline))
 
     def __repr__(self) -> str:
         guess = {name: f", effect {value:g}" for name, value in self.effects.items()}
         columns = [f"{name} {c:g} +- {s:g}{guess.get(name, '')}" for name, (c, s) in self.features.items()]
         target = f"target {self.target[0]:g} +- {self.target[1]:g}"
-        said = target if self.outcome == "number" else f"{self.outcome}, baseline {self.baseline:g}"
+        first = target if self.outcome == "number" else f"{self.outcome}, baseline {self.baseline:g}"
         of_tasks = [f"of tasks {name} {c:g} +- {s:g}" for name, (c, s) in self.covariates.items()]
-        return f"Reference({said}; {'; '.join(columns + of_tasks)})"
+        return f"Reference({first}; {'; '.join(columns + of_tasks)})"
 
 
 def _of_covariates(given: Any, taken: Sequence[Hashable]) -> dict[Hashable, tuple[float, float]]:
-    """Centres and scales of covariates by name. Raises ValueError for what is none, or has a name that is taken."""
+    """Return centres and scales of covariates by name. Raises ValueError for another type or a name that is taken."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -218,35 +218,35 @@ def _listed(names: Sequence[Hashable]) -> str:
 
 
 def read_reference(path: str | os.PathLike[str], name: str) -> Reference:
-    """Return the reference values of a JSON file such as ``EXAMPLE_FILE``.
+    """Read reference values from a JSON file such as ``EXAMPLE_FILE``.
 
     Args:
-        path: of the file.
-        name: of the argument, for errors.
+        path: path of the file.
+        name: name of the argument, for errors.
 
-    Raises:
-        ValueError: a file that holds something else, by its key.
-        FileNotFoundError: none.
+        Raises:
+            ValueError: a file that holds something else; the error names the key.
+            FileNotFoundError: the file does not exist.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        said = json.loads(text, object_pairs_hook=each_once)
+        entries = json.loads(text, object_pairs_hook=each_once)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: {str(path)!r} is no JSON: {error}") from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    if not isinstance(said, dict):
-        raise ValueError(f"{name}: expected an object such as {EXAMPLE_FILE}, got {type(said).__name__}")
-    if others := [key for key in said if key not in _KEYS]:
+    if not isinstance(entries, dict):
+        raise ValueError(f"{name}: expected an object such as {EXAMPLE_FILE}, got {type(entries).__name__}")
+    if others := [key for key in entries if key not in _KEYS]:
         raise ValueError(f"{name}: {others[0]!r}: expected the keys {', '.join(_KEYS)}, got this one")
-    needed = ("features",) if said.get("outcome", "number") != "number" else ("features", "target")
-    if missing := [key for key in needed if key not in said]:
+    needed = ("features",) if entries.get("outcome", "number") != "number" else ("features", "target")
+    if missing := [key for key in needed if key not in entries]:
         raise ValueError(f"{name}: {missing[0]!r}: expected it, such as {EXAMPLE_FILE}, got none")
-    if not isinstance(said.get("effects", {}), dict):
-        raise ValueError(f"{name}: 'effects': expected numbers by column, got {said['effects']!r}")
+    if not isinstance(entries.get("effects", {}), dict):
+        raise ValueError(f"{name}: 'effects': expected numbers by column, got {entries['effects']!r}")
     try:
-        of_outcome = {key: said[key] for key in ("outcome", "baseline") if key in said}
-        return Reference(said["features"], said.get("target"), said.get("effects"), **of_outcome)
+        of_outcome = {key: entries[key] for key in ("outcome", "baseline") if key in entries}
+        return Reference(entries["features"], entries.get("target"), entries.get("effects"), **of_outcome)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""More tasks than fit in memory: files of rows, read in parts, one part of whole tasks at a time."""
+"""Tasks on disk: more rows than fit in memory, read in parts of whole tasks (out of core)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.observations import of_every_row
 from mpmtl_prob.data.tasks import TaskData
 
-_ROWS = 2**13  # of a parquet file that are read in one go
-_BUFFER = 2**18  # bytes of a column's pages
+_ROWS = 2**13  # rows of a parquet file that are read at a time
+_BUFFER = 2**18  # bytes of a column's pages that are buffered
 
 
 class Part(NamedTuple):
-    """Some of the tasks, on disk.
+    """Part of the tasks, on disk.
 
     Attributes:
-        name: where, for errors.
-        tasks: their names, in the order in which they are read.
-        features: as the part has them.
-        read: the rows; another process can call it.
-        scaling: as of :class:`TaskData`, "unit_variance" for a table in a parquet file.
+        name: name for errors, such as the file's.
+        tasks: names of the tasks, in the order in which they are read.
+        features: names of the features in this part.
+        read: function that reads the rows; it can be pickled for another process.
+        scaling: as in :class:`TaskData`, "unit_variance" for a table in a parquet file.
     """
 
     name: str
@@ -45,34 +45,34 @@ class Part(NamedTuple):
     scaling: str = "pareto"
 
     def load(self) -> TaskData:
-        """The rows. Raises ValueError, with the part's name, for rows that no :class:`TaskData` can hold."""
+        """Read the rows. Raises ValueError, with the part's name, for rows that :class:`TaskData` refuses."""
         try:
-            found = self.read()
+            tasks = self.read()
         except ValueError as error:
             raise ValueError(f"shards: {self.name}: {error}") from error
-        if (found.tasks, found.features) != (self.tasks, self.features):
+        if (tasks.tasks, tasks.features) != (self.tasks, self.features):
             raise ValueError(f"shards: {self.name}: other tasks or features than when it was opened")
-        return found
+        return tasks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskShards:
     """m tasks on disk with d common features, in parts; iterating gives the :class:`TaskData` of one part after another.
 
-    :func:`mpmtl_prob.release` takes it as it takes a :class:`TaskData`, and makes the same release, bit for bit, whatever
-    the parts and their order: every message is a function of its own task's rows, and their second moment a sum that is
-    exact. Names, and not rows, are read when it is opened: m and the features are public, and a task whose rows were in two
-    parts would be protected half.
+    :func:`mpmtl_prob.release` accepts it in the place of a :class:`TaskData`, and makes the same release, bit for bit,
+    however the tasks are divided into parts: a message depends on its own task's rows only, and the sum of their second
+    moments is exact. Opening it reads names, but no rows. The names and features are public. A task may not be in two
+    parts, as its data would then count as two tasks and be half as well protected.
 
     Attributes:
         parts: in the order in which they are read.
-        workers: processes that work on parts beside each other; with more than one, a script needs
-            ``if __name__ == "__main__"``. Each holds a part in memory.
-        progress_bar: show one where all parts are worked on.
-        intercept: tasks have one of their own, their last feature.
+        workers: number of processes that work on parts at the same time, each with one part in memory. With more than one, a
+            script needs ``if __name__ == "__main__"``.
+        progress_bar: show one while parts are worked on.
+        intercept: True if the last feature is every task's own intercept.
 
     Raises:
-        ValueError: no parts, parts of different features, or a task that is in two, however its name is spelled there.
+        ValueError: no parts, parts with different features, or a task in two parts, also by different spellings of its name.
     """
 
     parts: tuple[Part, ...]
@@ -111,46 +111,56 @@ class TaskShards:
         workers: int = 1,
         progress_bar: bool = True,
     ) -> Self:
-        """A part for every file ``*.parquet`` of a folder, with pyarrow, from the extra ``shards``.
+        """Open a folder as one part per file ``*.parquet``; needs pyarrow, from the extra ``shards``.
 
         Args:
-            folder: where the files are.
+            folder: folder of the files.
             task: as in :meth:`TaskData.from_pandas`, like the next four.
             target: the column to predict.
-            features: feature columns; default every other column of the first file.
-            exclude: columns that are no features.
-            intercept: give every task one of its own.
-            exposure: the column of :meth:`TaskData.with_exposure`, which is no feature.
-            weights: the column of :meth:`TaskData.with_weights`, which is no feature.
-            workers: processes.
+            features: feature columns; default every other column of each file.
+            exclude: columns that are not features.
+            intercept: give every task an intercept of its own.
+            exposure: the column of :meth:`TaskData.with_exposure`, which is not a feature.
+            weights: the column of :meth:`TaskData.with_weights`, which is not a feature.
+            workers: number of processes.
             progress_bar: show one.
 
         Raises:
-            ImportError: no pyarrow.
-            ValueError: a column that is not there, and as for any :class:`TaskShards`.
+            ImportError: pyarrow is not installed.
+            ValueError: a missing column, and as for any :class:`TaskShards`.
         """
         try:
             from pyarrow import parquet  # optional, and slow to import
         except ImportError:
             raise ImportError("parquet files need pyarrow: pip install 'mpmtl-prob[shards]'") from None
 
-        beside = {name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None}
+        extra_columns = {
+            name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None
+        }
         parts, types = [], {}
         for path in sorted(Path(folder).glob("*.parquet")):
             schema = parquet.read_schema(path)
-            index = (schema.pandas_metadata or {}).get("index_columns", [])  # numbers of rows, of a frame that was cut
-            held = [c for c in schema.names if c not in index or c in (task, target, *beside.values())]
-            own = tuple(map(str, chosen(held, (task, target, *beside.values()), features, exclude)))
-            further = ((argument, [name]) for argument, name in beside.items())
-            for argument, wanted in (("task", [task]), ("target", [target]), ("features", own), *further):
-                if missing := [c for c in wanted if c not in held]:
-                    raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(held)}")
+            index = (schema.pandas_metadata or {}).get("index_columns", [])  # pandas stored row numbers here
+            columns = [c for c in schema.names if c not in index or c in (task, target, *extra_columns.values())]
+            feature_columns = tuple(
+                map(str, chosen(columns, (task, target, *extra_columns.values()), features, exclude))
+            )
+            further = ((argument, [name]) for argument, name in extra_columns.items())
+            for argument, named in (("task", [task]), ("target", [target]), ("features", feature_columns), *further):
+                if missing := [c for c in named if c not in columns]:
+                    raise ValueError(f"{argument}: no column {missing[0]!r} in {path.name}, among its {len(columns)}")
             types[path.name] = _label_type(schema.field(task).type)
             names = _names(path, task)
             check_labels("task", names)
-            read = partial(_parquet, str(path), task, target, own, intercept, beside)
+            read = partial(_parquet, str(path), task, target, feature_columns, intercept, extra_columns)
             parts.append(
-                Part(path.name, tuple(names), (*own, NAME) if intercept else own, read, scaling="unit_variance")
+                Part(
+                    path.name,
+                    tuple(names),
+                    (*feature_columns, NAME) if intercept else feature_columns,
+                    read,
+                    scaling="unit_variance",
+                )
             )
         if other := next((name for name, kind in types.items() if kind != next(iter(types.values()))), None):
             first, kind = next(iter(types.items()))
@@ -172,20 +182,20 @@ class TaskShards:
         workers: int = 1,
         progress_bar: bool = True,
     ) -> Self:
-        """Parts of one store that xarray opens, NetCDF or, with the package zarr, Zarr.
+        """Open one store of xarray in parts: NetCDF or, with the package zarr, Zarr.
 
         Args:
-            path: of the store, whose variables are as in :meth:`TaskData.from_xarray`, like the next three; the rows of a
-                task stand one after another.
-            task: whose a row is.
-            target: what to predict.
-            features: the variable.
-            per_part: tasks of a part.
-            workers: processes.
+            path: path of the store, whose variables are as in :meth:`TaskData.from_xarray`, like the next three. The rows
+                of a task have to be contiguous.
+            task: the variable with the task of every row.
+            target: the variable to predict.
+            features: the variable of features.
+            per_part: number of tasks in a part.
+            workers: number of processes.
             progress_bar: show one.
 
-        Raises:
-            ValueError: a variable that is not there, rows of a task apart, and as for any :class:`TaskShards`.
+            Raises:
+                ValueError: a missing variable, rows of a task that are not contiguous, and as for any :class:`TaskShards`.
         """
         import xarray as xr  # with pandas, nearly a second to import
 
@@ -203,37 +213,37 @@ class TaskShards:
         check_labels("task", names)
         parts, edges = [], np.append(first, len(labels)).tolist()
         for begin in range(0, len(names), per_part):
-            own = tuple(names[begin : begin + per_part])
-            rows = edges[begin], edges[begin + len(own)]
+            of_part = tuple(names[begin : begin + per_part])
+            rows = edges[begin], edges[begin + len(of_part)]
             read = partial(_stored, os.fspath(path), row, rows, {"task": task, "target": target, "features": features})
-            parts.append(Part(f"rows {rows[0]} to {rows[1]}", own, columns, read))
+            parts.append(Part(f"rows {rows[0]} to {rows[1]}", of_part, columns, read))
         return cls(tuple(parts), workers, progress_bar)
 
     @property
     def num_tasks(self) -> int:
-        """m."""
+        """Number of tasks, m."""
         return sum(len(part.tasks) for part in self.parts)
 
     @property
     def features(self) -> tuple[Hashable, ...]:
-        """Names, d of them."""
+        """Names of the features, d of them."""
         return self.parts[0].features
 
     @property
     def scaling(self) -> str:
-        """How messages scale the features unless a release is told otherwise, as of :class:`TaskData`."""
+        """Default scaling of features in messages, as in :class:`TaskData`."""
         return self.parts[0].scaling
 
     @property
     def slopes(self) -> tuple[Hashable, ...]:
-        """The features that a message is about: all but an intercept, which is its owner's."""
+        """Features that a message is about: all but an intercept, which stays with its data owner."""
         return self.features[: len(self.features) - self.intercept]
 
     def __iter__(self) -> Iterator[TaskData]:
         return (part.load() for part in self.parts)
 
     def each[T](self, function: Callable[[TaskData], T]) -> Iterator[T]:
-        """What a function makes of every part, in whatever order they are done; with several workers, pickled."""
+        """Yield a function's results for all parts, in any order; with several workers it has to be picklable."""
         work = partial(_worked, function)
         with tqdm(total=self.num_tasks, unit="task", disable=not self.progress_bar) as bar:
             if self.workers == 1:
@@ -241,7 +251,7 @@ class TaskShards:
                     yield work(part)
                     bar.update(len(part.tasks))
                 return
-            # not forked: JAX has threads
+            # Processes are spawned, as a fork does not copy the threads of JAX.
             pool = ProcessPoolExecutor(min(self.workers, len(self.parts)), get_context("spawn"))
             try:
                 running = {pool.submit(work, part): len(part.tasks) for part in self.parts}
@@ -260,12 +270,12 @@ def _worked[T](function: Callable[[TaskData], T], part: Part) -> T:
 
 
 def _label_type(kind: Any) -> str:
-    """Return an Arrow type in words, which are the same for columns whose values are alike: plain, large or encoded ones."""
+    """Return an Arrow type in words, the same for plain, large and dictionary-encoded columns with the same values."""
     return str(getattr(kind, "value_type", kind)).removeprefix("large_")
 
 
 def _names(path: Path, task: str) -> list[Any]:
-    """Names of the tasks of a parquet file, in the order of their first rows."""
+    """Return the names of the tasks in a parquet file, in the order of their first rows."""
     from pyarrow import parquet
 
     names = dict[Any, None]()
@@ -276,26 +286,26 @@ def _names(path: Path, task: str) -> list[Any]:
 
 
 def _parquet(
-    path: str, task: str, target: str, features: tuple[str, ...], intercept: bool, beside: Mapping[str, str]
+    path: str, task: str, target: str, features: tuple[str, ...], intercept: bool, extra_columns: Mapping[str, str]
 ) -> TaskData:
-    """Rows of one file, a column and a few rows at a time, so that they are there once; with exposure and weights."""
+    """Read the rows of one file, a column and a few rows at a time, so that they are in memory only once."""
     from pyarrow import parquet
 
-    # a column is read from the file as it is needed: read ahead, its pages would take as much as the rows
+    # Columns are read as they are needed: pages that were read ahead would need as much memory as the rows.
     with parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
-        every = [name for name in file.schema_arrow.names if name in (task, target, *features, *beside.values())]
-        check_columns(every, task, target, features, beside)
+        every = [name for name in file.schema_arrow.names if name in (task, target, *features, *extra_columns.values())]
+        check_columns(every, task, target, features, extra_columns)
         number, known = file.metadata.num_rows, dict[Any, int]()
         place = np.empty(number, dtype=np.int64)
         for now, batch in _batches(file, task):
-            # by Arrow, as the names were when the file was opened: pandas makes other types of some
+            # Converted by Arrow, as the names were when the file was opened; pandas changes some types.
             place[now] = [known.setdefault(name, len(known)) for name in batch.to_pylist()]
         names = np.fromiter(known, dtype=object, count=len(known))
         task_labels(names if None not in known else names[place])
         X, y = np.empty((number, len(features))), np.empty(number)
         columns = [("features", name, X[:, j]) for j, name in enumerate(features)]
-        further = {argument: np.empty(number) for argument in beside}
-        others = [(argument, name, further[argument]) for argument, name in beside.items()]
+        further = {argument: np.empty(number) for argument in extra_columns}
+        others = [(argument, name, further[argument]) for argument, name in extra_columns.items()]
         for argument, name, column in (*columns, ("target", target, y), *others):
             for now, batch in _batches(file, name):
                 column[now] = numeric_columns(argument, {name: batch.to_pandas()}, [name], names[place[now]])[:, 0]
@@ -309,7 +319,7 @@ def _parquet(
 
 
 def _batches(file: Any, column: str) -> Iterator[tuple[slice, Any]]:
-    """A column of a parquet file, a few rows at a time, and where these are."""
+    """Yield a column of a parquet file, a few rows at a time, with their positions."""
     at = 0
     for batch in file.iter_batches(_ROWS, columns=[column]):
         yield slice(at, at + len(batch)), batch.column(0)

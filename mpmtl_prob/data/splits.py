@@ -1,6 +1,6 @@
-"""Which rows of every task go where when they are cut by chance: into two parts, or into folds.
+"""Random splits of rows: training and test parts, and folds of cross-validation.
 
-Rows are cut in every task separately. Where tasks share subjects whole subjects are cut, whatever the task.
+Every task's rows are divided separately. Where tasks share subjects, subjects are divided instead, across all tasks.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Counts = NDArray[np.int64]
 def in_first_part(
     row_counts: Counts, subjects: Counts | None, fraction: float, seed: int, least: int, names: Sequence[Hashable]
 ) -> NDArray[np.bool_]:
-    """Return which rows go to the first of two parts, (N,).
+    """Return True for the rows in the first of two parts, (N,).
 
     Args:
-        row_counts: of every task, (m,).
-        subjects: whom a row is about, (N,); None where every row is about somebody else.
-        fraction: of every task's rows, or of all subjects, in (0, 1).
-        seed: of the random choice.
-        least: rows of every task that the first part keeps; the second keeps one.
-        names: of the tasks, for the error.
+        row_counts: number of rows of every task, (m,).
+        subjects: number of every row's subject, (N,); None if every row has its own subject.
+        fraction: share of every task's rows, or of all subjects, in (0, 1).
+        seed: seed of the random choice.
+        least: minimum number of rows of every task in the first part; the second has at least one.
+        names: names of the tasks, for the error.
 
     Raises:
         ValueError: fraction outside (0, 1), or a task with too few rows.
@@ -40,19 +40,20 @@ def in_first_part(
         )
     rng = np.random.default_rng(seed)
     if subjects is not None:
-        everybody = np.unique(subjects)
-        cut = int(np.clip(round(fraction * len(everybody)), 1, len(everybody) - 1))
-        return np.isin(subjects, rng.permutation(everybody)[:cut])
-    order = [rng.permutation(count) for count in row_counts]
-    first = np.clip(np.round(fraction * row_counts).astype(int), least, row_counts - 1)
+        distinct = np.unique(subjects)
+        num_first = int(np.clip(round(fraction * len(distinct)), 1, len(distinct) - 1))
+        return np.isin(subjects, rng.permutation(distinct)[:num_first])
+    orders = [rng.permutation(count) for count in row_counts]
+    num_first = np.clip(np.round(fraction * row_counts).astype(int), least, row_counts - 1)
     begin = np.cumsum(row_counts) - row_counts
     chosen = np.zeros(row_counts.sum(), dtype=bool)
-    chosen[np.concatenate([at + own[:most] for at, own, most in zip(begin, order, first, strict=True)])] = True
+    first_rows = [at + order[:number] for at, order, number in zip(begin, orders, num_first, strict=True)]
+    chosen[np.concatenate(first_rows)] = True
     return chosen
 
 
 def fold_of_rows(row_counts: Counts, subjects: Counts | None, k: int, seed: int) -> Counts:
-    """Return which of k folds every row is of, (N,), counted from 0; arguments as of :func:`in_first_part`.
+    """Return the fold of every row, (N,), from 0 to k - 1; arguments as in :func:`in_first_part`.
 
     Raises ValueError unless 2 <= k <= the rows of the smallest task.
     """
@@ -62,6 +63,6 @@ def fold_of_rows(row_counts: Counts, subjects: Counts | None, k: int, seed: int)
     rng = np.random.default_rng(seed)
     if subjects is None:
         return np.concatenate([rng.permutation(np.arange(count) % k) for count in row_counts])
-    everybody = np.unique(subjects)
-    fold: Counts = rng.permutation(np.arange(len(everybody)) % k)[np.searchsorted(everybody, subjects)]
+    distinct = np.unique(subjects)
+    fold: Counts = rng.permutation(np.arange(len(distinct)) % k)[np.searchsorted(distinct, subjects)]
     return fold

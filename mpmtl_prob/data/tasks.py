@@ -1,4 +1,4 @@
-"""Many related data sets as one object: tasks of any sizes, one after another, with the same d features in each."""
+"""Data of related tasks (a multi-task data set): rows of all tasks in one object, with the same d features."""
 
 from __future__ import annotations
 
@@ -49,36 +49,36 @@ _IN_UNITS = "; features are scaled to unit variance by every task's own rows"
 
 
 class _Unsaid:
-    """In the place of an argument that may be None."""
+    """Default of an argument for which None has a meaning."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class TaskData:
-    """m tasks with n_i rows each and d common features; a JAX pytree whose leaves are its arrays, which nobody can write to.
+    """Rows of m tasks, n_i each, with d common features: a JAX pytree of read-only arrays.
 
-    Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_targets`, :meth:`from_pandas` or
-    :meth:`from_xarray`, which check their input. Rows are stored once, those of task i from ``offsets[i]`` to
-    ``offsets[i + 1]`` in the order in which they came. ``X``, ``y``, ``mask`` and ``subject`` are the same padded to the
-    longest task, made when they are asked for; they may stand in the place of the arrays of rows where one is built or
-    changed, as in ``TaskData(X, y, mask, tasks, features)`` and ``dataclasses.replace(tasks, X=X)``.
+    Build one with :meth:`from_lists`, :meth:`from_rows`, :meth:`from_targets`, :meth:`from_pandas` or :meth:`from_xarray`,
+    which check their input. Rows are stored once: those of task i from ``offsets[i]`` to ``offsets[i + 1]``, in their
+    original order. ``X``, ``y``, ``mask`` and ``subject`` are the same, padded to the longest task and made on demand. They
+    may replace the arrays of rows when an object is built or changed, as in ``TaskData(X, y, mask, tasks, features)`` and
+    ``dataclasses.replace(tasks, X=X)``.
 
     Attributes:
-        rows: features, (N, d), N rows of all tasks together.
-        targets: (N,); NaN of data that are for prediction alone.
-        offsets: where every task's rows begin, and where the last one's end, (m + 1,).
+        rows: features, (N, d), of the N rows of all tasks together.
+        targets: (N,); NaN in data for prediction only.
+        offsets: first row of every task, and the end of the last, (m + 1,).
         tasks: task names, m of them.
         features: feature names, d of them.
-        subjects: whom a row is about, (N,), where tasks share subjects: :meth:`split` and :meth:`folds` then keep
-            all rows of a subject together, whatever the task. None where every row is about somebody else.
-        intercept: True where the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
-        centred: True where rows are contrasts, in which an intercept cancelled: :attr:`slopes`.
+        subjects: number of every row's subject, (N,), where tasks share subjects (the same person in several tasks). Then
+            :meth:`split` and :meth:`folds` keep all rows of a subject together. None if every row has its own subject.
+        intercept: True if the last feature is 1 in every row, and its weight every task's own: :meth:`with_intercept`.
+        centred: True if rows are contrasts, in which an intercept cancels: :attr:`slopes`.
         scaling: how messages and estimators scale the features by every task's own rows, unless they are told otherwise:
-            "unit_variance" for tasks that come from a table, whose columns may be age and income; "pareto", by the root of
-            that, for tasks that come from arrays. It never follows from the rows.
-        has_targets: False where rows were made without targets: they can be predicted, and not fitted.
-        exposure: of counts, how long or of how many a row is, (N,): :meth:`with_exposure`. None where all are 1.
-        weights: how much every row counts, (N,): :meth:`with_weights`. None where all count alike.
-        numbered: True where tasks were given no names: 0..m-1 are then their places, by which alone fits find them.
+            "unit_variance" for tasks from a table, whose columns may be age and income; "pareto", by the square root of
+            that, for tasks from arrays. It never depends on the rows.
+        has_targets: False if rows were made without targets: then they can only be predicted.
+        exposure: for counts, time at risk or number of chances of every row, (N,): :meth:`with_exposure`. None if all are 1.
+        weights: how much every row counts, (N,): :meth:`with_weights`. None if all count alike.
+        numbered: True if tasks were given no names: 0..m-1 are then positions, by which fits match them.
     """
 
     rows: FloatArray
@@ -95,7 +95,7 @@ class TaskData:
     exposure: FloatArray | None
     weights: FloatArray | None
 
-    longest: ClassVar[int]  # rows of the longest task, of every object; no field, since it follows from the offsets
+    longest: ClassVar[int]  # rows of the longest task; not a field, as it follows from the offsets
 
     def __init__(
         self,
@@ -118,23 +118,23 @@ class TaskData:
         exposure: Any = None,
         weights: Any = None,
     ) -> None:
-        """From padded arrays, from rows, or from rows of which some are given anew as padded arrays; nothing is checked."""
+        """Build from arrays of rows, from padded arrays, or from rows, some replaced by padded arrays. Nothing is checked."""
         if not (X is y is mask is None and subject is _Unsaid):
             real = real_rows(offsets, _longest(offsets)) if mask is None else np.asarray(mask)
-            kept = slice(None) if mask is None or offsets is None else some_rows(real, offsets)
+            selected = slice(None) if mask is None or offsets is None else some_rows(real, offsets)
             rows, targets = (
-                given[real] if given is not None else None if flat is None else flat[kept]
+                given[real] if given is not None else None if flat is None else flat[selected]
                 for given, flat in ((X, rows), (y, targets))
             )
             subjects, exposure, weights = (
-                None if flat is None else flat[kept] for flat in (subjects, exposure, weights)
+                None if flat is None else flat[selected] for flat in (subjects, exposure, weights)
             )
             if subject is not _Unsaid:
                 subjects = None if subject is None else subject[real]
             offsets = offsets_of(real.sum(axis=1))
-        found = (rows, targets, offsets, tuple(tasks), tuple(features), subjects)
+        arrays = (rows, targets, offsets, tuple(tasks), tuple(features), subjects)
         for name, value in zip(
-            _NAMES, (*found, intercept, centred, scaling, numbered, has_targets, exposure, weights), strict=True
+            _NAMES, (*arrays, intercept, centred, scaling, numbered, has_targets, exposure, weights), strict=True
         ):
             object.__setattr__(self, name, fixed(value))
         object.__setattr__(self, "longest", _longest(self.offsets))
@@ -149,14 +149,14 @@ class TaskData:
         features: Sequence[Hashable] | None = None,
         subject: Sequence[ArrayLike] | None = None,
     ) -> Self:
-        """Tasks from one feature matrix and one target vector per task.
+        """Build tasks from one feature matrix and one target vector per task.
 
         Args:
             X: m matrices, the i-th n_i x d.
-            y: m vectors, the i-th of length n_i. None where no target is known: such rows can be predicted, and not fitted.
+            y: m vectors, the i-th of length n_i. None if no target is known: such rows can only be predicted.
             tasks: task names; default 0..m-1.
-            features: feature names; default those of data frames' columns, or 0..d-1.
-            subject: m vectors of whole numbers that say whom a row is about, where tasks share subjects.
+            features: feature names; default the columns of data frames, or 0..d-1.
+            subject: m vectors of whole numbers, the subject of every row, where tasks share subjects.
 
         Raises:
             ValueError: no tasks, a task without rows, shapes that disagree, values that are not finite or beyond 1e150, two
@@ -169,9 +169,9 @@ class TaskData:
     def from_rows(
         cls, X: ArrayLike, y: ArrayLike | None, task: ArrayLike, *, features: Sequence[Hashable] | None = None
     ) -> Self:
-        """Tasks from one long table: rows X (n, d), targets y (n,) and the task each row belongs to (n,).
+        """Build tasks from one long table: rows X (n, d), targets y (n,) and the task of every row (n,).
 
-        Tasks are ordered by first appearance; y may be None, as in :meth:`from_lists`. Raises ValueError for rows without a
+        Tasks are ordered by first appearance. y may be None, as in :meth:`from_lists`. Raises ValueError for rows without a
         task, and as :meth:`from_lists`.
         """
         names = column_names(X) if features is None else features
@@ -184,7 +184,7 @@ class TaskData:
     def _of_table(
         cls, X: FloatArray, targets: FloatArray | None, task: Any, names: Sequence[Hashable] | None, own: bool = False
     ) -> Self:
-        """Of a table's rows (n, d), which may be kept as they are, if nobody else has them and they are in order."""
+        """Build from a table's rows (n, d); with ``own`` the array may be kept without a copy, if rows are in order."""
         known = X.shape[:1] if targets is None else targets.shape
         if known != X.shape[:1] or task.shape != X.shape[:1]:
             raise ValueError(f"y and task: expected one value per row of X ({len(X)}), got {known} and {task.shape}")
@@ -201,7 +201,7 @@ class TaskData:
         names: Sequence[Hashable] | None,
         own: bool = False,
     ) -> Self:
-        """Of a table's rows, as of :meth:`_of_table`, of the tasks at some places (n,) among these."""
+        """Build from a table's rows as :meth:`_of_table`, with each row's position (n,) among the tasks."""
         if len(tasks) == 0:
             raise ValueError("X: expected at least one task, got none")
         y = np.full(len(X), np.nan) if targets is None else targets
@@ -228,11 +228,11 @@ class TaskData:
         tasks: Sequence[Hashable] | None = None,
         features: Sequence[Hashable] | None = None,
     ) -> Self:
-        """Several targets of the same subjects, one task each; a task holds the subjects whose target was observed.
+        """Build one task per target of the same subjects; a task holds the subjects whose target was observed.
 
         Args:
             X: features, (subjects, d).
-            Y: targets, (subjects, m); what stands where nothing was observed is not read.
+            Y: targets, (subjects, m); cells that were not observed are ignored.
             observed: True where a target was observed, (subjects, m); default everywhere.
             tasks: as in :meth:`from_lists`; default the names of a data frame's columns.
             features: as in :meth:`from_lists`.
@@ -256,25 +256,27 @@ class TaskData:
         exposure: str | None = None,
         weights: str | None = None,
     ) -> Self:
-        """Tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
+        """Build tasks from a data frame with one row per observation, whose columns may be in any units: see ``scaling``.
 
         Args:
-            frame: the table, a data frame of any kind that narwhals knows: of pandas, polars, Arrow and others.
-            task: the column that says which task a row belongs to.
-            target: the column to predict; None where there is none, as in :meth:`from_lists`.
-            features: feature columns; default every other column. Look at the list, ``tasks.features``: another outcome in
-                the table tells the target, and is seldom there when rows are predicted.
-            exclude: columns that are no features.
-            intercept: give every task one of its own: :meth:`with_intercept`.
-            exposure: the column of :meth:`with_exposure`, which is no feature.
-            weights: the column of :meth:`with_weights`, which is no feature.
+            frame: a data frame of any kind that narwhals knows: pandas, polars, Arrow and others.
+            task: the column with the task of every row.
+            target: the column to predict; None if there is none, as in :meth:`from_lists`.
+            features: feature columns; default every other column. Check the list, ``tasks.features``: another outcome in the
+                table reveals the target (leakage), and is seldom known when rows are predicted.
+            exclude: columns that are not features.
+            intercept: give every task an intercept of its own: :meth:`with_intercept`.
+            exposure: the column of :meth:`with_exposure`, which is not a feature.
+            weights: the column of :meth:`with_weights`, which is not a feature.
 
         Raises:
-            ValueError: a named column that is not there or means two things, a feature that is not numeric, and as
+            ValueError: a named column that is missing or has two meanings, a feature that is not numeric, and as
                 :meth:`from_rows`.
         """
-        beside = {name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None}
-        X, y, labels, columns, further = of_frame(frame, task, target, features, exclude, beside)
+        extra_columns = {
+            name: given for name, given in (("exposure", exposure), ("weights", weights)) if given is not None
+        }
+        X, y, labels, columns, further = of_frame(frame, task, target, features, exclude, extra_columns)
         tasks = replace(cls._of_table(X, y, labels, columns or None, own=True), scaling="unit_variance")
         del X, y
         if further:
@@ -288,7 +290,7 @@ class TaskData:
     def from_xarray(
         cls, data: xr.Dataset, *, task: str = "task", target: str | None = "y", features: str = "X"
     ) -> Self:
-        """Tasks from a data set with ``features`` (row, feature), ``target`` (row,) or None, and ``task`` (row,)."""
+        """Build tasks from a data set with ``features`` (row, feature), ``target`` (row,) or None, and ``task`` (row,)."""
         for argument, name in (("task", task), ("target", target), ("features", features)):
             if name is not None and name not in data.variables:
                 raise ValueError(f"{argument}: no variable {name!r} in the data set; it has {list(data.variables)}")
@@ -302,36 +304,36 @@ class TaskData:
 
     @property
     def num_tasks(self) -> int:
-        """m."""
+        """Number of tasks, m."""
         return len(self.offsets) - 1
 
     @property
     def num_features(self) -> int:
-        """d."""
+        """Number of features, d."""
         return self.rows.shape[1]
 
     @property
     def num_rows(self) -> int:
-        """N, rows of all tasks together."""
+        """Number of rows of all tasks together, N."""
         return int(self.offsets[-1])
 
     @property
     def row_counts(self) -> NDArray[np.int64]:
-        """n_i of every task, (m,)."""
+        """Number of rows n_i of every task, (m,)."""
         return self.offsets[1:] - self.offsets[:-1]
 
     @property
     def task_of_rows(self) -> NDArray[np.int64]:
-        """The position of every row's task, (N,)."""
+        """Index of every row's task, (N,)."""
         if isinstance(self.offsets, np.ndarray):
             return np.repeat(np.arange(self.num_tasks), self.row_counts)
         return jnp.searchsorted(self.offsets, jnp.arange(len(self.targets)), side="right") - 1
 
     @property
     def X(self) -> FloatArray:
-        """``rows`` padded to the longest task, (m, n_max, d), zero behind a task's own; it cannot be written to.
+        """``rows`` padded to the longest task, (m, n_max, d), with zeros after a task's own rows; read-only.
 
-        Raises ValueError where that would take more than 1 GiB, and more than twice what the rows take.
+        Raises ValueError if that would take more than 1 GiB, and more than twice the memory of the rows.
         """
         return self._padded("X", self.rows)
 
@@ -344,12 +346,12 @@ class TaskData:
     def mask(self) -> NDArray[np.bool_]:
         """True where a padded array holds a row, (m, n_max)."""
         check_view("mask", (self.num_tasks, self.longest), 1, self.rows.nbytes)
-        found: NDArray[np.bool_] = fixed(real_rows(self.offsets, self.longest))
-        return found
+        mask: NDArray[np.bool_] = fixed(real_rows(self.offsets, self.longest))
+        return mask
 
     @property
     def subject(self) -> NDArray[np.int64] | None:
-        """``subjects`` padded, (m, n_max), as ``X``, with a subject of the data behind a task's own."""
+        """``subjects`` padded, (m, n_max), as ``X``, with the smallest subject number as padding."""
         if self.subjects is None:
             return None
         return self._padded("subject", self.subjects, self.subjects.min() if len(self.subjects) else 0)
@@ -360,9 +362,9 @@ class TaskData:
         return fixed(padded(flat, self.offsets, self.longest, fill))
 
     def check_targets(self, name: str = "tasks", *, plain: bool = True) -> None:
-        """Raise ValueError for rows without targets, which cannot be fitted, or, of plain ones, with exposure or weights.
+        """Raise ValueError for rows without targets, which cannot be fitted.
 
-        ``name`` is of the argument.
+        With ``plain``, exposure and weights are refused too. ``name`` is that of the argument, for the error.
         """
         if not self.has_targets:
             raise ValueError(f"{name}: expected rows with targets, got rows made without, which can be predicted alone")
@@ -372,17 +374,17 @@ class TaskData:
     own = FormerName("rows_of")
 
     def rows_of(self, i: int) -> tuple[FloatArray, FloatArray]:
-        """The rows of task i and nothing else: X_i (n_i, d) and y_i (n_i,), copies in float64, without padding.
+        """Return the rows of task i without padding, X_i (n_i, d) and y_i (n_i,), as copies in float64.
 
-        What is computed from them does not depend on another task, down to the last bit: a copy lies in memory as if there
-        were no other. Raises ValueError for rows without targets, or with exposure or weights: :meth:`observations_of`.
+        Results computed from them do not depend on another task in any bit, as the copies lie in memory of their own. Raises
+        ValueError for rows without targets, or with exposure or weights: see :meth:`observations_of`.
         """
         self.check_targets()
         own = slice(*self.offsets[i : i + 2] if i >= 0 else self.offsets[i + self.num_tasks :][:2])
         return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)
 
     def observations_of(self, i: int) -> Observations:
-        """The rows of task i with exposure and weights, 1 where there are none, copies in float64 as of :meth:`rows_of`."""
+        """Return copies of the rows of task i as :meth:`rows_of`, with exposure and weights, which are 1 by default."""
         self.check_targets(plain=False)
         own = slice(*self.offsets[i : i + 2])
         X, y = np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)
@@ -391,7 +393,7 @@ class TaskData:
         )
 
     def take(self, places: ArrayLike) -> Self:
-        """The tasks at these places, whole numbers from 0 to m - 1, in this order."""
+        """Return the tasks at these places, whole numbers from 0 to m - 1, in this order."""
         at = np.atleast_1d(np.asarray(places, dtype=np.int64))
         if not len(at):
             raise ValueError("places: expected those of at least one task, got none")
@@ -400,7 +402,7 @@ class TaskData:
         return self._with(np.repeat(self.offsets[at] - offsets[:-1], counts) + np.arange(offsets[-1]), offsets, names)
 
     def where(self, keep: ArrayLike) -> Self:
-        """The rows where keep (N,) is True. Raises ValueError where none is of a task."""
+        """Return the rows where keep (N,) is True. Raises ValueError if a task would have none."""
         chosen = np.flatnonzero(keep)
         counts = np.add.reduceat(np.asarray(keep, dtype=np.int64), self.offsets[:-1])
         if (empty := np.flatnonzero(counts == 0)).size:
@@ -408,7 +410,7 @@ class TaskData:
         return self._with(chosen, offsets_of(counts), self.tasks)
 
     def _with(self, chosen: NDArray[np.int64], offsets: NDArray[np.int64], names: tuple[Hashable, ...]) -> Self:
-        """Some of the rows, of the tasks with these names."""
+        """Return the chosen rows, which belong to the tasks with these names."""
         arrays: dict[str, Any] = {
             name: None if (flat := getattr(self, name)) is None else flat[chosen] for name in _OF_ROWS
         }
@@ -416,19 +418,20 @@ class TaskData:
 
     @cached_property
     def gram(self) -> Gram:
-        """X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, each from its :meth:`rows_of` rows, in float64; computed once."""
+        """Sufficient statistics X_i'X_i, X_i'y_i, y_i'y_i and n_i of every task, from its :meth:`rows_of`; computed once."""
         return grams(self.rows_of, self.num_tasks, self.num_features)
 
     @cached_property
     def squares(self) -> FloatArray:
-        """Sums of squares of every task's features, (m, d): the diagonals of :attr:`gram`, without keeping the rest."""
+        """Sums of squares of every task's features, (m, d): the diagonals of :attr:`gram`, without keeping the matrices."""
         return squares(self.rows_of, self.num_tasks, self.num_features)
 
     def with_intercept(self) -> Self:
-        """The same tasks with a last feature "intercept", 1 in every row, whose weight is every task's own intercept.
+        """Add a last feature "intercept", 1 in every row, whose weight is every task's own intercept; return the new tasks.
 
-        With numbers as targets nothing shrinks it, no message holds it, and intervals count what the rows leave open of it:
-        :mod:`mpmtl_prob.data.intercepts` says how, and what is different with labels. ValueError for a feature of this name.
+        For numeric targets nothing shrinks the intercept, no message contains it, and intervals include its uncertainty.
+        :mod:`mpmtl_prob.data.intercepts` explains how, and what differs for labels. Raises ValueError for a feature of this
+        name.
         """
         if NAME in self.features:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")
@@ -436,35 +439,37 @@ class TaskData:
         return replace(self, rows=rows, features=(*self.features, NAME), intercept=True)
 
     def with_exposure(self, exposure: ArrayLike | Sequence[ArrayLike]) -> Self:
-        """The same tasks of counts with the exposure of every row: patient days, person years, how many could have had it.
+        """Return these tasks of counts with an exposure of every row: patient days, person years, people at risk.
 
-        The expected count is the exposure times the rate. Mixed models of counts alone know it.
+        The expected count is the exposure times the rate. Only mixed models of counts use it.
 
         Args:
             exposure: one positive number for every row, task after task, or one vector per task.
 
         Raises:
-            ValueError: another number of them, or one that is not positive and finite.
+            ValueError: a wrong number of values, or one that is not positive and finite.
         """
         return replace(self, exposure=of_every_row("exposure", exposure, self.row_counts))
 
     def with_weights(self, weights: ArrayLike | Sequence[ArrayLike]) -> Self:
-        """The same tasks with the weight of every row, of which a row of weight 2 counts as two with the same numbers would.
+        """Return these tasks with a weight of every row; a row of weight 2 counts as two equal rows.
 
-        With numbers as targets a row's error then has variance sigma^2 / weight. Mixed models alone know weights.
+        With numeric targets, the error of a row then has variance sigma^2 / weight. Only mixed models use weights.
 
         Args:
             weights: as exposure in :meth:`with_exposure`.
 
         Raises:
-            ValueError: another number of them, or one that is not positive and finite.
+            ValueError: a wrong number of values, or one that is not positive and finite.
         """
         return replace(self, weights=of_every_row("weights", weights, self.row_counts))
 
     @property
     def slopes(self) -> Self:
-        """Every task's contrasts, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); without it, these."""
-        return self._contrasts if self.intercept else self  # which it must not hold: it would outlive its use
+        """Contrasts of every task, in which an intercept cancels (:mod:`~mpmtl_prob.data.contrasts`); else the tasks."""
+        return (
+            self._contrasts if self.intercept else self
+        )  # not cached as self: a reference cycle would keep it in memory
 
     @cached_property
     def _contrasts(self) -> Self:
@@ -472,10 +477,10 @@ class TaskData:
         offsets, d = offsets_of(counts), self.num_features - 1
         rows, targets = np.empty((offsets[-1], d)), np.empty(offsets[-1])
         for i, (begin, end) in enumerate(pairwise(offsets)):
-            own, y = self.rows_of(i)
-            own[:, -1] = y  # in the place of the constant
-            own = in_place(own)
-            rows[begin:end], targets[begin:end] = own[:, :-1], own[:, -1]
+            contrasts, y = self.rows_of(i)
+            contrasts[:, -1] = y  # replaces the constant column
+            contrasts = in_place(contrasts)
+            rows[begin:end], targets[begin:end] = contrasts[:, :-1], contrasts[:, -1]
         return type(self)(
             rows=rows,
             targets=targets,
@@ -488,12 +493,12 @@ class TaskData:
         )
 
     def split(self, fraction: float, seed: int) -> tuple[TaskData, TaskData]:
-        """Random training and test rows, drawn in each task separately, or, where tasks share subjects, whole subjects.
+        """Split rows at random into training and test rows, in each task separately; where tasks share subjects, by subject.
 
         Args:
             fraction: share of every task's rows, or of all subjects, that goes to training, in (0, 1). Both parts keep at
-                least one row of every task, training two where there is an intercept.
-            seed: of the random choice.
+                least one row of every task, and the training part two if there is an intercept.
+            seed: seed of the random choice.
 
         Raises:
             ValueError: fraction outside (0, 1), a task with too few rows, or one whose subjects all fell into one part.
@@ -503,15 +508,15 @@ class TaskData:
         return self.where(first), self.where(~first)
 
     def folds(self, k: int, seed: int) -> list[tuple[TaskData, TaskData]]:
-        """k cross-validation folds, each (training, validation), cut in every task separately; needs k rows per task.
+        """Return k folds of cross-validation, each (training, validation), split in every task separately.
 
-        Where tasks share subjects, the subjects are cut instead.
+        Every task needs k rows. Where tasks share subjects, the subjects are split instead.
         """
         fold = fold_of_rows(self.row_counts, self.subjects, k, seed)
         return [(self.where(fold != j), self.where(fold == j)) for j in range(k)]
 
     def unit_rows(self) -> TaskData:
-        """The same tasks with every row of X scaled to Euclidean length 1 (zero rows stay zero), but for the intercept."""
+        """Return the tasks with every row scaled to Euclidean length 1, without the intercept; rows of zeros stay zero."""
         d = self.num_features - self.intercept
         norm = np.linalg.norm(self.rows[:, :d], axis=1, keepdims=True)
         rows = self.rows / np.where(norm > 0, norm, 1.0)
@@ -519,19 +524,19 @@ class TaskData:
         return replace(self, rows=rows)
 
     def scaled(self, scale: FloatArray) -> Self:
-        """The same tasks with the features of task i times ``scale[i]``, (m, d), and no scaling left to be done."""
+        """Return the tasks with the features of task i times ``scale[i]``, (m, d), and with ``scaling="none"``."""
         rows = np.repeat(scale, self.row_counts, axis=0)
         rows *= self.rows
         return replace(self, rows=rows, scaling="none")
 
     def moved(self, by: FloatArray) -> Self:
-        """The same tasks with ``by[i]`` added to the features of task i, (m, d)."""
+        """Return the tasks with ``by[i]`` added to the features of task i, (m, d)."""
         rows = np.repeat(by, self.row_counts, axis=0)
         rows += self.rows
         return replace(self, rows=rows)
 
     def to_pandas(self, *, task: str = "task", target: str = "y") -> pd.DataFrame:
-        """One row per observation: the task, the features but for the intercept, and the target, where there are any."""
+        """Return one row per observation: the task, the features without the intercept, and the target if there is one."""
         import pandas as pd
 
         d = self.num_features - self.intercept
@@ -542,10 +547,10 @@ class TaskData:
         return frame
 
     def fingerprint_parts(self) -> Iterator[Part]:
-        """Return what a fingerprint is of: :func:`mpmtl_prob.data.padding.parts_of`."""
+        """Yield the parts of a fingerprint, as :func:`mpmtl_prob.data.padding.parts_of`."""
         return parts_of(self.rows, self.targets, self.offsets, self.exposure, self.weights)
 
-    def __repr__(self) -> str:  # never shows rows: a notebook prints what it is handed
+    def __repr__(self) -> str:  # shows no rows, as notebooks print their last value
         if not isinstance(self.offsets, np.ndarray | jax.Array) or isinstance(self.offsets, jax.core.Tracer):
             return "TaskData(...)"
         n = np.asarray(self.row_counts)
@@ -575,12 +580,12 @@ _SETTINGS = tuple(name for name in _NAMES if name not in _LEAVES)
 
 
 def _longest(offsets: Any) -> int:
-    """Rows of the longest task."""
+    """Return the number of rows of the longest task."""
     return int(np.diff(offsets).max(initial=0))
 
 
 def _leaves(tasks: TaskData) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, Any], ...], tuple[Any, ...]]:
-    """Its arrays and, as what programs are compiled for, everything else with the size of the longest task."""
+    """Return the arrays with their names, and as static data everything else, with the size of the longest task."""
     keyed = tuple((jax.tree_util.GetAttrKey(name), getattr(tasks, name)) for name in _LEAVES)
     return keyed, (tasks.longest, *(getattr(tasks, name) for name in _SETTINGS))
 

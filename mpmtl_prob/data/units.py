@@ -1,4 +1,4 @@
-"""Units of a task's columns: rows are taken to them, and coefficients back to those of the table."""
+"""Units of columns: conversion of rows to common units, and of coefficients back to those of the table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mpmtl_prob._util.arrays import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Centre and scale of d columns and of a target, and the effects round which messages are taken.
+    """Centre and scale of d columns and of a target, and guesses of effects from which messages deviate.
 
-    In these units x' = (x - centre) / scale and y' = (y - target_centre) / target_scale. Where there is an intercept it is
-    the last column, with centre 0 and scale 1.
+    In these units x' = (x - centre) / scale and y' = (y - target_centre) / target_scale. An intercept is the last column,
+    with centre 0 and scale 1.
 
     Attributes:
         centre: (d,).
@@ -22,7 +22,7 @@ class Units:
         target_centre: a number.
         target_scale: a positive number.
         guess: effects in these units, (d,).
-        intercept: whether the last column is the constant one.
+        intercept: True if the last column is the constant one.
     """
 
     centre: FloatArray
@@ -33,18 +33,18 @@ class Units:
     intercept: bool = False
 
     def rows(self, X: FloatArray) -> FloatArray:
-        """Rows (n, d) in these units."""
+        """Convert rows (n, d) to these units."""
         return (X - self.centre) / self.scale
 
     def targets(self, y: FloatArray) -> FloatArray:
-        """Targets (n,) in these units."""
+        """Convert targets (n,) to these units."""
         return (y - self.target_centre) / self.target_scale
 
     def to_table(self, effects: FloatArray) -> FloatArray:
-        """Effects (..., d) in the units of the table: the target's change for one unit of a column.
+        """Convert effects (..., d) to the units of the table: the change of the target for one unit of a column.
 
-        An intercept is the target where all columns are 0 in the table; without one, what the centres stand for is
-        :meth:`offset`.
+        An intercept becomes the target at 0 in all columns of the table. Without an intercept, :meth:`offset` returns the
+        contribution of the centres.
         """
         out = np.asarray(effects) * (self.target_scale / self.scale)
         if self.intercept:
@@ -53,7 +53,7 @@ class Units:
         return out
 
     def from_table(self, effects: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Effects (d,) of the table, and their covariance (d, d), in these units: the way back from :meth:`to_table`."""
+        """Convert effects (d,) of the table and their covariance (d, d) to these units: the inverse of :meth:`to_table`."""
         change = np.diag(self.scale / self.target_scale)
         effects = np.array(effects, dtype=np.float64)
         if self.intercept:
@@ -62,24 +62,25 @@ class Units:
         return change @ effects, change @ covariance @ change.T
 
     def offset(self, effects: FloatArray) -> FloatArray:
-        """What predictions of the table's targets have beside the sum over columns, for effects (..., d) in these units."""
+        """Return the constant that predictions of the table's targets need beside their columns, for effects (..., d)."""
         if self.intercept:
             return np.zeros(np.shape(effects)[:-1])
         return self.target_centre - self.to_table(effects) @ self.centre
 
 
 def own_units(X: FloatArray, y: FloatArray) -> Units:
-    """Return units by a task's own rows (n, d) and targets (n,), for studies that declare none: root mean squares.
+    """Return units from a task's own rows (n, d) and targets (n,), for studies without reference values: root mean squares.
 
-    Columns and targets without any variation have scale 1, so that a column of zeros stays one.
+    Constant columns of zeros, and such targets, have scale 1, so that they stay zero.
     """
-    with np.errstate(all="ignore"):  # a warning would tell of one task
-        scale, of_target = _size(X), float(_size(y))
-    return Units(np.zeros(len(scale)), scale, 0.0, of_target, np.zeros(len(scale)))
+    with np.errstate(all="ignore"):  # a warning would reveal something of one task
+        scale = _size(X)
+        target_scale = float(_size(y))
+    return Units(np.zeros(len(scale)), scale, 0.0, target_scale, np.zeros(len(scale)))
 
 
 def _size(values: FloatArray) -> FloatArray:
-    """Root mean square of every column, without overflow; 1 where that is zero or no number."""
+    """Return the root mean square of every column, without overflow; 1 where that is zero or not finite."""
     largest = np.abs(values).max(axis=0, initial=0.0)
     size = largest * np.sqrt(np.mean((values / np.where(largest > 0, largest, 1.0)) ** 2, axis=0))
     return np.where((size > 0) & np.isfinite(size), size, 1.0)
