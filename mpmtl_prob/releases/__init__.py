@@ -1,4 +1,4 @@
-"""What leaves the room: bounded messages, their second moment plus noise, and the file that it is kept in."""
+"""Releases: bounded messages, their second moment plus noise (Sigma), and the file that holds them."""
 
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob.releases.effects import EffectsLayout

@@ -1,19 +1,19 @@
-"""Messages of effects: one vector of length 1 that holds a task's coefficients, how far its rows determine them, and a one.
+"""Messages of effects (random effects): one vector of length 1 with a task's coefficients and their reliability.
 
     u_i = (g eta_i, k p_i, 1),    v_i = u_i / |u_i|
 
-eta_i are the coefficients, less what earlier studies say of them if anything, under a declared prior, p_i the averages of
-how far rows determine them, over the coefficients of columns and over the intercept (:mod:`mpmtl_prob.single_task.shrunk`).
-The sum of v v' then holds a first moment: its last column is the weighted mean of effects, and what is left beside it their
-covariance. One noisy matrix has the mean, the spread, and the accuracy that it takes to tell the spread from errors of
-estimation. Where the outcome is no number, effects are of the linear predictor
-(:mod:`mpmtl_prob.single_task.generalized`).
+eta_i are the coefficients under a declared prior, minus guesses from earlier studies if there are any. p_i says how far the
+rows determine them, averaged over the coefficients of columns and, separately, the intercept
+(:mod:`mpmtl_prob.single_task.shrunk`). The sum of v v' then contains a first moment: its last column is the weighted mean of
+effects, and the other columns their covariance. So one noisy matrix gives the mean, the spread between tasks, and the
+reliability that is needed to separate this spread from errors of estimation. If the outcome is not a number, effects are
+those of the linear predictor (:mod:`mpmtl_prob.single_task.generalized`).
 
-Its length is 1 whatever the rows, as that of a direction, and so are its guarantees. A task that knows nothing sends
-(0, 0, 1). All that is in a message is the task's own or public.
+The length of a message is 1 whatever the rows, as for directions, and so the guarantees are the same. A task without
+information sends (0, 0, 1). A message depends on its own task's rows and on public numbers only.
 
 Where the reference declares covariates of tasks, which are public, the one becomes z_i = (1, z_i1, ..., z_iq), in units of
-their centres and scales, and the last 1 + q columns of the sum hold the first moments of effects by z.
+their centres and scales. The last 1 + q columns of the sum then hold the first moments of effects by z.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from mpmtl_prob.single_task.shrunk import Shrunk, shrunk_estimate, shrunk_from
 
 
 class MessageConstants(NamedTuple):
-    """Public constants of a message, of studies whose targets vary about 1 in common units.
+    """Public constants of a message, for studies whose targets have variance of about 1 in common units.
 
-    The smaller the prior variance, the better the spread between tasks can be told from errors of estimation, whose size it
-    bounds; the larger, the more of an effect is seen through the noise.
+    A small prior variance helps to separate the spread between tasks from errors of estimation, whose size it bounds. A large
+    one lets more of an effect through the noise.
 
     Attributes:
-        effect_size: g, how much of a message are effects.
-        determined_size: k, how much is what is determined.
-        prior_variance: of all effects together.
-        weak_prior: how many times as large it is while effects are estimated.
+        effect_size: g, the share of effects in a message.
+        determined_size: k, the share of p, which says how far the rows determine effects.
+        prior_variance: prior variance of all effects together.
+        weak_prior: factor by which the prior variance is larger while effects are estimated.
     """
 
     effect_size: float
@@ -62,18 +62,17 @@ class MessageConstants(NamedTuple):
     weak_prior: float
 
 
-#: By outcome. Those of numbers were set on the panel: on one seed of its cells a, b and c with few rows (eps = 3), of
-#: d10-m60-square (eps = 10), and of four of the plainest kinds (eps = 1), among effect sizes of 2, 3 and 4, variances of .5,
-#: 1 and 2, and weak priors of 1, 3 and 8, between which 4 is. Of other outcomes the first three are those that had been set
-#: on two seeds of four of the plainest kinds of numbers before; the last is not used, as their coefficients are estimated
-#: under N(0, 1).
+#: Constants by outcome. Those of numbers were chosen on the benchmark panel: on one seed of its cells a, b and c with few
+#: rows (eps = 3), of d10-m60-square (eps = 10), and of four simple kinds (eps = 1), among effect sizes of 2, 3 and 4,
+#: variances of .5, 1 and 2, and weak priors of 1, 3 and 8 (4 lies between). Those of other outcomes are the earlier constants of
+#: numbers, chosen on two seeds of four simple kinds; their fourth is unused, as coefficients are estimated under N(0, 1).
 CONSTANTS = {
     "number": MessageConstants(3.0, 1.0, 1.0, 4.0),
     "binary": MessageConstants(2.0, 1.0, 0.5, 4.0),
     "count": MessageConstants(2.0, 1.0, 0.5, 4.0),
 }
 _DETERMINED, _COVARIATE = "determined: ", "covariate: "
-#: Columns or targets this many times as large as the reference says are told to whoever holds the rows.
+#: If columns or targets are this many times as large as the reference says, the data owner is warned.
 _FAR = 20.0
 NO_UNITS = (
     "reference: expected reference values with estimates, which have no rows from which units could be taken, got none; of "
@@ -84,21 +83,21 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True)
 class EffectsLayout:
-    """Layout of messages of effects: which coordinate says what, in which units, and the public constants.
+    """Layout of messages of effects: the meaning and the units of every coordinate, and the public constants.
 
     Attributes:
         coefficients: names of the effects, d of them; an intercept is the last and is named "intercept".
-        reference: the study's reference values; None where every task scales columns and target by its own rows, and
-            effects are then per standard deviation of these.
+        reference: the study's reference values. If None, every task scales columns and target by its own rows, and effects
+            are per standard deviation of these.
         effect_size: g.
         determined_size: k.
-        prior_variance: of all d effects together, in common units.
-        weak_prior: k, how many times as large it is while they are estimated (:mod:`mpmtl_prob.single_task.shrunk`).
-        covariates: of all tasks of the release, where the reference declares any.
+        prior_variance: prior variance of all d effects together, in common units.
+        weak_prior: factor by which it is larger while effects are estimated (:mod:`mpmtl_prob.single_task.shrunk`).
+        covariates: covariates of all tasks in the release, if the reference declares any.
 
     Raises:
         ValueError: an intercept without reference values, columns that these do not name, a constant that is not positive, or
-            other covariates than the reference's, or of which one says nothing beside the others.
+            covariates other than the reference's, or collinear ones.
     """
 
     coefficients: tuple[Hashable, ...]
@@ -142,65 +141,66 @@ class EffectsLayout:
     def of_study(
         cls, coefficients: Sequence[Hashable], reference: Reference | None, covariates: Covariates | None = None
     ) -> EffectsLayout:
-        """The layout of a study, with the constants of its outcome."""
+        """Return the layout of a study, with the constants of its outcome."""
         outcome = "number" if reference is None else reference.outcome
         return cls(tuple(coefficients), reference, *CONSTANTS[outcome], covariates)
 
     @property
     def intercept(self) -> bool:
-        """Whether the last coefficient is the intercept."""
+        """True if the last coefficient is the intercept."""
         return self.coefficients[-1] == NAME
 
     @property
     def outcome(self) -> str:
-        """What targets are: that of the reference, and a number without one."""
+        """Outcome of the reference; a number without one."""
         return "number" if self.reference is None else self.reference.outcome
 
     @property
     def effect_variance(self) -> float:
-        """v, the prior variance of one effect."""
+        """Prior variance of one effect, v."""
         return self.prior_variance / len(self.coefficients)
 
     @cached_property
     def groups(self) -> tuple[int, ...]:
-        """Of every coefficient, whose average says how far it is determined: 0 of columns, and the last of the intercept."""
+        """For every coefficient the index of its average of p: 0 for columns, the last one for the intercept."""
         d = len(self.coefficients)
         return (0,) * (d - 1) + (int(self.intercept and d > 1),)
 
     @property
     def coordinates(self) -> tuple[Hashable, ...]:
-        """Names of the D coordinates of a message."""
+        """Names of the coordinates of a message, D of them."""
         names = [_DETERMINED + (NAME if self.intercept and group else "columns") for group in sorted(set(self.groups))]
         of_tasks = () if self.covariates is None else self.covariates.names
         return (*self.coefficients, *names, "one", *(f"{_COVARIATE}{name}" for name in of_tasks))
 
     @property
     def averages(self) -> FloatArray:
-        """The matrix (groups, d) that takes how far coefficients are determined to the averages that are sent."""
-        member = np.array([[group == each for each in self.groups] for group in sorted(set(self.groups))], dtype=float)
+        """Matrix (groups, d) from the reliability of all coefficients to the averages in a message."""
+        numbers = sorted(set(self.groups))
+        member = np.array([[group == number for group in self.groups] for number in numbers], dtype=float)
         averages: FloatArray = member / member.sum(axis=1, keepdims=True)
         return averages
 
     def of(self, tasks: TaskData | Estimates) -> tuple[Hashable, ...]:
-        """The features of tasks that the effects are of: with their intercept where that is an effect, else without."""
+        """Return the features that the effects belong to: with the intercept if it is an effect, else without."""
         if isinstance(tasks, Estimates):
             return estimates_in_layout(tasks, self).features
         return in_layout(tasks, self).features
 
     def units(self, X: FloatArray, y: FloatArray) -> Units:
-        """The units of a task with rows X (n, d), y (n,): the reference's, or those of its own rows."""
+        """Return the units of a task with rows X (n, d), y (n,): the reference's, or those of its own rows."""
         return own_units(X, y) if self.reference is None else self.reference_units
 
     @property
     def reference_units(self) -> Units:
-        """The units of the reference. Raises ValueError where there is none."""
+        """Units of the reference. Raises ValueError if there is none."""
         if self.reference is None:
             raise ValueError(NO_UNITS)
         return self.reference.units(self.coefficients)
 
     @property
     def z(self) -> FloatArray:
-        """A one and the covariates of every task in common units, (m, 1 + q). Raises ValueError where there are none."""
+        """Design of covariates: a one and every task's values in common units, (m, 1 + q). Raises ValueError for none."""
         return self.z_of(self._covariates.tasks, self._covariates)
 
     @property
@@ -210,14 +210,14 @@ class EffectsLayout:
         return self.covariates
 
     def z_of(self, tasks: Sequence[Hashable], covariates: Covariates | None = None) -> FloatArray:
-        """A one, and the covariates in common units of tasks with these names, (k, 1 + q).
+        """Return a one and the covariates in common units for tasks with these names, (k, 1 + q).
 
         Args:
-            tasks: their names.
-            covariates: of tasks that are not in the release; default of those that are.
+            tasks: names of the tasks.
+            covariates: values of tasks outside the release; default those of the release.
 
         Raises:
-            ValueError: a task that has none.
+            ValueError: a task without values.
         """
         if self.covariates is None or self.reference is None:
             return np.ones((len(tasks), 1))
@@ -225,13 +225,13 @@ class EffectsLayout:
         return standardised(known.of(tasks), self.reference.covariates)
 
     def vector(self, own: Shrunk, z: FloatArray) -> FloatArray:
-        """The message (D,) of a task with this estimate and z (1 + q,), before it is scaled to length 1."""
+        """Return the message (D,) of a task with this estimate and z (1 + q,), before it is scaled to length 1."""
         averages = self.determined_size * (self.averages @ own.determined)
         return np.concatenate([self.effect_size * own.estimate, averages, z])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        said = {
+        """Return the layout in types that JSON can hold."""
+        entries = {
             "coefficients": list(self.coefficients),
             "reference": None if self.reference is None else self.reference.to_dict(),
             "effect_size": self.effect_size,
@@ -239,11 +239,11 @@ class EffectsLayout:
             "prior_variance": self.prior_variance,
             "weak_prior": self.weak_prior,
         }
-        return said if self.covariates is None else said | {"covariates": self.covariates.to_dict()}
+        return entries if self.covariates is None else entries | {"covariates": self.covariates.to_dict()}
 
     @classmethod
     def from_dict(cls, meta: Mapping[str, Any]) -> EffectsLayout:
-        """The layout that :meth:`to_dict` turned into ``meta``. Raises ValueError, KeyError or TypeError for another."""
+        """Restore a layout from what :meth:`to_dict` returns. Raises ValueError, KeyError or TypeError for anything else."""
         reference = None if meta["reference"] is None else Reference.from_dict(meta["reference"])
         sizes = (meta["effect_size"], meta["determined_size"], meta["prior_variance"], meta["weak_prior"])
         covariates = Covariates.from_dict(meta["covariates"]) if "covariates" in meta else None
@@ -253,31 +253,33 @@ class EffectsLayout:
 def effect_messages(tasks: TaskData | Estimates, layout: EffectsLayout) -> FloatArray:
     """Return one message per task, (D, m), before it is scaled to length 1.
 
-    Each is a function of its own rows, or its own estimate, of its public name where there are covariates, and of the layout.
+    Each depends on its own rows or its own estimate, on its public name if there are covariates, and on the layout, only.
 
     Raises:
-        ValueError: tasks that do not go with the layout, or that have no covariates in it.
+        ValueError: tasks that do not match the layout, or that have no covariates in it.
     """
     Z = layout.z_of(tasks.tasks)
     if isinstance(tasks, Estimates):
         estimates = estimates_in_layout(tasks, layout).estimates
-        return np.stack([_estimates_message(each, layout, z) for each, z in zip(estimates, Z, strict=True)], axis=1)
+        return np.stack(
+            [_estimates_message(estimate, layout, z) for estimate, z in zip(estimates, Z, strict=True)], axis=1
+        )
     tasks = in_layout(tasks, layout)
     return np.stack([_message(tasks.observations_of(i), layout, z) for i, z in enumerate(Z)], axis=1)
 
 
 def _constant(name: str, value: float) -> float:
-    """A public constant of a message. Raises ValueError for one with which no message says anything."""
+    """Return a public constant of a message. Raises ValueError for a value that would leave messages without information."""
     return in_range(name, value, 1e-6, 1e6)
 
 
 def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
-    """Return the rows whose coefficients the effects are: with their intercept where that is an effect, else without.
+    """Return the rows that the effects describe: with the intercept if it is an effect, else as contrasts without it.
 
     Raises:
-        ValueError: contrasts, from which a reference's centres cannot be taken; a column that is called as the intercept
-            is, and is none; exposure of what is no count; weights without a reference; or, with a reference, an intercept
-            where the layout has none, and the reverse.
+        ValueError: contrasts, from which a reference's centres cannot be subtracted; an ordinary column named "intercept";
+            exposure of an outcome other than counts; weights without a reference; or, with a reference, an intercept that
+            the layout does not have, and the reverse.
     """
     if tasks.exposure is not None and layout.outcome != "count":
         raise ValueError(
@@ -305,7 +307,7 @@ def in_layout(tasks: TaskData, layout: EffectsLayout) -> TaskData:
 
 
 def _message(own: Observations, layout: EffectsLayout, z: FloatArray) -> FloatArray:
-    with np.errstate(all="ignore"):  # a warning would tell of one task
+    with np.errstate(all="ignore"):  # a warning would reveal something of one task
         units = layout.units(own.X, own.y)
         if layout.outcome == "number" and _constant_target(own.y, layout):
             shrunk = Shrunk(*np.zeros((2, own.X.shape[1])))
@@ -319,37 +321,38 @@ def _message(own: Observations, layout: EffectsLayout, z: FloatArray) -> FloatAr
 
 
 def _constant_target(y: FloatArray, layout: EffectsLayout) -> bool:
-    """Whether a task's targets do not vary: as if its effects were known exactly, which is not to be believed.
+    """Return True if a task's targets do not vary, as then its effects would seem to be known exactly.
 
-    One row says something of levels; but of a zero there is no scale, where every task has its own.
+    A single row has information about levels. But where every task has its own scale, a single 0 has none.
     """
     return (layout.reference is None and not y.any()) or (len(y) > 1 and bool((y == y[0]).all()))
 
 
 def rows_of_numbers(own: Observations, units: Units) -> tuple[FloatArray, FloatArray]:
-    """Return rows (n, d) and targets (n,) in common units, less what earlier studies say, with the same residual variance."""
-    root, rows = np.sqrt(own.weights), units.rows(own.X)
+    """Return rows (n, d) and targets (n,) in common units, minus guesses, scaled by weights to equal residual variances."""
+    root = np.sqrt(own.weights)
+    rows = units.rows(own.X)
     return rows * root[:, None], (units.targets(own.y) - rows @ units.guess) * root
 
 
 def predictors(own: Observations, units: Units, outcome: str) -> Predictors:
-    """Return rows in common units as of a generalized linear model; none where a target is impossible with this outcome."""
-    kept = slice(0, 0) if impossible(outcome, own.y).any() else slice(None)
+    """Return rows in common units for a generalized linear model; none if any target is impossible for this outcome."""
+    possible = slice(0, 0) if impossible(outcome, own.y).any() else slice(None)
     rows = units.rows(own.X)
     offset = units.target_centre + rows @ units.guess + np.log(own.exposure)
-    return Predictors(rows[kept], targets_of(outcome, own.y)[kept], offset[kept], own.weights[kept])
+    return Predictors(rows[possible], targets_of(outcome, own.y)[possible], offset[possible], own.weights[possible])
 
 
 def _estimates_message(own: Estimate, layout: EffectsLayout, z: FloatArray) -> FloatArray:
-    """That of an estimate whose coefficients are the layout's."""
-    with np.errstate(all="ignore"):  # a warning would tell of one task
+    """Return the message of an estimate whose coefficients are the layout's."""
+    with np.errstate(all="ignore"):  # a warning would reveal something of one task
         mean, covariance = in_common_units(own, layout)
         shrunk = shrunk_from(mean, covariance, layout.effect_variance, layout.weak_prior)
         return _or_silent(layout.vector(shrunk, z), z)
 
 
 def _or_silent(vector: FloatArray, z: FloatArray) -> FloatArray:
-    """The message, or that of a task that knows nothing in the place of numbers that leave double precision."""
+    """Return the message, or that of a task without information if its numbers are not finite."""
     silent = np.concatenate([np.zeros(len(vector) - len(z)), z])
     return vector if np.isfinite(vector).all() else silent
 
@@ -358,7 +361,7 @@ def estimates_in_layout(estimates: Estimates, layout: EffectsLayout) -> Estimate
     """Return the estimates in the order of the layout's coefficients.
 
     Raises:
-        ValueError: estimates of others, or a layout without reference values.
+        ValueError: estimates of other coefficients, or a layout without reference values.
     """
     if layout.reference is None:
         raise ValueError(NO_UNITS)
@@ -366,14 +369,14 @@ def estimates_in_layout(estimates: Estimates, layout: EffectsLayout) -> Estimate
 
 
 def in_common_units(own: Estimate, layout: EffectsLayout) -> tuple[FloatArray, FloatArray]:
-    """Return an estimate (d,), less what earlier studies say, and its covariance (d, d), in the reference's units."""
+    """Return an estimate (d,), minus guesses, and its covariance (d, d), in the reference's units."""
     units = layout.reference_units
     mean, covariance = units.from_table(own.mean, own.covariance)
     return mean - units.guess, covariance
 
 
 def coefficients_of(estimates: Estimates, reference: Reference | None) -> tuple[Hashable, ...]:
-    """Return the coefficients of a release of estimates in a public order: that of the reference, an intercept last.
+    """Return the coefficients of a release of estimates, in the public order of the reference, with an intercept last.
 
     Raises:
         ValueError: estimates of other coefficients than the reference's, or no reference.
@@ -386,7 +389,7 @@ def coefficients_of(estimates: Estimates, reference: Reference | None) -> tuple[
 
 
 def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
-    """Raise ValueError for a column of somebody's own with the name by which messages of effects know the intercept."""
+    """Raise ValueError for an ordinary column named "intercept", the name of the intercept in messages of effects."""
     if NAME in features[: len(features) - intercept]:
         raise ValueError(
             f"features: expected no column of your own that is called {NAME!r}, which in messages of effects is the "
@@ -395,10 +398,10 @@ def check_intercept(features: Sequence[Hashable], intercept: bool) -> None:
 
 
 class RowWarnings(NamedTuple):
-    """What is odd about rows, for whoever holds them alone.
+    """Unusual properties of rows, which only the data owner is told.
 
     Attributes:
-        far: names of tasks by column, or by "the target", that is far from what the reference says of it.
+        far: names of tasks, by the column (or "the target") that is far larger than the reference says.
         impossible: names of tasks with targets that the outcome cannot have.
     """
 
@@ -407,26 +410,26 @@ class RowWarnings(NamedTuple):
 
 
 def row_warnings(tasks: TaskData | Estimates, layout: EffectsLayout) -> RowWarnings:
-    """Return what is odd about rows by what the reference says. Estimates do not tell how large columns are."""
-    told = RowWarnings({}, [])
+    """Compare rows with the reference values; return what is unusual. Estimates do not show how large columns are."""
+    unusual = RowWarnings({}, [])
     if layout.reference is None or isinstance(tasks, Estimates):
-        return told
+        return unusual
     units = layout.reference_units
     for i in range(tasks.num_tasks):
         X, y, *_ = tasks.observations_of(i)
-        with np.errstate(all="ignore"):  # a warning would tell of one task
+        with np.errstate(all="ignore"):  # a warning would reveal something of one task
             sizes = np.sqrt((units.rows(X) ** 2).mean(axis=0)).tolist()
             sizes.append(np.sqrt((units.targets(y) ** 2).mean()) if layout.outcome == "number" else 0.0)
         for name, size in zip((*layout.coefficients, "the target"), sizes, strict=True):
             if not size <= _FAR:
-                told.far.setdefault(name, []).append(tasks.tasks[i])
+                unusual.far.setdefault(name, []).append(tasks.tasks[i])
         if impossible(layout.outcome, y).any():
-            told.impossible.append(tasks.tasks[i])
-    return told
+            unusual.impossible.append(tasks.tasks[i])
+    return unusual
 
 
 def warn_owner(parts: Sequence[RowWarnings], outcome: str) -> None:
-    """Warn whoever holds the rows of what :func:`row_warnings` has of parts of them, whose targets are of this outcome."""
+    """Warn the data owner of everything unusual in parts of its rows (:func:`row_warnings`), with targets of this outcome."""
     far: dict[Hashable, list[Hashable]] = {}
     for part in parts:
         for name, which in part.far.items():

@@ -1,9 +1,9 @@
-"""A release as a file that anybody may have written: what is read is checked, and its guarantee worked out anew.
+"""Files of releases: what is read is checked, and the guarantee is computed anew, as anybody may have written the file.
 
-Whoever can edit a file can make it say anything. What a reader can find out alone is whether the file's own numbers give what
-it states, and this is done on every reading: who is protected follows from the kind of release, delta from the noise laws,
-the lattice from the clip norm, the sizes and the laws. Whether Sigma is what those laws made of somebody's data no reader can
-see; a signature says that it is what the holder of a key wrote: :mod:`mpmtl_prob.releases.signatures`.
+Whoever can edit a file can make it state anything. A reader can check alone whether a file's own numbers support its
+statements, and this is done on every reading: the protected unit follows from the kind of release, delta from the noise laws,
+and the lattice from the clip norm, the sizes and the laws. No reader can check whether Sigma came from those laws and
+somebody's data. A signature shows that the holder of a key wrote the file: :mod:`mpmtl_prob.releases.signatures`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from mpmtl_prob.releases.spec import check_laws
 if TYPE_CHECKING:
     import xarray as xr
 
-#: A recomputed delta may exceed the stated one by this much of it: another processor rounds in another way.
+#: Relative amount by which a recomputed delta may exceed the stated one, as processors round differently.
 _SLACK = 1e-6
-#: Names that files keep from 0.3.0, so that either version reads what the other wrote.
+#: Names of scalings in files, unchanged since 0.3.0, so that either version can read the other's files.
 SCALING_IN_FILES = {"unit_variance": "unit"}
 _SCALING_OF_FILES = {name: today for today, name in SCALING_IN_FILES.items()}
 
 
 def fields(data: xr.Dataset) -> dict[str, Any]:
-    """The fields of the release that :meth:`Release.to_xarray` turned into data. Raises ValueError for other data."""
+    """Read the fields of a release from what :meth:`Release.to_xarray` returns. Raises ValueError for other data."""
     try:
         meta, sigma = json.loads(data.attrs["release"]), data["sigma"].values
         if sigma.dtype.kind != "f":
@@ -51,7 +51,7 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
             raise ValueError("mechanisms: expected the noise of every round")
         features = names(meta["features"])
         message = one_of("message", meta["message"], MESSAGES)
-        check_laws(laws, len(features), message)  # now, as the guarantee is worked out from matrices of this size
+        check_laws(laws, len(features), message)  # first, as the guarantee is computed for matrices of this size
         lattice = None if meta.get("lattice") is None else positive("lattice", meta["lattice"])
         num_tasks = whole("num_tasks", meta["num_tasks"])
         return {
@@ -76,10 +76,10 @@ def fields(data: xr.Dataset) -> dict[str, Any]:
 
 
 def read(path: str | os.PathLike[str]) -> xr.Dataset:
-    """The data in a file. Raises ValueError for one that is no NetCDF, or holds more than one release."""
+    """Read the data of a file. Raises ValueError if it is not NetCDF, or holds more than one release."""
     with holding("release", path, foreign=(Exception,)):
         tree = read_tree(path)
-    if tree.children:  # no signature is under them
+    if tree.children:  # signatures do not cover groups
         groups = ", ".join(map(repr, tree.children))
         raise ValueError(
             f"path: expected a release and nothing beside it in {os.fspath(path)!r}, got the groups {groups}"
@@ -97,36 +97,36 @@ def guarantee(
     sigma: FloatArray,
     lattice: float | None,
 ) -> Guarantee:
-    """What the numbers of a file give, at the eps that it states as proved.
+    """Compute the guarantee that a file's numbers support, at the eps that it states as proved.
 
     Args:
-        meta: what the file states.
-        laws: of the noise, one per round.
-        composed_with: of what was bought for the release.
-        unit: that such a release protects.
-        vectors: how many are in a second moment, each no longer than the laws' clip norm.
+        meta: the guarantee that the file states.
+        laws: noise laws, one per round.
+        composed_with: laws of purchases for the release, such as a clip norm.
+        unit: the unit that this kind of release protects.
+        vectors: number of vectors in a second moment, each no longer than the laws' clip norm.
         sigma: the noisy second moments.
-        lattice: h of the vectors, if any.
+        lattice: step h of the lattice of the vectors, if any.
 
     Raises:
-        ValueError: a statement that is none; KeyError and TypeError likewise.
+        ValueError: an invalid statement; KeyError and TypeError likewise.
     """
-    said = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DISCRETE, DOUBLES))
+    stated_arithmetic = one_of("arithmetic", meta.get("arithmetic", DOUBLES), (EXACT, DISCRETE, DOUBLES))
     stated = Guarantee(
         _bound("claimed", meta["claimed"], unit),
         _bound("proved", meta["proved"], unit),
         _text("reason", meta["reason"]),
         shared_subjects=meta.get("shared_subjects", False) is True,
     )
-    doubt = "" if said == DOUBLES else _doubt(laws, vectors, sigma, lattice)
+    doubt = "" if stated_arithmetic == DOUBLES else _doubt(laws, vectors, sigma, lattice)
     exact = DISCRETE if any(isinstance(law, GaussianShares) for law in laws) else EXACT
-    arithmetic = DOUBLES if said == DOUBLES or doubt else exact
-    found = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *composed_with), unit)
-    return replace(found, reason=f"{found.reason} {doubt}".strip(), shared_subjects=stated.shared_subjects)
+    arithmetic = DOUBLES if stated_arithmetic == DOUBLES or doubt else exact
+    recomputed = _recomputed(replace(stated, arithmetic=arithmetic), (*laws, *composed_with), unit)
+    return replace(recomputed, reason=f"{recomputed.reason} {doubt}".strip(), shared_subjects=stated.shared_subjects)
 
 
 def _doubt(laws: Sequence[MatrixMechanism], vectors: int, sigma: FloatArray, lattice: float | None) -> str:
-    """Why a file cannot say that its arithmetic was exact; empty if it can."""
+    """Return the reason why the file's arithmetic cannot have been exact; an empty text if it can."""
     if lattice is None:
         return "The file says that arithmetic was exact, and names no lattice that it was exact on."
     try:
@@ -143,36 +143,36 @@ def _doubt(laws: Sequence[MatrixMechanism], vectors: int, sigma: FloatArray, lat
         return (
             "The file says that arithmetic was exact, and its noise is in shares on another lattice than its messages."
         )
-    # a double of another size is on any lattice, and whatever was added to it is lost
+    # Larger doubles lie on any lattice: the last bits of such a sum are lost, and its arithmetic was not exact.
     if not np.all((np.mod(sigma, lattice**2) == 0) & (np.abs(sigma) <= 2.0**53 * lattice**2)):
         return "The file says that arithmetic was exact, and Sigma is not on its lattice."
     return ""
 
 
 def _recomputed(stated: Guarantee, laws: Sequence[Mechanism], unit: Unit) -> Guarantee:
-    """What the laws give at the eps that is stated as proved; nothing where that is less than what is stated."""
-    said = stated.proved
-    if said is None:
+    """Compute the guarantee of the laws at the eps stated as proved; nothing is proved if it is weaker than stated."""
+    claim = stated.proved
+    if claim is None:
         return stated
-    if not unit.protects(Unit.of(said.unit)):
-        reason = f"The file says {said}, which no release of its kind gives: what it protects is one {unit}."
+    if not unit.protects(Unit.of(claim.unit)):
+        reason = f"The file says {claim}, which no release of its kind gives: what it protects is one {unit}."
         return replace(stated, proved=None, reason=reason)
-    reason = f"The file says {said}, which its noise laws do not give: "
+    reason = f"The file says {claim}, which its noise laws do not give: "
     try:
-        found = of_release(
+        recomputed = of_release(
             laws,
-            epsilon=said.epsilon,
-            adjacency=said.adjacency,
+            epsilon=claim.epsilon,
+            adjacency=claim.adjacency,
             claimed=stated.claimed,
             seeded=False,
             unit=unit,
             arithmetic=stated.arithmetic,
         )
-    except Exception:  # laws beyond all bounds fail in more ways than the accountant names
+    except Exception:  # extreme laws can fail in ways that the accountant does not foresee
         return replace(stated, proved=None, reason=reason + "nothing could be computed from them.")
-    if found.proved is None or found.proved.delta <= said.delta * (1 + _SLACK):
-        return found
-    return replace(stated, proved=None, reason=f"{reason}at that eps their delta is {found.proved.delta:.3g}.")
+    if recomputed.proved is None or recomputed.proved.delta <= claim.delta * (1 + _SLACK):
+        return recomputed
+    return replace(stated, proved=None, reason=f"{reason}at that eps their delta is {recomputed.proved.delta:.3g}.")
 
 
 def _bound(name: str, meta: Mapping[str, Any] | None, unit: Unit) -> Bound | None:
@@ -188,11 +188,11 @@ def _bound(name: str, meta: Mapping[str, Any] | None, unit: Unit) -> Bound | Non
 
 
 def names(values: Any) -> tuple[Hashable, ...]:
-    """Names of features, as a file has them. Raises ValueError for others, or one that is there twice."""
-    found = tuple(_each("features", values, str | int | float | bool))
-    if len(set(found)) < len(found):
+    """Return names of features as a file has them. Raises ValueError for other types, or a repeated name."""
+    features = tuple(_each("features", values, str | int | float | bool))
+    if len(set(features)) < len(features):
         raise ValueError("features: expected distinct names, got a name twice")
-    return found
+    return features
 
 
 def _laws(meta: Any) -> tuple[Mechanism, ...]:
@@ -211,9 +211,9 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-@cache  # read from files, which would take a third of a release
+@cache  # cached: reading it from files would take a third of a release's time
 def library_version() -> str:
-    """Return the version of the code that makes a release."""
+    """Return the version of this library, which a release records."""
     try:
         return version("mpmtl-prob")
     except PackageNotFoundError:  # imported from a source tree that is not installed

@@ -1,7 +1,7 @@
-"""What a task says before noise is added: one vector, of bounded length.
+"""Messages of tasks: one vector per task, of bounded length, before noise is added.
 
-The bound K is public. Directions have K = 1 and say nothing of a task's norm; otherwise K is chosen without looking at the
-messages, or bought.
+The bound K (clip norm) is public. Directions have K = 1 and contain nothing about a task's norm. Otherwise K is chosen
+without looking at the messages, or is a private quantile of their norms that the budget pays for.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mpmtl_prob.single_task import conjugate
 from mpmtl_prob.single_task.posterior_means import posterior_means
 
 MESSAGES = ("direction", "clip", "effects")
-#: Messages of length 1 exactly.
+#: Kinds of messages of length exactly 1.
 OF_LENGTH_ONE = ("direction", "effects")
 SCALINGS = tuple(conjugate.SCALINGS)
 
 
 @dataclass(frozen=True)
 class PrivateClipNorm:
-    """A clip norm K read off the messages' norms, privately.
+    """Clip norm K chosen privately, as a noisy quantile of the messages' norms.
 
     Attributes:
         clip: K, a point of a public grid.
-        law: how it was found, and what it costs.
-        id: by which a ledger knows the purchase again, so that nobody pays twice.
-        ledger: the id of the ledger that paid; empty if none did, and the first that sees it pays.
+        law: the mechanism that chose it, which has a price.
+        id: identifier by which a ledger recognises the purchase, so that it is paid once.
+        ledger: id of the ledger that paid; empty if none has, and then the first ledger that sees it pays.
     """
 
     clip: float
@@ -58,24 +58,26 @@ def private_clip_norm(
     scaling: str | None = None,
     ledger: Ledger | None = None,
 ) -> PrivateClipNorm:
-    """A quantile of the messages' norms, by the exponential mechanism on a logarithmic grid of 100 points.
+    """Choose a quantile of the messages' norms by the exponential mechanism, on a logarithmic grid of 100 points.
 
     Args:
         source: as in :func:`release`.
-        epsilon: what to spend on it, > 0; small beside the release's own.
-        low: the least K worth having, > 0, chosen without looking at the messages.
-        high: the largest, > low.
+        epsilon: budget for it, > 0; small compared with the release's own.
+        low: smallest K of the grid, > 0, chosen without looking at the messages.
+        high: largest K of the grid, > low.
         quantile: in (0, 1).
         scaling: as in :func:`release`.
         ledger: pays for it, on disk, before anything is drawn. Without one, the ledger of the release pays for it.
 
     Raises:
-        BudgetExceeded: the ledger's total does not cover it.
+        BudgetExceeded: the price exceeds what is left in the ledger.
         ValueError: an argument outside its range. Nothing was charged.
     """
     scaling = scaling_of(source, scaling)
     law = Quantile(positive("epsilon", epsilon))
-    low, high, quantile = positive("low", low), positive("high", high), in_range("quantile", quantile, 0, 1)
+    low = positive("low", low)
+    high = positive("high", high)
+    quantile = in_range("quantile", quantile, 0, 1)
     if high <= low:
         raise ValueError(f"high: expected more than low = {low!r}, got {high!r}")
     W, _, _ = messages(source, scaling)
@@ -87,15 +89,15 @@ def private_clip_norm(
 
 
 def scaling_of(source: Any, scaling: str | None) -> str:
-    """Return the scaling that was asked for, or else that of the tasks: "unit_variance" for tables, "pareto" for arrays.
+    """Return the requested scaling, or by default that of the tasks: "unit_variance" for tables, "pareto" for arrays.
 
-    Raises ValueError for one that is none.
+    Raises ValueError for an unknown scaling.
     """
     return scaling_named(getattr(source, "scaling", "pareto") if scaling is None else scaling)
 
 
 def scaling_named(scaling: str) -> str:
-    """Return the scaling of this name, which may be that of 0.3.0. Raises ValueError for another name."""
+    """Return the scaling of this name, which may be that of 0.3.0. Raises ValueError for an unknown name."""
     if scaling == "unit":
         former_value("scaling", "unit", "unit_variance")
         return "unit_variance"
@@ -103,14 +105,14 @@ def scaling_named(scaling: str) -> str:
 
 
 def purchases_of(clip: float | PrivateClipNorm | None) -> tuple[PrivateClipNorm, ...]:
-    """What was bought for a release with this clip norm."""
+    """Return the purchases of a release with this clip norm: one if the norm was chosen privately, else none."""
     return (clip,) if isinstance(clip, PrivateClipNorm) else ()
 
 
 def messages(source: TaskData | Estimates | ArrayLike, scaling: str) -> tuple[FloatArray, tuple[Hashable, ...], str]:
-    """One finite vector per task, (d, m), the names of the features, and the coordinates that the vectors are in."""
+    """Return one finite vector per task, (d, m), the names of the features, and the scaling that applies to them."""
     if isinstance(source, TaskData):
-        slopes = source.slopes  # an intercept is its owner's
+        slopes = source.slopes  # an intercept stays with its data owner
         sent = posterior_means(slopes, scaling=scaling, prior=conjugate.SENT)
         return sent.scaled, slopes.features, scaling
     if isinstance(source, Estimate | Estimates):
@@ -118,7 +120,7 @@ def messages(source: TaskData | Estimates | ArrayLike, scaling: str) -> tuple[Fl
             f"source: expected TaskData, got {type(source).__name__}: estimates make messages of effects alone, by "
             "mp.release(mp.Estimates(...), epsilon, reference=...)"
         )
-    if isinstance(source, tuple) or hasattr(source, "columns"):  # rows and targets, a data frame
+    if isinstance(source, tuple) or hasattr(source, "columns"):  # probably rows and targets, or a data frame
         raise ValueError(
             f"source: expected TaskData, or one message per task as a d x m matrix, got {type(source).__name__}; make tasks "
             "with TaskData.from_lists, from_rows or from_pandas"
@@ -132,7 +134,7 @@ def messages(source: TaskData | Estimates | ArrayLike, scaling: str) -> tuple[Fl
 
 
 def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float, tuple[PrivateClipNorm, ...]]:
-    """K, and what was bought for it."""
+    """Return K, and the purchase behind it if there is one."""
     if message in OF_LENGTH_ONE:
         if clip is not None:
             raise ValueError(f"clip: messages of {message!r} have unit length; give clip only with message='clip'")
@@ -144,7 +146,7 @@ def clip_norm(message: str, clip: float | PrivateClipNorm | None) -> tuple[float
             "clip: expected a number K chosen without looking at the messages, with message='clip'; "
             f"got {clip!r}. A K read off the tasks' norms would leak them; private_clip_norm buys one."
         )
-    if not isinstance(clip, int | float | np.number):  # norms, perhaps: name the type, show no value
+    if not isinstance(clip, int | float | np.number):  # these may be norms, so the error shows no value
         raise ValueError(f"clip: expected a number, got {type(clip).__name__}")
     return positive("clip", clip), ()
 

@@ -1,9 +1,9 @@
-"""The only code that turns models into something that may be published.
+"""Publication of releases: the only code that turns models into something that may be published.
 
 Noise comes from :mod:`mpmtl_prob.privacy.charge_and_draw`.
 
-A curator holds one vector per task, or their second moment. :func:`release` and :func:`publish` let out the perturbed second
-moment, Sigma = W W' + E, and nothing else; iterative algorithms send all their rounds through :func:`publish_rounds`.
+A curator has one vector per task, or their second moment. :func:`release` and :func:`publish` publish the perturbed second
+moment, Sigma = W W' + E, and nothing else. Iterative algorithms publish all their rounds by :func:`publish_rounds`.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ def release(
     ledger: Ledger | None = None,
     **options: Any,
 ) -> Release:
-    """Let out the tasks' perturbed second moment, and spend the whole budget on it.
+    """Publish the tasks' perturbed second moment, and spend the whole budget on it.
 
     Args:
-        source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty averaged
-            over the task's own evidence, so that no hyper-parameter is chosen on other tasks' rows); TaskShards, the same
-            of tasks on disk, in one round; :class:`~mpmtl_prob.Estimates`, messages of effects of which are made with a
-            ``reference``; or the messages themselves, d x m. Of tasks that say nothing, which send zeros,
-            a warning tells you, who hold the rows.
-        epsilon: > 0; or a :class:`ReleaseSpec`, which says everything that is promised.
+        source: TaskData, whose messages are by default directions of every task's own ridge estimate (its penalty is averaged
+            over the task's own evidence, so that no hyper-parameter depends on other tasks' rows); TaskShards, the same for
+            tasks on disk, in one round; :class:`~mpmtl_prob.Estimates`, whose messages of effects need a ``reference``; or
+            the messages themselves, d x m. Tasks without information send zeros, and a warning names them, since you
+            hold the rows.
+        epsilon: > 0; or a :class:`ReleaseSpec`, which then specifies everything.
         delta: in (0, 1); default 1 / (m log m).
-        respond: the owners' messages, d x m, after the rounds so far, with more than one round: with TaskData
-            ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. It is asked when all rounds are paid
-            for: an error of it has the rounds so far as its ``release``. A ``shape`` that it has is checked before.
-        unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
+        respond: with more than one round, a function from the rounds so far to the owners' next messages, d x m. With
+            TaskData it may be ``mpmtl_prob.inference.posterior_draws(tasks)``, draws from their posteriors. It is called
+            after all rounds are paid for: an error in it carries the rounds so far as its ``release``. If it has a
+            ``shape``, this is checked before.
+        unsafe_seed: draw the noise from this seed, for demonstrations: the release then guarantees nothing.
         ledger: pays for the release, on disk, before any noise is drawn.
         options: further fields of :class:`ReleaseSpec`: ``reference``, ``covariates``, ``message``, ``clip``, ``mechanism``,
             ``adjacency``, ``scaling`` and ``rounds``.
@@ -69,7 +70,7 @@ def release(
         A :class:`Release` of T rounds.
 
     Raises:
-        BudgetExceeded: the ledger's total does not cover it.
+        BudgetExceeded: the price exceeds what is left in the ledger.
         ValueError: an argument outside its range, or messages that are not finite. Nothing was charged.
 
     Source: TPAMI 2022, Algorithm 1, steps 3 to 5, with T = 1.
@@ -94,24 +95,24 @@ def release(
             raise ValueError(
                 f"rounds: expected 1 with TaskShards, whose messages are read once, got {shown(spec.rounds)}"
             )
-        settled = replace(spec, rounds=1).terms(source.num_tasks, source.slopes)
-        A, rows = streamed(source, settled)
-        return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
+        agreed = replace(spec, rounds=1).terms(source.num_tasks, source.slopes)
+        A, rows = streamed(source, agreed)
+        return publish(A, agreed, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
     W, features, scaling = messages(source, scaling)
     spec = replace(spec, scaling=scaling)
     d, m = W.shape
     one_round = None if isinstance(spec.mechanism, MatrixMechanism) else partial(_calibrated, spec, d, m)
-    settled = replace(spec, rounds=how_many(spec.rounds, (d, m), respond, one_round)).terms(m, features)
-    W = settled.bounded(W)
+    agreed = replace(spec, rounds=how_many(spec.rounds, (d, m), respond, one_round)).terms(m, features)
+    W = agreed.bounded(W)
     tell(silent_tasks(W, source), W @ W.T, features, spec.kind)
-    noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
+    noise, guarantee = _drawn(agreed, unsafe_seed, ledger, source)
     sigma = [W @ W.T + noise[0]]
-    for each in noise[1:]:
+    for later_noise in noise[1:]:
         assert respond is not None  # a single round asks nobody
-        with attach_paid_release(so_far := _published(sigma, settled, guarantee)):
-            W = settled.bounded(checked_answer(respond(so_far), W.shape))
-        sigma.append(W @ W.T + each)
-    return _published(sigma, settled, guarantee)
+        with attach_paid_release(so_far := _published(sigma, agreed, guarantee)):
+            W = agreed.bounded(checked_answer(respond(so_far), W.shape))
+        sigma.append(W @ W.T + later_noise)
+    return _published(sigma, agreed, guarantee)
 
 
 def _of_effects(
@@ -120,7 +121,7 @@ def _of_effects(
     unsafe_seed: int | None,
     ledger: Ledger | None,
 ) -> Release:
-    """One round of messages of effects."""
+    """Publish one round of messages of effects."""
     if isinstance(source, Estimates):
         features = coefficients_of(source, spec.reference)
     elif isinstance(source, TaskData | TaskShards):
@@ -134,17 +135,17 @@ def _of_effects(
     names = (
         source.tasks if not isinstance(source, TaskShards) else [name for part in source.parts for name in part.tasks]
     )
-    settled = spec.among(names).terms(source.num_tasks, features)
+    agreed = spec.among(names).terms(source.num_tasks, features)
     if isinstance(source, TaskShards):
-        A, rows = streamed(source, settled)
-        return publish(A, settled, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
-    W = message(source, settled)
-    noise, guarantee = _drawn(settled, unsafe_seed, ledger, source)
-    return _published([W @ W.T + noise[0]], settled, guarantee)
+        A, rows = streamed(source, agreed)
+        return publish(A, agreed, unsafe_seed=unsafe_seed, ledger=ledger, data=rows)
+    W = message(source, agreed)
+    noise, guarantee = _drawn(agreed, unsafe_seed, ledger, source)
+    return _published([W @ W.T + noise[0]], agreed, guarantee)
 
 
 def _calibrated(spec: ReleaseSpec, d: int, m: int) -> Wishart:
-    """The noise that one round of m messages would have."""
+    """Return the noise law that one round of m messages would have."""
     K, purchases = clip_norm(spec.kind, spec.clip)
     delta = default_delta(m) if spec.delta is None else spec.delta
     prices = tuple(purchase.law for purchase in purchases)
@@ -159,18 +160,18 @@ def publish(
     ledger: Ledger | None = None,
     data: TaskData | Estimates | ArrayLike | None = None,
 ) -> Release:
-    """A curator's step: let out a second moment with noise, without ever seeing a message.
+    """Publish a second moment with noise: the curator's step, which sees no single message.
 
     Args:
-        second_moment: the sum of v v' over all tasks, (d, d), v as :func:`message` gave it to its owner.
-        terms: of one round.
+        second_moment: the sum of v v' over all tasks, (d, d), with v as :func:`message` returned it to the data owner.
+        terms: terms of one round.
         unsafe_seed: as in :func:`release`.
         ledger: pays for the release, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
+        data: the data behind the release, for the ledger's fingerprint.
 
     Raises:
-        BudgetExceeded: the ledger's total does not cover it.
-        ValueError: terms of several rounds, or a matrix that is no second moment of such messages. Nothing was charged.
+        BudgetExceeded: the price exceeds what is left in the ledger.
+        ValueError: terms of several rounds, or a matrix that cannot be a second moment of such messages. Nothing was charged.
     """
     A, d = as_float_array("second_moment", second_moment), len(terms.features)
     if len(terms.mechanisms) != 1:
@@ -183,12 +184,12 @@ def publish(
 
 
 def from_noisy_sum(sigma: ArrayLike, terms: Terms, *, seeded: bool = False) -> Release:
-    """A release whose noise was in it before anybody saw it: owners added their shares, see :mod:`mpmtl_prob.federated`.
+    """Return a release from a sum that already contains noise: owners added shares of it, see :mod:`mpmtl_prob.federated`.
 
     Args:
-        sigma: the sum of v v' and of the shares, (d, d).
-        terms: of one round, with the noise of those who are in the sum.
-        seeded: the shares were drawn from a seed, for demonstrations.
+        sigma: the sum of v v' and of the shares of noise, (d, d).
+        terms: terms of one round, with the total noise of those who are in the sum.
+        seeded: True if the shares were drawn from a seed, for demonstrations.
 
     Raises:
         ValueError: numbers that are not on the lattice.
@@ -216,18 +217,18 @@ def publish_rounds[Private](
     """Pay, draw the noise of T rounds, let ``run`` add it to its second moments, publish the sums.
 
     Args:
-        run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and whatever stays in the room. It must
-            bound its messages as the terms say and cut them to the lattice, and must not keep the noise.
-        terms: of all rounds, which are paid for at once.
+        run: maps the noise (T, d, d) to Sigma^(1:T) = A^(t) + E^(t), (T, d, d), and to private results. It must bound its
+            messages as the terms say and cut them to the lattice, and must not keep the noise.
+        terms: terms of all rounds, which are paid for at once.
         unsafe_seed: as in :func:`release`.
         ledger: pays for all rounds, on disk, before any noise is drawn.
-        data: what the release is about, for the ledger's fingerprint.
+        data: the data behind the release, for the ledger's fingerprint.
 
     Returns:
-        The release, and what ``run`` keeps.
+        The release, and the private results of ``run``.
 
     Raises:
-        BudgetExceeded: the ledger's total does not cover it.
+        BudgetExceeded: the price exceeds what is left in the ledger.
         ValueError: an argument outside its range. Nothing was charged, nothing drawn.
     """
     function("run", run, "from the noise to second moments with it, and what stays in the room")
@@ -254,13 +255,13 @@ def _drawn(
 
 
 def _published(sigma: ArrayLike, terms: Terms, guarantee: Guarantee) -> Release:
-    """The rounds up to now as a release; whatever is not on the lattice is lost, and nothing is published."""
-    found = np.asarray(sigma)
-    if found.dtype != np.float64 or not _on_lattice(found, terms):
+    """Return the rounds up to now as a release. Raises ValueError for matrices off the lattice, and publishes nothing."""
+    published = np.asarray(sigma)
+    if published.dtype != np.float64 or not _on_lattice(published, terms):
         raise ValueError("run: expected second moments of messages on the lattice, got others")
     return Release(
-        sigma=found,
-        mechanisms=terms.mechanisms[: len(found)],
+        sigma=published,
+        mechanisms=terms.mechanisms[: len(published)],
         num_tasks=terms.num_tasks,
         features=terms.features,
         guarantee=guarantee,

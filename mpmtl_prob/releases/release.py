@@ -1,4 +1,4 @@
-"""What was let out, with the law of its noise and what it guarantees, and the file that it is kept in."""
+"""Release: the published second moments, the law of their noise, the guarantee, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
-    """What left the room: the perturbed second moments of T rounds, and the law of their noise. Public.
+    """Release: the perturbed second moments of T rounds, which are public, and the law of their noise.
 
     Attributes:
         sigma: Sigma^(1:T), (T, d, d), read-only.
         mechanisms: the noise law of each round; its ``clip`` is K.
-        num_tasks: m.
-        features: names of the messages' coordinates, d of them: the features, but of messages of effects what
-            ``effects`` says.
-        guarantee: claimed and proved.
+        num_tasks: number of tasks m.
+        features: names of the messages' coordinates, d of them: the features, or for messages of effects those of
+            ``effects``.
+        guarantee: the claimed and the proved guarantee.
         message: "direction" (every column of W has unit length or is zero), "clip" (length at most K) or "effects" (unit
-            length; of them :func:`mpmtl_prob.inference.shared_effects` makes a mixed model).
+            length, for a mixed model: :func:`mpmtl_prob.inference.shared_effects`).
         scaling: the coordinates of the messages: "pareto" or "unit_variance" (every owner scaled its features by its own
             rows), or "none".
-        library_version: of the code that made it.
-        composed_with: what else was bought for this release and is in its guarantee, such as the clip norm.
-        lattice: h, the grid of the messages; Sigma lies on that of its square. None where noise was drawn in doubles.
-        effects: the layout of messages of effects, None of others.
-        study: the hash of the study's schema, :attr:`mpmtl_prob.Schema.digest`, None where there is none.
+        library_version: version of the code that made it.
+        composed_with: laws of what was also bought for this release and is in its guarantee, such as the clip norm.
+        lattice: h, the step of the messages' grid; Sigma lies on the grid of step h^2. None if noise was drawn in doubles.
+        effects: the layout of messages of effects; None for other messages.
+        study: the hash of the study's schema, :attr:`mpmtl_prob.Schema.digest`; None if there is none.
 
     Raises:
-        ValueError: Sigma that is not finite and symmetric, or not positive definite where its noise is; shapes that
+        ValueError: Sigma that is not finite and symmetric, or not positive definite though its noise is; shapes that
             disagree.
     """
 
@@ -85,18 +85,18 @@ class Release:
         object.__setattr__(self, "sigma", sigma)
 
     def membership_odds(self, prior: float = 0.5) -> MembershipOdds:
-        """How far the strongest attacker's odds that a task is in the release can move; in words if printed.
+        """Compute the odds of the strongest membership inference attack on a task before and after; prints as a sentence.
 
         Args:
             prior: the attacker's probability before the release, in (0, 1).
 
         Raises:
-            ValueError: a prior outside (0, 1), or nothing is proved.
+            ValueError: a prior outside (0, 1), or a release without proved guarantee.
         """
         return self.guarantee.membership_odds(prior)
 
     def to_dp_event(self) -> Any:
-        """The release as a ``DpEvent`` of dp-accounting: :meth:`Guarantee.to_dp_event`, which says what of Wishart noise.
+        """Return the release as a ``DpEvent`` of dp-accounting; see :meth:`Guarantee.to_dp_event` for Wishart noise.
 
         >>> train = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10).train
         >>> release = mp.release(train, epsilon=1.0, mechanism="gaussian", delta=1e-3)
@@ -107,7 +107,7 @@ class Release:
         return self.guarantee.to_dp_event()
 
     def explain(self) -> str:
-        """For people: what was let out, what is promised, what a participant can be told, and what is not covered."""
+        """Explain in words what was published, what is promised, what participants can be told, and what is not covered."""
         told = f"{self._what()}."
         if self.effects is not None and self.effects.covariates is not None:
             names = ", ".join(map(str, self.effects.covariates.names))
@@ -116,16 +116,16 @@ class Release:
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """Number of rounds, T."""
         return len(self.mechanisms)
 
     @property
     def num_features(self) -> int:
-        """d."""
+        """Number of coordinates of a message, d."""
         return len(self.features)
 
     def to_xarray(self) -> xr.Dataset:
-        """The release as a data set with dims (round, feature, feature_other); all else in the attribute ``release``."""
+        """Convert to a data set with dims (round, feature, feature_other); the rest is in the attribute ``release``."""
         import xarray as xr  # with pandas, nearly a second to import
 
         meta = {
@@ -151,14 +151,14 @@ class Release:
         )
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
-        """Write the release to a NetCDF file; for its owner alone (mode 0600) where nothing is proved of it.
+        """Write the release to a NetCDF file, readable by its owner only (mode 0600) if nothing is proved of it.
 
         Args:
-            path: of the file; one that was there stays until the new one is whole.
-            key: signs all that is in it (HMAC-SHA256), for readers who share the key: at least 16 secret bytes.
+            path: path of the file; an existing one is replaced only when the new one is complete.
+            key: secret key of at least 16 bytes that signs the whole content (HMAC-SHA256), for readers who share the key.
 
         Raises:
-            ValueError: a key that is none.
+            ValueError: an invalid key.
         """
         data = self.to_xarray()
         write_netcdf(data if key is None else signatures.sign(data, key), path, private=self.guarantee.proved is None)
@@ -167,12 +167,12 @@ class Release:
     def load(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Release:
         """Read a release that :meth:`save` wrote.
 
-        The guarantee is worked out anew from the file's own numbers; what they do not give is not called proved. That
-        Sigma is what its noise laws made of the messages, and that the noise was fresh, rests on who wrote the file: with a
-        ``key`` it must be signed by it.
+        The guarantee is computed anew from the file's own numbers, and what they do not support is not called proved. That
+        Sigma came from its noise laws and the messages, and that the noise was fresh, depends on who wrote the file: with a
+        ``key`` the file must be signed by it.
 
         Raises:
-            ValueError: a file that holds no release, or a law of no name here; with ``key``, one that it did not sign.
+            ValueError: a file that does not hold a release, or an unknown law; with ``key``, one that it did not sign.
         """
         data = files.read(path)
         if key is not None:
@@ -184,7 +184,7 @@ class Release:
 
     @classmethod
     def from_xarray(cls, data: xr.Dataset) -> Release:
-        """The release that :meth:`to_xarray` turned into data, as :meth:`load`. Raises ValueError for other data."""
+        """Restore a release from what :meth:`to_xarray` returns, as :meth:`load`. Raises ValueError for other data."""
         return cls(**files.fields(data))
 
     def __repr__(self) -> str:

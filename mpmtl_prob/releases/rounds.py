@@ -1,4 +1,4 @@
-"""Several rounds of one release: how many, what counts as an answer, and what is left where one fails."""
+"""Rounds of a release: their number, checks of answers, and what is saved when a later round fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mpmtl_prob.privacy.mechanisms import Wishart
 if TYPE_CHECKING:
     from mpmtl_prob.releases.release import Release
 
-#: "auto" takes a second round with so many tasks, and where the average eigenvalue of their second moment is so many times
-#: what one round's noise moves it by. On made-up data 20 or 50 tasks gained nothing by it, and 139 and more did.
+#: "auto" takes a second round with at least this many tasks, if the average eigenvalue of their second moment is at least
+#: SHOWN times the operator norm of one round's noise. In simulations, 20 or 50 tasks gained nothing, and 139 or more did.
 MANY_TASKS = 100
 SHOWN = 1.5
 
@@ -27,36 +27,37 @@ Respond = Callable[["Release"], ArrayLike]
 
 
 def _check(respond: object, shape: tuple[int, int]) -> None:
-    """Raise ValueError for what cannot answer, as far as that is known before anything is paid for.
+    """Raise ValueError for a ``respond`` that cannot work, as far as can be known before anything is paid for.
 
-    It is not asked for a rehearsal: one that counts its calls, draws from a generator or writes to owners would answer the
-    real rounds otherwise than without, and messages that are off by one round are worse than an error.
+    It is not called for a test: a function that counts its calls, draws from a generator or writes to owners would then
+    answer the real rounds differently, and messages that are off by one round are worse than an error.
 
     Args:
-        respond: as the user gave it. Its attribute ``shape``, if it has one, says what shape its answers have.
-        shape: of the messages, (d, m).
+        respond: as the user gave it. Its attribute ``shape``, if it has one, is the shape of its answers.
+        shape: shape of the messages, (d, m).
     """
     function("respond", respond, "from the release so far to the next messages")
-    said = getattr(respond, "shape", shape)
-    if said != shape:
-        raise ValueError(f"respond: expected one whose messages have shape {shape}, got one for {said}")
+    shape_of_answers = getattr(respond, "shape", shape)
+    if shape_of_answers != shape:
+        raise ValueError(f"respond: expected one whose messages have shape {shape}, got one for {shape_of_answers}")
 
 
 def how_many(
     rounds: int | str, shape: tuple[int, int], respond: Respond | None, one_round: Callable[[], Wishart] | None
 ) -> int:
-    """T, a number or "auto".
+    """Return the number of rounds T, from a number or "auto".
 
     Args:
         rounds: as the user gave it.
-        shape: of the messages, (d, m).
-        respond: answers a round; None if nobody does.
-        one_round: the noise that one round would have; None for a law of one's own, which "auto" draws once.
+        shape: shape of the messages, (d, m).
+        respond: function that answers a round; None if there is none.
+        one_round: function that returns the noise law of a single round; None for a user's own law, with which "auto" is 1.
 
     Raises:
         ValueError: later rounds that nobody can answer, or anything but a whole number >= 1 or "auto".
     """
-    answered, num_tasks = respond is not None, shape[1]
+    answered = respond is not None
+    num_tasks = shape[1]
     if answered:
         _check(respond, shape)
     if not isinstance(rounds, str):
@@ -70,18 +71,18 @@ def how_many(
     if one_round is None or not answered or num_tasks < MANY_TASKS:
         return 1
     law = one_round()
-    average = num_tasks * law.clip**2 / law.num_features  # eigenvalue of A
+    average = num_tasks * law.clip**2 / law.num_features  # average eigenvalue of A
     return 2 if average >= SHOWN * law.operator_norm else 1
 
 
 def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """An answer's messages; one with a cell that is no finite number is silent, as the round is paid for already.
+    """Return an answer's messages; one with a cell that is not a finite number becomes zero, as the round is paid for.
 
-    Raises ValueError for another shape. To go on without an answer would let whatever made its shape reach all messages.
+    Raises ValueError for another shape: continuing would let the cause of the shape influence all messages.
     """
     try:
         cells = np.asarray(answer, dtype=object)
-    except ValueError:  # NumPy's words might show some of it
+    except ValueError:  # NumPy's message might show private numbers
         raise ValueError(f"respond: expected messages of shape {shape}, got {shown(answer)}") from None
     if cells.shape != shape:
         raise ValueError(f"respond: expected messages of shape {shape}, got {cells.shape}")
@@ -90,16 +91,16 @@ def checked_answer(answer: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def _number(cell: Any) -> float:
-    """Of its own cell alone; an error would tell of one task."""
+    """Convert a cell to a number, NaN if it is none; an error would reveal something of one task."""
     try:
         return np.nan if isinstance(cell, str | bytes | complex) else float(cell)
-    except Exception:  # of a cell, which may be any object
+    except Exception:  # a cell may be any object
         return np.nan
 
 
 @contextmanager
 def attach_paid_release(release: object) -> Iterator[None]:
-    """An error or an interrupt does not lose what is paid for: it is the error's attribute ``release``."""
+    """Attach a release that is paid for to an error or interrupt, as its attribute ``release``, so that it is not lost."""
     try:
         yield
     except BaseException as error:

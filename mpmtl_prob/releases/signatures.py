@@ -1,8 +1,8 @@
-"""A signature under a release's file: HMAC-SHA256 over all that whoever opens the file finds in it.
+"""Signatures of release files: HMAC-SHA256 over everything that a reader can see in the file.
 
 The second format covers every variable and coordinate, with its name, dims, type, attributes and bytes, and every attribute.
-The first, of version 0.3.0, covers Sigma and the attribute ``release``: enough for a :class:`mpmtl_prob.Release`, which takes
-nothing else from its file, and not for other releases.
+The first, of version 0.3.0, covers Sigma and the attribute ``release``. That is enough for a :class:`mpmtl_prob.Release`,
+which reads nothing else from its file, and not for other releases.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _KEY_BYTES = 16
-_SECOND = "2:"  # before the digits of a signature of the second format
+_SECOND = "2:"  # prefix of a signature of the second format
 
 
 def sign(data: xr.Dataset, key: bytes) -> xr.Dataset:
-    """The data with the attribute ``signature``. Raises ValueError for a key that is not at least 16 bytes."""
+    """Return the data with the attribute ``signature``. Raises ValueError for a key of fewer than 16 bytes."""
     return data.assign_attrs(signature=_second(data, key))
 
 
 def check(data: xr.Dataset, key: bytes, path: str | os.PathLike[str]) -> None:
-    """Raise ValueError unless the holder of the key signed these data, all of them."""
-    name, stated = os.fspath(path), data.attrs.get("signature")
-    expected = _second(data, key)  # first, as it looks at the key
+    """Raise ValueError unless the holder of the key signed all of these data."""
+    name = os.fspath(path)
+    stated = data.attrs.get("signature")
+    expected = _second(data, key)  # first, as this checks the key
     if not isinstance(stated, str):
         raise ValueError(f"key: expected a signed release, got none in {name!r}")
     by_the_first = not stated.startswith(_SECOND)
@@ -56,10 +57,10 @@ def _attributes(of: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> list[Any]:
-    """The type, shape and content of an array or a number as JSON has them; equal before and after a file."""
+    """Return type, shape and content of an array or a number for JSON; equal before and after writing to a file."""
     array = np.asarray(value)
-    if array.dtype.kind in "OUT":  # text, whatever holds it
-        return ["text", array.shape, [[type(each).__name__, str(each)] for each in array.ravel().tolist()]]
+    if array.dtype.kind in "OUT":  # text in any container
+        return ["text", array.shape, [[type(item).__name__, str(item)] for item in array.ravel().tolist()]]
     ordered = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return [ordered.dtype.str, array.shape, hashlib.sha256(ordered.tobytes()).hexdigest()]
 
@@ -70,7 +71,7 @@ def _first(data: xr.Dataset, key: bytes) -> str:
 
 
 def _beyond_the_first(data: xr.Dataset) -> list[str]:
-    """What a file holds that the first format does not cover, nor follows from what it covers."""
+    """List what a file holds beyond the first format's coverage and what follows from it."""
     features = [str(name) for name in json.loads(data.attrs["release"])["features"]]
     follow = {"round": list(range(1, len(data["sigma"]) + 1)), "feature": features, "feature_other": features}
     covered = {

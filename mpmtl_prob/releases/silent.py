@@ -1,7 +1,7 @@
-"""What a release cannot say, told to whoever holds the rows: in a warning on that desk, and in nothing that leaves it.
+"""Warnings of tasks without information, for the data owner only.
 
-Which tasks say nothing depends on private rows. An error would end the release for all of them, and leaving such a task out
-would publish another number of tasks; so it is counted, sends the zero vector, and the release goes on.
+Which tasks these are depends on private rows. An error would end the release for all tasks, and leaving a task out would
+publish another number of tasks. So such a task is counted and sends the zero vector, and the release continues.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.tasks import TaskData
 
 _SHOWN = 5
-#: Entries of directions below this share of the others are what rounding left of zero.
+#: Share of the total power below which an entry of directions is rounding error.
 _ROUNDING = 1e-12
 
 
 def silent_tasks(W: FloatArray, source: object) -> list[Hashable]:
-    """Return the names of the tasks whose messages, the columns of W (d, m), are zero; none of messages without rows."""
+    """Return the names of tasks whose messages, the columns of W (d, m), are zero; none for messages without rows."""
     return [source.tasks[i] for i in np.flatnonzero(~W.any(axis=0))] if isinstance(source, TaskData) else []
 
 
 def tell(silent: Sequence[Hashable], A: FloatArray, features: Sequence[Hashable], message: str) -> None:
-    """Warn whoever holds the rows of tasks that say nothing, and of directions that say nothing but which feature varies.
+    """Warn the data owner of tasks without information, and of directions that only say which feature varies.
 
     Args:
         silent: names of the tasks whose messages are zero.

@@ -1,7 +1,7 @@
-"""The specification of a release, and its terms for m tasks of d features: public, before anybody looks at a row.
+"""Specification of a release, and its terms for m tasks of d features: public, and fixed before anybody looks at a row.
 
-Whoever has the terms can make its own message, and whoever sums up what these give can publish: see :func:`message` and
-:func:`mpmtl_prob.releases.publish`.
+With the terms, a data owner can make its message (:func:`message`), and a curator can publish the sum
+(:func:`mpmtl_prob.releases.publish`).
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, row_warn
 from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
-#: Noise by name; "calibrated" is a synonym of "wishart".
+#: Kinds of noise by name; "calibrated" is a synonym of "wishart".
 MECHANISMS = {name: name for name in ("wishart", "calibrated", "gaussian", "paper")}
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of T rounds.
+    """Terms of a release of T rounds: noise, guarantee and form of the messages.
 
     Attributes:
         mechanisms: the noise law of each round; its ``clip`` is K.
-        epsilon: at which the guarantee is stated.
+        epsilon: the eps at which the guarantee is stated.
         adjacency: "replace" or "zero_out".
-        num_tasks: m.
-        features: names of a message's coordinates, d of them: features, or what :class:`EffectsLayout` says.
-        lattice: h, of which the messages' entries are whole multiples, as the noise is of its square.
-        message: "direction", "clip" or "effects", what messages say and how they are bounded.
-        scaling: "pareto", "unit_variance" or "none", the coordinates that they are in.
-        claimed: what the papers say, if anything.
-        purchases: what was bought for the release, and is part of its guarantee.
-        effects: the layout of messages of "effects", and None of others.
+        num_tasks: number of tasks m.
+        features: names of a message's coordinates, d of them: features, or those of :class:`EffectsLayout`.
+        lattice: h; the messages' entries are whole multiples of h, and those of the noise of h^2.
+        message: kind of message and of its bound: "direction", "clip" or "effects".
+        scaling: coordinates of the messages: "pareto", "unit_variance" or "none".
+        claimed: the guarantee that the papers claim, if any.
+        purchases: purchases for the release, which are part of its guarantee.
+        effects: the layout of messages of "effects"; None for other messages.
 
     Raises:
         ValueError: an argument outside its range.
@@ -91,49 +91,49 @@ class Terms:
 
     @property
     def clip(self) -> float:
-        """K, the largest norm of a message."""
+        """Clip norm K, the largest norm of a message."""
         return self.mechanisms[0].clip
 
     def bounded(self, W: FloatArray) -> FloatArray:
-        """Messages (d, k) as they leave their owners: not longer than K, exactly, and on the lattice."""
+        """Return messages (d, k) as they leave their data owners: exactly no longer than K, and on the lattice."""
         return lattice.sent(lattice.unit_columns(W) if self.message in OF_LENGTH_ONE else W, self.clip, self.lattice)
 
 
 @dataclass(frozen=True)
 class ReleaseSpec:
-    """Specification of a release: what it promises and how messages are bounded. Public, before anybody looks at a row.
+    """Specification of a release: its guarantee and the bound of its messages. Public, and fixed before any row is seen.
 
-    It stands in the place of ``epsilon`` wherever something is published: in :func:`mpmtl_prob.release`,
+    It can take the place of ``epsilon`` wherever something is published: in :func:`mpmtl_prob.release`,
     :class:`mpmtl_prob.NoiseAware`, the estimators that publish rounds, and :func:`mpmtl_prob.federated.invite`.
 
     Attributes:
         epsilon: > 0.
         delta: in (0, 1); default 1 / (m log m) for m tasks.
-        mechanism: "wishart" (the least Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
-            "gaussian" (the least Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
-            claimed), or a :class:`Wishart` or :class:`Gaussian` of your own, taken as it is: it must keep a given ``delta``.
+        mechanism: "wishart" (the smallest Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
+            "gaussian" (the smallest Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
+            claimed), or your own :class:`Wishart` or :class:`Gaussian`, used as it is: it must satisfy a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
-        message: what every task says, decided before anybody looks at a row. "direction": the direction of its coefficients,
-            at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its coefficients
-            and how accurate they are, at unit length too, from which :func:`mpmtl_prob.inference.shared_effects` reads
-            average effects and the spread between tasks: a mixed model. "clip": its coefficients, shortened to ``clip``
-            where they are longer. Default "effects" where a ``reference`` is declared, else "direction", which one feature
-            does not
-            have: there it is one of the others.
-        reference: the study's :class:`~mpmtl_prob.Reference`, public units in which effects are alike. Messages of "effects"
-            without one are in units of every task's own rows, and say nothing of intercepts.
+        message: content of every task's message, decided before any row is seen. "direction": the direction of its
+            coefficients, at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its
+            coefficients and their accuracy, also at unit length, from which :func:`mpmtl_prob.inference.shared_effects`
+            estimates average effects and the spread between tasks: a mixed model. "clip": its coefficients, shortened to
+            ``clip`` if they are longer. Default "effects" if a ``reference`` is declared, else "direction", which does not
+            exist for a single feature: there take one of the others.
+        reference: the study's :class:`~mpmtl_prob.Reference`, public units in which effects are comparable. Messages of
+            "effects" without one are in units of every task's own rows, and contain no intercepts.
         clip: K, only with message="clip": a number chosen without looking at the messages, or one from
             :func:`mpmtl_prob.releases.private_clip_norm`, whose price is then part of the total.
-        scaling: "unit_variance" lets every owner scale its features by its own rows, whatever their units, which is the
-            default for tasks that come from a table; "pareto" by the root of that, which makes tasks alike whose features
-            have one unit, the default for tasks that come from arrays; "none" leaves them. It is public, and never follows
-            from the rows. Messages that you bring are taken as they are.
-        covariates: public numbers of tasks, which the reference declares: a pandas data frame with a row for every task,
-            whose index are the tasks' names, or a mapping from tasks to numbers by name. Everybody knows them before the
-            release, in which they stand with the names: they are not protected, and must not be computed from rows.
-        rounds: T: the budget is spread evenly over T releases, paid for at once. The first message is the estimate, later
-            ones answer the releases before, and a posterior reads the last. "auto" is 2 with at least 100 tasks whose second
-            moment's average eigenvalue, K^2 m/d, one round's noise moves by less than two thirds; else, or of your law, 1.
+        scaling: "unit_variance" lets every owner scale its features by its own rows, for features in different units; it is
+            the default for tasks from a table. "pareto" scales by the square root of that, for features in one unit; it is
+            the default for tasks from arrays. "none" leaves the features as they are. The choice is public, and never
+            depends on the rows. Messages that you bring are not scaled.
+        covariates: public numbers of tasks, which the reference declares: a pandas data frame with a row for every task and
+            the tasks' names as its index, or a mapping from tasks to numbers by name. The release contains them with the
+            names: they are not protected, so everybody may know them before, and they must not be computed from rows.
+        rounds: T: the budget is divided evenly over T releases, paid for at once. The first message is the estimate, later
+            ones answer the releases before, and a posterior uses the last. "auto" is 2 for at least 100 tasks whose second
+            moment has an average eigenvalue K^2 m/d of at least 1.5 times the norm of one round's noise; else, and for your
+            own law, it is 1.
 
     Raises:
         ValueError: an argument outside its range.
@@ -175,7 +175,7 @@ class ReleaseSpec:
 
     @property
     def kind(self) -> str:
-        """What messages say: ``message``, or its default, which follows from public things alone."""
+        """Kind of message: ``message``, or its default, which depends on public arguments only."""
         if self.message is not None:
             return self.message
         return "direction" if self.reference is None else "effects"
@@ -214,27 +214,27 @@ class ReleaseSpec:
             )
 
     def layout(self, features: Sequence[Hashable]) -> EffectsLayout:
-        """The layout of messages of "effects" of tasks with these features, of which an intercept is the last.
+        """Return the layout of messages of "effects" for tasks with these features, of which an intercept is the last.
 
-        Without a reference the intercept is every task's own, and no part of the layout.
+        Without a reference the intercept stays with every task, and is not in the layout.
 
         Raises:
-            ValueError: features that the reference does not name, or values of others.
+            ValueError: features that the reference does not name, or reference values of other features.
         """
         names = tuple(name for name in features if self.reference is not None or name != NAME)
         return EffectsLayout.of_study(names, self.reference, self.covariates)
 
     def among(self, tasks: Sequence[Hashable]) -> ReleaseSpec:
-        """The same with the covariates of these tasks alone. Raises ValueError for a task that has none."""
+        """Return the same with the covariates of these tasks only. Raises ValueError for a task that has none."""
         return self if self.covariates is None else replace(self, covariates=self.covariates.among(tasks))
 
     @classmethod
     def of(cls, epsilon: float | ReleaseSpec, delta: float | None = None, **options: Any) -> ReleaseSpec:
-        """Return the specification that stands in the place of epsilon, or that of an epsilon and further fields.
+        """Return the specification given in the place of epsilon, or make one from an epsilon and further fields.
 
         Raises:
-            ValueError: a specification with further fields beside it, or a field outside its range.
-            TypeError: a field that there is none of.
+            ValueError: a specification together with further fields, or a field outside its range.
+            TypeError: an unknown field.
         """
         if not isinstance(epsilon, ReleaseSpec):
             return ReleaseSpec(epsilon, delta, **options)
@@ -246,11 +246,11 @@ class ReleaseSpec:
         return epsilon
 
     def terms(self, num_tasks: int, features: Sequence[Hashable] | int) -> Terms:
-        """Work out the terms of a release of ``num_tasks`` messages, from public numbers alone.
+        """Compute the terms of a release of ``num_tasks`` messages, from public numbers alone.
 
         Args:
-            num_tasks: m, at least two where delta is not given.
-            features: their names, or how many there are.
+            num_tasks: number of tasks m, at least two if delta is not given.
+            features: names of the features, or their number.
 
         Raises:
             ValueError: an argument outside its range, directions of a single feature, or rounds="auto".
@@ -260,7 +260,9 @@ class ReleaseSpec:
         if self.kind == "effects":
             effects = self.layout(names)
             names = effects.coordinates
-        d, m, T = len(names), whole("num_tasks", num_tasks), whole("rounds", self.rounds)  # type: ignore[arg-type]
+        d = len(names)
+        m = whole("num_tasks", num_tasks)
+        T = whole("rounds", self.rounds)  # type: ignore[arg-type]
         law: MatrixMechanism
         K, purchases = clip_norm(self.kind, self.clip)
         claimed = None
@@ -274,9 +276,9 @@ class ReleaseSpec:
             law, claimed = PaperWishart(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
         else:
             delta = default_delta(m) if self.delta is None else self.delta
-            least = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
+            calibrate_law = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
             prices = tuple(purchase.law for purchase in purchases)
-            law = least(self.epsilon, delta, d, T, clip=K, adjacency=self.adjacency, composed_with=prices)
+            law = calibrate_law(self.epsilon, delta, d, T, clip=K, adjacency=self.adjacency, composed_with=prices)
         h = lattice.step(K, d, m, [law])
         scaling = "pareto" if self.scaling is None else self.scaling
         if effects is not None:  # the units of "effects" without a reference are those of every task's own rows
@@ -293,12 +295,12 @@ def terms(
     delta: float | None = None,
     **options: Any,
 ) -> Terms:
-    """Work out the terms of a release of ``num_tasks`` messages, from public numbers alone.
+    """Compute the terms of a release of ``num_tasks`` messages, from public numbers alone.
 
     Args:
         epsilon: > 0, or a :class:`ReleaseSpec`.
-        num_tasks: m, at least two where delta is not given.
-        features: their names, or how many there are.
+        num_tasks: number of tasks m, at least two if delta is not given.
+        features: names of the features, or their number.
         delta: in (0, 1); default 1 / (m log m).
         options: further fields of :class:`ReleaseSpec`.
 
@@ -315,9 +317,10 @@ def check_delta(
     bought: Sequence[PrivateClipNorm],
     adjacency: str,
 ) -> None:
-    """Raise ValueError where given laws do not keep a delta that was asked for."""
+    """Raise ValueError if the given laws do not satisfy the requested delta."""
     unproved = any(law.unproved for law in laws)
-    true = 1.0 if unproved else composed_delta(epsilon, (*laws, *(each.law for each in bought)), adjacency)
+    prices = (purchase.law for purchase in bought)
+    true = 1.0 if unproved else composed_delta(epsilon, (*laws, *prices), adjacency)
     if true > delta:
         raise ValueError(
             f"delta: the given mechanism has {true:.3g} at eps = {epsilon:g}, more than the {delta:g} asked for; leave "
@@ -326,19 +329,19 @@ def check_delta(
 
 
 def message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArray:
-    """An owner's step: one message per task in ``source``, (d, k), bounded as the terms say, to be handed to the curator.
+    """Compute one message per task in ``source``, (d, k), bounded as the terms say: the data owner's step, for the curator.
 
-    Every column is a function of its own task's rows, or estimate, alone, in bits.
+    Every column depends on its own task's rows, or estimate, only, in every bit.
 
-    A warning says where a message says nothing: to the owner, whose rows it is about.
+    A warning tells the data owner of messages without information.
 
     Args:
-        source: the rows of one task, or of those of one owner; their Estimates, of messages of "effects" with reference
-            values; or vectors of your own, d x k.
-        terms: of the release.
+        source: the rows of one task, or of several tasks of one owner; their Estimates, for messages of "effects" with
+            reference values; or your own vectors, d x k.
+        terms: terms of the release.
 
     Raises:
-        ValueError: other features than the terms', or in another order, or vectors that are not finite.
+        ValueError: features that differ from the terms' or are in another order, or vectors that are not finite.
     """
     W = quiet_message(source, terms)
     if terms.effects is not None and isinstance(source, TaskData):
@@ -348,7 +351,7 @@ def message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArra
 
 
 def quiet_message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> FloatArray:
-    """Return :func:`message` without its warnings, for whoever has more tasks to tell of together."""
+    """Compute :func:`message` without its warnings, for callers that collect these from several parts."""
     if terms.effects is not None and isinstance(source, TaskData | Estimates):
         in_order(terms.effects.of(source), terms.effects.coefficients, "the terms")
         return terms.bounded(effect_messages(source, terms.effects))
@@ -360,7 +363,7 @@ def quiet_message(source: TaskData | Estimates | ArrayLike, terms: Terms) -> Flo
 
 
 def check_message(message: str, d: int) -> None:
-    """Raise ValueError for directions of a single feature: squared they are 1, whatever the data."""
+    """Raise ValueError for directions of a single feature: their squares are 1 whatever the data."""
     if message == "direction" and d == 1:
         raise ValueError(
             "message: expected 'clip' with one feature, as a direction then is 1 or -1 and its square the same whatever the "
@@ -369,7 +372,7 @@ def check_message(message: str, d: int) -> None:
 
 
 def default_delta(num_tasks: int) -> float:
-    """1 / (m log m), the papers' choice. Raises ValueError for fewer than two tasks."""
+    """Return 1 / (m log m), the papers' choice of delta. Raises ValueError for fewer than two tasks."""
     if num_tasks < 2:
         raise ValueError(f"delta: the default 1 / (m log m) needs at least two tasks, got {num_tasks}; give delta")
     return 1 / (num_tasks * np.log(num_tasks))
@@ -378,9 +381,9 @@ def default_delta(num_tasks: int) -> float:
 def check_layout(
     message: str, effects: EffectsLayout | None, features: Sequence[Hashable], rounds: int, num_tasks: int
 ) -> None:
-    """Raise ValueError unless messages of "effects" alone have a layout, its coordinates as features, and one round.
+    """Raise ValueError unless exactly messages of "effects" have a layout, which matches features, rounds and tasks.
 
-    Covariates in it are of as many tasks as there are.
+    The features have to be its coordinates, there is one round, and covariates belong to ``num_tasks`` tasks.
     """
     if (message == "effects") != (effects is not None):
         raise ValueError(
@@ -399,7 +402,7 @@ def check_layout(
 
 
 def check_laws(mechanisms: Sequence[MatrixMechanism], d: int, message: str) -> None:
-    """Raise ValueError unless the noise of all rounds is of dimension d, and for one clip norm K; for directions, 1."""
+    """Raise ValueError unless the noise of all rounds has dimension d and one clip norm K, which is 1 for unit length."""
     if wrong := next((mechanism for mechanism in mechanisms if mechanism.num_features != d), None):
         raise ValueError(
             f"mechanisms: expected noise of dimension {d}, the number of features, got {wrong.num_features}"
@@ -412,7 +415,7 @@ def check_laws(mechanisms: Sequence[MatrixMechanism], d: int, message: str) -> N
 
 
 def check_lattice(terms: Terms) -> None:
-    """Raise ValueError for a lattice on which sums are not exact, so that nothing could be said of their last bits."""
+    """Raise ValueError for a lattice that is too fine for exact sums, or whose step is not a power of two."""
     least = lattice.finest(terms.clip, terms.num_tasks, terms.mechanisms)
     if terms.lattice < least or np.frexp(terms.lattice)[0] != 0.5:
         raise ValueError(f"lattice: expected a power of two of at least {least:.3g}, got {terms.lattice!r}")
